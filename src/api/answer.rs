@@ -2,7 +2,7 @@
 
 use super::endpoint::Endpoint;
 use super::inspect::inspection;
-use super::keys::{act, explanation};
+use super::keys::{Act, explanation};
 use super::lease::leased;
 use super::problem::Problem;
 use super::rate_limit::{banned_fields, limit_field, policy_field};
@@ -10,7 +10,7 @@ use super::refusal::{Refusal, respond, violated};
 use super::reply::Reply;
 use super::resolve::{Answered, ResolvedItem, ResolvedRequest};
 use crate::policy::{Cause, Policy};
-use crate::protocol::{Decided, ObjectReply};
+use crate::protocol::{Decided, KeyAct, ObjectReply};
 
 impl ResolvedRequest {
     /// The response to all but batches.
@@ -29,7 +29,7 @@ impl ResolvedRequest {
         let tried = item.tried(&decided.shadow);
         match self.endpoint {
             Endpoint::Inspect => return Ok(inspection(item, &answers, &tried, decided)),
-            Endpoint::ResetKey | Endpoint::Credit => return Ok(act(item, &answers, decided)),
+            Endpoint::ResetKey | Endpoint::Credit => return Ok(Act::of(item, &answers, decided).reply()),
             _ => {}
         }
         let verdict = self.verdict(item, &answers, &tried, decided);
@@ -53,6 +53,21 @@ impl ResolvedRequest {
         };
         reply.headers.extend(fields.into_iter().map(|(name, value)| (name, value.into())));
         Ok(reply)
+    }
+
+    /// The act of `by` on the key that is called `key`, to be recorded, which was answered so; `None` if nothing was done.
+    #[must_use]
+    pub fn key_act(&self, reply: &ObjectReply, by: &str, key: &str) -> Option<KeyAct> {
+        let word = match self.endpoint {
+            Endpoint::ResetKey => "key.reset",
+            Endpoint::Credit => "key.credited",
+            _ => return None,
+        };
+        let decided = decided(reply, self.by_grant).ok()?;
+        let [item] = self.items.as_slice() else { return None };
+        let is_beyond = self.beyond_shards.is_some() && !decided.is_replayed;
+        (!is_beyond).then_some(())?;
+        Some(Act::of(item, &item.answers(&decided.limits).ok()?, decided).to_record(word, by, key))
     }
 
     /// The rate-limit fields of a granted request, for a response that is someone else's.
@@ -130,7 +145,8 @@ mod tests {
         let snapshot = Snapshot { tokens: 0, drops: 0, at: 0 };
         let limits = vec![LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot }];
         let decided = Decided::new(0, limits);
-        let Reply { body, .. } = resolved.reply(&ObjectReply::Decided(decided)).unwrap();
+        let reply = resolved.reply(&ObjectReply::Decided(decided)).unwrap();
+        let body = reply.body();
         (resolved.items[0].costs.clone().unwrap_or_default(), serde_json::from_str(&body).unwrap())
     }
 
@@ -180,7 +196,7 @@ mod tests {
         let snapshot = Snapshot { tokens: 0, drops: 0, at: 500 };
         let limit = |decision| LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot };
         let decided = Decided::new(500, decisions.map(limit).to_vec());
-        serde_json::from_str(&resolved.reply(&ObjectReply::Decided(decided)).unwrap().body).unwrap()
+        serde_json::from_str(&resolved.reply(&ObjectReply::Decided(decided)).unwrap().body()).unwrap()
     }
 
     #[test]
@@ -222,7 +238,8 @@ mod tests {
                 Endpoint::Batch => resolved.batch_reply(&[(&[0], Ok(reply))]),
                 _ => resolved.reply(&reply),
             };
-            let Reply { headers, body, .. } = reply.unwrap();
+            let reply = reply.unwrap();
+            let (body, headers) = (reply.body(), reply.headers);
             let body: Value = serde_json::from_str(&body).unwrap();
             let after = headers.iter().find(|(name, _)| *name == "retry-after").map(|(_, value)| value.to_string());
             let number = |name: &str| body[name].as_i64();
@@ -251,7 +268,8 @@ mod tests {
         let snapshot = Snapshot { tokens: 3, drops: 0, at: 500 };
         let limits = vec![LimitAnswer { decision, remaining: 3, owed: 0, reset_at: Some(7_500), snapshot }];
         let decided = Decided::new(500, limits);
-        let Reply { status, headers, body } = resolved.reply(&ObjectReply::Decided(decided)).unwrap();
+        let reply = resolved.reply(&ObjectReply::Decided(decided)).unwrap();
+        let (body, status, headers) = (reply.body(), reply.status, reply.headers);
         let fields = headers.into_iter().filter(|(name, _)| *name == "retry-after" || name.starts_with("ratelimit"));
         let fields = fields.map(|(name, value)| (name.to_owned(), value.into_owned())).collect();
         (status, fields, serde_json::from_str(&body).unwrap())

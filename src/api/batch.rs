@@ -172,7 +172,8 @@ mod tests {
     /// The reply when each key's object has answered so: its status, `Retry-After`, and body.
     fn reply(replies: [Result<ObjectReply, Cause>; 3]) -> Result<(u16, Option<String>, Value), Problem> {
         let calls: Vec<_> = [&[0][..], &[1], &[2]].into_iter().zip(replies).collect();
-        let Reply { status, headers, body } = batch().batch_reply(&calls)?;
+        let reply = batch().batch_reply(&calls)?;
+        let (body, status, headers) = (reply.body(), reply.status, reply.headers);
         let retry_after =
             headers.into_iter().find_map(|(name, value)| (name == "retry-after").then(|| value.into_owned()));
         Ok((status, retry_after, serde_json::from_str(&body).unwrap()))
@@ -215,7 +216,8 @@ mod tests {
         let request = Request::parse(Endpoint::Batch, body.as_bytes()).unwrap();
         let batch = ResolvedRequest::new(&request, &Policies::parse(json).unwrap(), &Caller::TRUSTED, 0).unwrap();
         let calls: Vec<_> = [&[0][..], &[1]].into_iter().zip(replies).collect();
-        let Reply { status, body, .. } = batch.batch_reply(&calls)?;
+        let reply = batch.batch_reply(&calls)?;
+        let (body, status) = (reply.body(), reply.status);
         Ok((status, serde_json::from_str(&body).unwrap()))
     }
 

@@ -288,7 +288,8 @@ mod tests {
         ] {
             let limits = decisions.into_iter().map(answer).collect();
             let reply = ObjectReply::Decided(Decided { lease, ..Decided::new(500, limits) });
-            let Reply { status, body, .. } = asked(policy, more).unwrap().reply(&reply).unwrap();
+            let reply = asked(policy, more).unwrap().reply(&reply).unwrap();
+            let (body, status) = (reply.body(), reply.status);
             assert_eq!((status, serde_json::from_str::<Value>(&body).unwrap()), (200, expected));
         }
     }

@@ -48,13 +48,13 @@ pub use admin::{AdminPath, AdminQuestion, AdminReply, AdminRequest, MAX_OVERRIDE
 pub use cost::Cost;
 pub use endpoint::Endpoint;
 pub use keys::{
-    BLOCK_PATH, BlockRequest, INSPECT_KEY_PATH, InspectKeyRequest, KeyQuestion, key_act, key_state, merged_key_states,
+    BLOCK_PATH, BlockRequest, INSPECT_KEY_PATH, InspectKeyRequest, KeyQuestion, key_state, merged_key_states,
 };
 pub use media_type::require_json;
 pub use missing::Missing;
 pub use notice::{Notice, Noticed};
 pub use problem::Problem;
-pub use reply::{Header, Reply};
+pub use reply::{Header, Marks, Reply};
 pub use request::{Item, MAX_BATCH, MAX_BODY_LEN, Request};
 pub use resolve::{ResolvedItem, ResolvedRequest};
 pub use session::{SESSION_PATH, SessionRequest};

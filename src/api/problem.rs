@@ -124,7 +124,8 @@ impl Problem {
             _ => None,
         };
         let body = Body { kind, title, status, detail: self.detail(), max_cost, cause, scope, version };
-        let reply = Reply::json(status, "application/problem+json", &body);
+        let mut reply = Reply::json(status, "application/problem+json", &body);
+        reply.note = self.note();
         match self {
             // RFC 6750 §3: the answer to a missing or wrong token names the scheme.
             Self::Unauthorized { .. } => reply.with("www-authenticate", "Bearer realm=\"tollgate\""),
@@ -145,6 +146,17 @@ impl Problem {
             Self::PreconditionFailed { version: Some(version), .. } => reply.with("etag", format!("\"{version}\"")),
             Self::Captcha { .. } if status == 503 => reply.with("retry-after", "1"),
             _ => reply,
+        }
+    }
+
+    /// What the log should say of it, and the client must not know.
+    fn note(&self) -> Option<String> {
+        match self {
+            Self::Unauthorized { denied } => Some(denied.to_string()),
+            // Who waited for the verifier has said why.
+            Self::Captcha { error: CaptchaError::Late | CaptchaError::Unanswered } => None,
+            Self::Captcha { error } => Some(error.to_string()),
+            _ => None,
         }
     }
 
@@ -457,7 +469,7 @@ mod tests {
         assert_eq!(reply.status, 400);
         assert!(reply.headers.contains(&("content-type", "application/problem+json".into())));
         assert_eq!(
-            reply.body,
+            reply.body(),
             r#"{"type":"urn:problem-type:tollgate:cost-too-large","title":"Cost too large","status":400,"#.to_owned()
                 + r#""detail":"policy api can never grant 500 tokens at once; at most 200","max_cost":200}"#
                 + "\n"
@@ -500,7 +512,8 @@ mod tests {
     #[test]
     fn only_overloaded_says_that_nothing_was_done() {
         for cause in Cause::ALL {
-            let Reply { status, headers, body } = Problem::Unavailable { cause }.reply();
+            let reply = Problem::Unavailable { cause }.reply();
+            let (body, status, headers) = (reply.body(), reply.status, reply.headers);
             assert_eq!(status, 503);
             assert!(headers.contains(&("retry-after", "1".into())), "{cause:?}");
             assert!(body.contains("this is not a rate-limit refusal"), "{body}");
@@ -519,13 +532,15 @@ mod tests {
             (CaptchaError::Unreadable { status: 500 }, "failed", "its verifier failed"),
             (CaptchaError::WrongSecret, "failed", "its verifier failed"),
         ] {
-            let Reply { status, headers, body } = Problem::Captcha { error }.reply();
+            let reply = Problem::Captcha { error }.reply();
+            let (body, status, headers) = (reply.body(), reply.status, reply.headers);
             assert_eq!(status, 503);
             assert!(headers.contains(&("retry-after", "1".into())), "{error:?}");
             let expected = format!("the captcha could not be verified, since {why}: let the visitor solve another");
             assert!(body.contains(&expected) && body.contains(&format!(r#""cause":"{cause}""#)), "{body}");
         }
-        let Reply { status, headers, body } = Problem::Captcha { error: CaptchaError::Wrong }.reply();
+        let reply = Problem::Captcha { error: CaptchaError::Wrong }.reply();
+        let (body, status, headers) = (reply.body(), reply.status, reply.headers);
         assert!(status == 403 && !body.contains("cause"), "{body}");
         assert!(headers.iter().all(|(name, _)| *name != "retry-after"));
     }

@@ -12,8 +12,42 @@ pub struct Reply {
     pub status: u16,
     /// Names, in lower case, and values.
     pub headers: Vec<Header>,
-    /// The body; empty if there is none.
-    pub body: String,
+    /// What the log should say of it, and the client must not know.
+    pub note: Option<String>,
+    body: Body,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Body {
+    /// Empty if there is none.
+    Text(String),
+    /// A JSON object, without its last brace: its marks are still to come.
+    Object { members: String, marks: Marks },
+}
+
+/// What is said of an answer besides what was decided. Members of its object, in this order, after all others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// From what it was made, if without a call.
+    pub source: Option<&'static str>,
+    /// Whether it was made under policies that may be out of date.
+    pub stale_policies: bool,
+    /// Whether the act was recorded, if it was one.
+    pub recorded: Option<bool>,
+}
+
+impl Marks {
+    fn write(self, text: &mut String) {
+        if let Some(source) = self.source {
+            _ = write!(text, ",\"source\":\"{source}\""); // a text takes everything
+        }
+        if self.stale_policies {
+            text.push_str(",\"stale_policies\":true");
+        }
+        if let Some(is_recorded) = self.recorded {
+            _ = write!(text, ",\"recorded\":{is_recorded}");
+        }
+    }
 }
 
 /// A name, in lower case, and a value.
@@ -21,6 +55,9 @@ pub type Header = (&'static str, Cow<'static, str>);
 
 /// About the length of a refusal by a policy of one limit. To reserve it at once saves growing three times.
 const TYPICAL_BODY_LEN: usize = 512;
+
+/// Of `source`, which most marked answers have, and the end of the object.
+const TYPICAL_MARKS_LEN: usize = 24;
 
 impl Reply {
     /// A JSON answer. It must not be cached, and any page may read it: credentials are in a header that the page must
@@ -32,49 +69,77 @@ impl Reply {
             Ok(()) => String::from_utf8(bytes).unwrap_or_default(),
             Err(_) => String::new(),
         };
-        body.push('\n'); // so that a terminal shows each answer on a line of its own
-        Self::of(status, media_type, body)
+        body.pop(); // the last brace
+        Self::with_body(status, media_type, Body::Object { members: body, marks: Marks::default() })
     }
 
-    /// The same for an answer that is not JSON.
+    /// The same for an answer that is not a JSON object.
     pub(super) fn of(status: u16, media_type: &'static str, body: String) -> Self {
+        Self::with_body(status, media_type, Body::Text(body))
+    }
+
+    fn with_body(status: u16, media_type: &'static str, body: Body) -> Self {
         let mut headers = Vec::with_capacity(TYPICAL_HEADERS);
         headers.extend(common(media_type));
-        Self { status, headers, body }
+        Self { status, headers, note: None, body }
     }
 
-    /// The whole as one text, which is cheaper to hand over to JavaScript than its parts: the status, a line for each header,
-    /// an empty line, the body.
+    /// One with headers of its own, and perhaps a text.
+    #[must_use]
+    pub(crate) const fn bare(status: u16, headers: Vec<Header>, body: String) -> Self {
+        Self { status, headers, note: None, body: Body::Text(body) }
+    }
+
+    /// The whole as one text, which is cheaper to hand over to JavaScript than its parts: the status, perhaps a letter that stands for
+    /// the headers that nearly every reply has, perhaps a blank and the note for the log; a line for each other header, an empty line,
+    /// the body. What is always the same need not cross: see [`Reply::common`].
     #[must_use]
     pub fn to_text(&self) -> String {
-        self.text("", &self.headers)
-    }
-
-    /// The same without the headers that nearly every reply has: behind the status, a letter says which. What is always the same
-    /// need not cross.
-    #[must_use]
-    pub fn to_short_text(&self) -> String {
-        for (letter, media_type) in [("j", "application/json"), ("p", "application/problem+json")] {
-            if let Some(headers) = self.headers.strip_prefix(&common(media_type)) {
-                return self.text(letter, headers);
-            }
+        let of_letter = |letter: &char| media_type(*letter).and_then(|media_type| self.headers.strip_prefix(&common(media_type)));
+        let short = LETTERS.into_iter().find_map(|letter| Some((Some(letter), of_letter(&letter)?)));
+        let (letter, headers) = short.unwrap_or((None, &self.headers));
+        let mut text = String::with_capacity(self.text_len(headers));
+        _ = write!(text, "{}", self.status); // a text takes everything
+        text.extend(letter);
+        if let Some(note) = &self.note {
+            _ = write!(text, " {}: {note}", self.status);
         }
-        self.to_text()
-    }
-
-    fn text(&self, letter: &str, headers: &[Header]) -> String {
-        let lens = headers.iter().map(|(name, value)| name.len().saturating_add(value.len()).saturating_add(3));
-        let len = lens.fold(self.body.len().saturating_add(6), usize::saturating_add);
-        let mut text = String::with_capacity(len);
-        _ = write!(text, "{}{letter}", self.status); // a text takes everything
         for (name, value) in headers {
             for part in ["\n", name, ": ", value] {
                 text.push_str(part);
             }
         }
         text.push_str("\n\n");
-        text.push_str(&self.body);
+        self.write_body(&mut text);
         text
+    }
+
+    /// The body; empty if there is none.
+    #[must_use]
+    pub fn body(&self) -> String {
+        let mut text = String::new();
+        self.write_body(&mut text);
+        text
+    }
+
+    fn write_body(&self, text: &mut String) {
+        match &self.body {
+            Body::Text(body) => text.push_str(body),
+            Body::Object { members, marks } => {
+                text.push_str(members);
+                marks.write(text);
+                text.push_str("}\n"); // so that a terminal shows each answer on a line of its own
+            }
+        }
+    }
+
+    fn text_len(&self, headers: &[Header]) -> usize {
+        let lens = headers.iter().map(|(name, value)| name.len().saturating_add(value.len()).saturating_add(3));
+        let body = match &self.body {
+            Body::Text(body) => body.len(),
+            Body::Object { members, .. } => members.len().saturating_add(TYPICAL_MARKS_LEN),
+        };
+        lens.fold(body.saturating_add(7), usize::saturating_add)
     }
 
     #[must_use]
@@ -83,32 +148,19 @@ impl Reply {
         self
     }
 
-    /// The answer, a JSON object, marked: it was made under policies that may be out of date.
+    /// The same, with more said of it. What is not a JSON object has no room for that.
     #[must_use]
-    pub fn under_stale_policies(self) -> Self {
-        self.with_member("\"stale_policies\":true")
-    }
-
-    /// The answer, a JSON object, marked: it was made without a call, from this.
-    #[must_use]
-    pub fn from_source(self, source: &str) -> Self {
-        self.with_member(&format!("\"source\":\"{source}\""))
-    }
-
-    fn with_member(mut self, member: &str) -> Self {
-        if let Some(members) = self.body.strip_suffix("}\n") {
-            self.body = format!("{members},{member}}}\n");
+    pub fn marked(mut self, mark: impl FnOnce(&mut Marks)) -> Self {
+        if let Body::Object { marks, .. } = &mut self.body {
+            mark(marks);
         }
         self
     }
 
-    /// The text of an answer, a JSON object, which now says whether an act was recorded.
+    /// An empty answer with the headers for which a letter stands in [`Reply::to_text`], for JavaScript to learn them.
     #[must_use]
-    pub fn recorded(text: &str, is_recorded: bool) -> String {
-        match text.strip_suffix("}\n") {
-            Some(members) => format!("{members},\"recorded\":{is_recorded}}}\n"),
-            None => text.to_owned(),
-        }
+    pub fn common(letter: char) -> Vec<Header> {
+        media_type(letter).map(|media_type| common(media_type).to_vec()).unwrap_or_default()
     }
 
     /// The answer to a browser's CORS preflight.
@@ -123,7 +175,16 @@ impl Reply {
             header("x-content-type-options", "nosniff"),
             header("access-control-max-age", "86400"), // a day: the longest that any browser keeps it
         ];
-        Self { status: 204, headers, body: String::new() }
+        Self::bare(204, headers, String::new())
+    }
+
+    /// The headers of the contract, which is the same for everybody. Its body is not Rust's.
+    #[must_use]
+    pub fn contract() -> Self {
+        let [content_type, _, nosniff, origin, _] = common("application/json");
+        let cached = ("cache-control", Cow::Borrowed("public, max-age=3600"));
+        let exposed = ("access-control-expose-headers", Cow::Borrowed("X-Request-Id"));
+        Self::bare(200, vec![content_type, cached, nosniff, origin, exposed], String::new())
     }
 
     /// The answer to a health check.
@@ -137,7 +198,18 @@ impl Reply {
     }
 }
 
-/// What nearly every reply has; reply.mjs has the same.
+/// The letters that stand for headers in [`Reply::to_text`].
+const LETTERS: [char; 2] = ['j', 'p'];
+
+const fn media_type(letter: char) -> Option<&'static str> {
+    match letter {
+        'j' => Some("application/json"),
+        'p' => Some("application/problem+json"),
+        _ => None,
+    }
+}
+
+/// What nearly every reply has.
 const fn common(media_type: &'static str) -> [Header; 5] {
     [
         ("content-type", Cow::Borrowed(media_type)),
@@ -156,21 +228,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_text_leaves_out_only_what_is_common() {
-        let rest = "\nretry-after: 2\n\n{}\n";
-        for (status, media_type, head) in [(200, "application/json", "200j"), (429, "application/problem+json", "429p")]
-        {
-            let reply = Reply::of(status, media_type, "{}\n".to_owned()).with("retry-after", "2");
-            assert_eq!(reply.to_short_text(), format!("{head}{rest}"));
-            let long = format!(
-                "{status}\ncontent-type: {media_type}\ncache-control: no-store\nx-content-type-options: nosniff\n\
-                 access-control-allow-origin: *\naccess-control-expose-headers: RateLimit, RateLimit-Policy, Retry-After, X-Request-Id{rest}",
-            );
-            assert_eq!(reply.to_text(), long);
+    fn a_text_leaves_out_only_what_is_common() {
+        for (letter, media_type) in [('j', "application/json"), ('p', "application/problem+json")] {
+            let reply = Reply::of(429, media_type, "{}\n".to_owned()).with("retry-after", "2");
+            assert_eq!(reply.to_text(), format!("429{letter}\nretry-after: 2\n\n{{}}\n"));
+            let noted = Reply { note: Some("a reason".to_owned()), ..reply };
+            assert_eq!(noted.to_text(), format!("429{letter} 429: a reason\nretry-after: 2\n\n{{}}\n"));
+            assert_eq!(Reply::common(letter).first().map(|(_, value)| &**value), Some(media_type));
         }
         let other = Reply::of(200, "text/plain", String::new());
-        for reply in [other, Reply::preflight()] {
-            assert_eq!(reply.to_short_text(), reply.to_text());
-        }
+        assert!(other.to_text().starts_with("200\ncontent-type: text/plain\ncache-control: no-store\n"));
+        assert!(Reply::preflight().to_text().starts_with("204\naccess-control-allow-origin: *\n"));
+        assert!(Reply::contract().to_text().contains("\ncache-control: public, max-age=3600\n"));
+    }
+
+    #[test]
+    fn marks_are_members_of_the_object() {
+        let reply = Reply::json(200, "application/json", &serde_json::json!({ "a": 1 }));
+        assert_eq!(reply.body(), "{\"a\":1}\n");
+        let marked = reply.marked(|marks| *marks = Marks { source: Some("lease"), stale_policies: true, recorded: Some(false) });
+        assert_eq!(marked.body(), "{\"a\":1,\"source\":\"lease\",\"stale_policies\":true,\"recorded\":false}\n");
+        let text = Reply::of(200, "text/plain", "a}\n".to_owned()).marked(|marks| marks.stale_policies = true);
+        assert_eq!(text.body(), "a}\n");
     }
 }

@@ -131,7 +131,8 @@ mod tests {
     #[test]
     fn the_answer_has_the_grant_and_is_not_kept() {
         let session = Session { grant: "a.b.c".to_owned(), expires_at: 5, key: "session:x".to_owned() };
-        let Reply { status, headers, body } = Reply::session(&session);
+        let reply = Reply::session(&session);
+        let (body, status, headers) = (reply.body(), reply.status, reply.headers);
         assert_eq!((status, &*body), (200, "{\"grant\":\"a.b.c\",\"expires_at\":5,\"key\":\"session:x\"}\n"));
         assert!(headers.contains(&("cache-control", "no-store".into())));
     }

@@ -183,7 +183,7 @@ mod tests {
             let reply = |decided| asked.reply(&ObjectReply::Decided(decided));
             let Err(Problem::BadRequest { detail }) = reply(decided) else { panic!("{more}: it was not done before") };
             assert!(detail.ends_with(expected), "{detail}");
-            assert!(reply(replayed).unwrap().body.contains(r#""replayed":true"#));
+            assert!(reply(replayed).unwrap().body().contains(r#""replayed":true"#));
             assert_eq!(asked.reply(&ObjectReply::RequestIdReused), Err(Problem::IdempotencyKeyReused));
         }
         for endpoint in [Endpoint::Refund, Endpoint::Reset, Endpoint::Peek] {

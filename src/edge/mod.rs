@@ -36,5 +36,5 @@ pub use outbox::Outbox;
 pub use refusals::{Bound, MAX_BUDGETS};
 pub use shard_levels::ShardLevels;
 pub use shards::ShardCalls;
-pub use snapshot::{Due, FRESH_MS, POLL_MS, PolicySnapshot, REFRESH_MS, WAIT_MS};
+pub use snapshot::{Due, FRESH_MS, InForce, POLL_MS, PolicySnapshot, REFRESH_MS, WAIT_MS};
 pub use tap::Tap;

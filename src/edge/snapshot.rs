@@ -24,8 +24,6 @@ pub struct PolicySnapshot {
     policies: Arc<Policies>,
     /// What it has of the registry, by name.
     known: SortedMap<String, (Versioned, Arc<Policy>)>,
-    /// What counts instead of `policies` while a request is asked again.
-    learned: Option<Learned>,
     /// The overrides of keys that the registry has, and up to where.
     overrides: Arc<Overrides>,
     hasher: KeyHasher,
@@ -49,14 +47,39 @@ pub struct PolicySnapshot {
     listeners: Option<String>,
 }
 
-/// Policies, some of which an object has taught.
-#[derive(Debug)]
-struct Learned {
+/// The policies that one request is answered under.
+#[derive(Clone, Debug)]
+pub struct InForce {
     policies: Arc<Policies>,
-    /// The names of those.
-    names: Vec<String>,
-    /// The latest change that is known for those.
-    as_of: i64,
+    /// The registry's latest change that is known for them; `None` without a registry.
+    as_of: Option<i64>,
+    /// The names of those that an object has taught, and the latest change that is known for these.
+    learned: Option<(Vec<String>, i64)>,
+}
+
+impl InForce {
+    /// Those of a deployment without a registry.
+    #[must_use]
+    pub const fn deployed(policies: Arc<Policies>) -> Self {
+        Self { policies, as_of: None, learned: None }
+    }
+
+    /// The policies.
+    #[must_use]
+    pub fn policies(&self) -> &Policies {
+        &self.policies
+    }
+
+    /// The registry's latest change that is known for all policies of these names; `None` without a registry.
+    #[must_use]
+    pub fn as_of<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Option<i64> {
+        let as_of = self.as_of?;
+        let of = |name: &str| match &self.learned {
+            Some((names, learned)) if names.iter().any(|own| own == name) => *learned,
+            _ => as_of,
+        };
+        Some(names.into_iter().map(of).min().unwrap_or(as_of))
+    }
 }
 
 /// Whether to ask the registry.
@@ -91,7 +114,6 @@ impl PolicySnapshot {
             deployment: deployment_id(deployed),
             policies: Arc::new(Policies::of(policies.iter().cloned()).known_at(0)),
             known: SortedMap::new(),
-            learned: None,
             overrides: Arc::default(),
             hasher: KeyHasher::default(),
             overrides_at: None,
@@ -113,13 +135,16 @@ impl PolicySnapshot {
         Self { hasher, ..self }
     }
 
-    /// What requests are answered under.
+    /// The policies, as far as they are known.
     #[must_use]
     pub const fn policies(&self) -> &Arc<Policies> {
-        match &self.learned {
-            Some(learned) => &learned.policies,
-            None => &self.policies,
-        }
+        &self.policies
+    }
+
+    /// What requests are answered under.
+    #[must_use]
+    pub fn in_force(&self) -> InForce {
+        InForce { policies: Arc::clone(&self.policies), as_of: Some(self.as_of), learned: None }
     }
 
     /// Whether to ask the registry at `now`.
@@ -196,12 +221,13 @@ impl PolicySnapshot {
         (self.is_asking, self.has_failed) = (false, true);
     }
 
-    /// Takes over policies that an object has been asked under, by a frontend that knew the registry's changes up to `as_of`: their
-    /// [definitions](Policy::definition), one to a line. They are for the request that is asked again under them: then call
-    /// [`PolicySnapshot::forget`]. For others they say too little: that frontend may know of overrides, too.
-    pub fn learn(&mut self, definitions: &str, as_of: i64) {
+    /// What one request is answered under, which is asked again since an object has been asked under newer policies by a frontend that
+    /// knew the registry's changes up to `as_of`: their [definitions](Policy::definition) are given, one to a line. About other requests
+    /// they say too little: that frontend may know of overrides, too.
+    #[must_use]
+    pub fn in_force_with(&self, definitions: &str, as_of: i64) -> InForce {
         if as_of <= self.as_of {
-            return; // a late answer: it is known, or replaced
+            return self.in_force(); // a late answer: it is known, or replaced
         }
         let mut policies: Vec<_> = self.policies.iter().cloned().collect();
         let mut names = Vec::new();
@@ -216,20 +242,7 @@ impl PolicySnapshot {
             names.push(newer.name().to_owned());
             policies.push(Arc::new(newer)); // instead of that of the same name
         }
-        self.learned = Some(Learned { policies: self.in_force(policies), names, as_of });
-    }
-
-    /// Forgets what it has learned.
-    pub fn forget(&mut self) {
-        self.learned = None;
-    }
-
-    /// The latest change that it knows for all of these policies.
-    #[must_use]
-    pub fn as_of<'a>(&self, policies: impl IntoIterator<Item = &'a str>) -> i64 {
-        let learned = |name: &str| self.learned.as_ref().filter(|learned| learned.names.iter().any(|own| own == name));
-        let of = |name: &str| learned(name).map_or(self.as_of, |learned| learned.as_of);
-        policies.into_iter().map(of).min().unwrap_or(self.as_of)
+        InForce { policies: self.overridden(policies), as_of: Some(self.as_of), learned: Some((names, as_of)) }
     }
 
     /// [`PolicySnapshot::known`], if that has changed since the last call.
@@ -261,7 +274,7 @@ impl PolicySnapshot {
             if self.overrides_at.is_none() {
                 // It knows none, and some of them are better.
                 self.overrides = Arc::clone(&loading);
-                self.policies = self.in_force(self.policies.iter().cloned());
+                self.policies = self.overridden(self.policies.iter().cloned());
             }
             self.loading = Some(loading);
         }
@@ -273,7 +286,7 @@ impl PolicySnapshot {
             && let Some(loaded) = self.loading.take()
         {
             self.overrides = loaded;
-            self.policies = self.in_force(self.policies.iter().cloned());
+            self.policies = self.overridden(self.policies.iter().cloned());
         }
         Ok(())
     }
@@ -298,13 +311,13 @@ impl PolicySnapshot {
         self.has_news |= is_changed;
         (self.as_of, self.born_at) = (as_of, born_at);
         if is_changed || self.policies.as_of() == Some(0) {
-            self.policies = self.in_force(self.known.values().map(|(_, policy)| Arc::clone(policy)));
+            self.policies = self.overridden(self.known.values().map(|(_, policy)| Arc::clone(policy)));
         }
         if errors.is_empty() { Ok(None) } else { Err(errors) }
     }
 
     /// These policies, as known now. Of several with one name, the last counts.
-    fn in_force(&self, policies: impl IntoIterator<Item = Arc<Policy>>) -> Arc<Policies> {
+    fn overridden(&self, policies: impl IntoIterator<Item = Arc<Policy>>) -> Arc<Policies> {
         Arc::new(Policies::of(policies).known_at(self.as_of).with_overrides(Arc::clone(&self.overrides)))
     }
 
@@ -361,8 +374,11 @@ mod tests {
     }
 
     fn shown(snapshot: &PolicySnapshot) -> Vec<String> {
-        let shown = |policy: &Arc<Policy>| policy.to_string().split(',').take(2).collect::<String>();
-        snapshot.policies().iter().map(shown).collect()
+        snapshot.policies().iter().map(|policy| shown_policy(policy)).collect()
+    }
+
+    fn shown_policy(policy: &Policy) -> String {
+        policy.to_string().split(',').take(2).collect()
     }
 
     #[test]
@@ -469,21 +485,21 @@ mod tests {
         let answer = format!(r#"{{"as_of":5,"born_at":1,"is_whole":true,"policies":{whole}}}"#);
         assert_eq!(snapshot.update(&answer), Ok(None));
         let newer = Policy::parse("api", "\"7/1s\"").unwrap().in_force_since(8);
-        snapshot.learn(&newer.definition(), 9);
-        let api = snapshot.policies().get("api").unwrap();
+        let taught = snapshot.in_force_with(&newer.definition(), 9);
+        let api = taught.policies().get("api").unwrap();
         assert_eq!((api.id(), api.numbers(), api.timeline().since()), (newer.id(), newer.numbers(), 8));
         let found = (api.on_error(), api.ipv6_prefix(), api.shown_key_prefix());
         assert_eq!(found, (crate::policy::OnError::OPEN, 56, 8), "what only frontends know");
-        assert_eq!((snapshot.as_of(["api"]), snapshot.as_of(["daily"]), snapshot.as_of(["api", "daily"])), (9, 5, 5));
-        snapshot.forget();
-        let rate = |snapshot: &PolicySnapshot| shown(snapshot)[0].clone();
-        assert_eq!((rate(&snapshot), snapshot.as_of(["api"])), ("api: token bucket 9 per 1s".to_owned(), 5));
-        snapshot.learn(&newer.definition(), 5);
-        assert_eq!(
-            (rate(&snapshot), snapshot.as_of(["api"])),
-            ("api: token bucket 9 per 1s".to_owned(), 5),
-            "a late answer"
-        );
+        let as_of = |names: &[&str]| taught.as_of(names.iter().copied());
+        assert_eq!((as_of(&["api"]), as_of(&["daily"]), as_of(&["api", "daily"])), (Some(9), Some(5), Some(5)));
+        for (others, why) in [
+            (snapshot.in_force(), "another request"),
+            (snapshot.in_force_with(&newer.definition(), 5), "a late answer"),
+        ] {
+            let api = shown_policy(others.policies().get("api").unwrap());
+            assert_eq!((api, others.as_of(["api"])), ("api: token bucket 9 per 1s".to_owned(), Some(5)), "{why}");
+        }
+        assert_eq!(InForce::deployed(Arc::clone(snapshot.policies())).as_of(["api"]), None, "without a registry");
     }
 
     #[test]

@@ -105,7 +105,7 @@ fn problem(status: u16, retry_after_ms: Option<u64>, body: &str) -> Reply {
         ("cache-control", "no-store".into()), // or others would get it too
     ];
     headers.extend(retry_after_ms.map(|ms| ("retry-after", ms.div_ceil(1_000).max(1).to_string().into())));
-    Reply { status, headers, body: body.to_owned() }
+    Reply::bare(status, headers, body.to_owned())
 }
 
 const NO_ROOM: &str = r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Unavailable","status":503,"detail":"this is not a rate-limit refusal: too many callers are active to serve a new one"}"#;

@@ -217,7 +217,7 @@ where
         let RateLimitLayer { budgets, key, clock, cost } = &self.layer;
         match budgets.consume(key(&request).as_ref(), clock(), cost.of(&request)) {
             Ok(fields) => ResponseFuture::Granted { inner: Box::pin(self.inner.call(request)), fields },
-            Err(reply) => ResponseFuture::Refused(Some(Box::new(response(reply)))),
+            Err(reply) => ResponseFuture::Refused(Some(Box::new(response(&reply)))),
         }
     }
 }
@@ -249,12 +249,12 @@ impl<F: Future<Output = Result<Response<R>, E>>, R, E> Future for ResponseFuture
     }
 }
 
-fn response<R: From<String>>(Reply { status, headers, body }: Reply) -> Response<R> {
-    let mut response = Response::new(R::from(body));
-    if let Ok(status) = status.try_into() {
+fn response<R: From<String>>(reply: &Reply) -> Response<R> {
+    let mut response = Response::new(R::from(reply.body()));
+    if let Ok(status) = reply.status.try_into() {
         *response.status_mut() = status;
     }
-    for (name, value) in &headers {
+    for (name, value) in &reply.headers {
         // Who may read a response of this server, its own CORS layer says.
         if !name.starts_with("access-control-") {
             set(&mut response, name, value);

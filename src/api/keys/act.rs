@@ -2,84 +2,99 @@
 
 use serde::Serialize;
 
-use super::super::endpoint::Endpoint;
 use super::super::reply::Reply;
 use super::super::resolve::{Answered, ResolvedItem};
 use super::super::verdict::is_false;
-use crate::json::Json;
 use crate::protocol::{Decided, KeyAct};
 
-/// What was done to the buckets of a policy for a key.
-pub(in super::super) fn act(item: &ResolvedItem, answers: &[Answered<'_>], decided: &Decided) -> Reply {
-    #[derive(Serialize)]
-    struct Body<'a> {
-        policy: &'a str,
-        now: i64,
-        #[serde(skip_serializing_if = "is_false")]
-        replayed: bool,
-        /// Unknown for a replay.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        before: Option<Vec<Level<'a>>>,
-        after: Vec<Level<'a>>,
-    }
-    #[derive(Serialize)]
-    struct Level<'a> {
-        limit: &'a str,
-        level: i64,
-    }
-    let limits = || answers.iter().map(|(limit, _, _)| limit.full_name());
-    let levels = |levels: Vec<i64>| limits().zip(levels).map(|(limit, level)| Level { limit, level }).collect();
-    let is_known = decided.before.len() == answers.len();
-    let body = Body {
-        policy: item.policy.name(),
-        now: decided.now,
-        replayed: decided.is_replayed,
-        before: is_known.then(|| levels(decided.before.clone())),
-        after: levels(answers.iter().map(|(_, _, answer)| answer.level()).collect()),
-    };
-    Reply::json(200, "application/json", &body)
+/// What was done to the buckets of a policy for a key: the answer.
+#[derive(Serialize)]
+pub(in super::super) struct Act<'a> {
+    policy: &'a str,
+    now: i64,
+    #[serde(skip_serializing_if = "is_false")]
+    replayed: bool,
+    /// Unknown for a replay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<Vec<Level<'a>>>,
+    after: Vec<Level<'a>>,
 }
 
-/// The act at `endpoint` on the key that is called `key`, by `by`, which was answered with the text of a reply; `None` if nothing
-/// was done. One that is replayed was done before: the log says so, for its own line may be missing.
-#[must_use]
-pub fn key_act(endpoint: Endpoint, by: &str, key: &str, reply: &str) -> Option<KeyAct> {
-    let act = match endpoint {
-        Endpoint::ResetKey => "key.reset",
-        Endpoint::Credit => "key.credited",
-        _ => return None,
-    };
-    let (_, body) = reply.starts_with("200").then_some(reply)?.split_once("\n\n")?;
-    let fields = Json::parse(body.trim_end()).ok()?.fields().ok()?;
-    let raw = |name: &str| fields.get(name).map(|value| value.raw().to_owned());
-    Some(KeyAct {
-        act: act.to_owned(),
-        by: by.to_owned(),
-        key: key.to_owned(),
-        policy: fields.get("policy")?.string()?.into_owned(),
-        before: raw("before"),
-        after: raw("after"),
-        is_replayed: fields.get("replayed").is_some(),
-    })
+#[derive(Serialize)]
+struct Level<'a> {
+    limit: &'a str,
+    level: i64,
+}
+
+impl<'a> Act<'a> {
+    pub(in super::super) fn of(item: &'a ResolvedItem, answers: &[Answered<'a>], decided: &Decided) -> Self {
+        let limits = || answers.iter().map(|(limit, _, _)| limit.full_name());
+        let levels = |levels: Vec<i64>| limits().zip(levels).map(|(limit, level)| Level { limit, level }).collect();
+        let is_known = decided.before.len() == answers.len();
+        Self {
+            policy: item.policy.name(),
+            now: decided.now,
+            replayed: decided.is_replayed,
+            before: is_known.then(|| levels(decided.before.clone())),
+            after: levels(answers.iter().map(|(_, _, answer)| answer.level()).collect()),
+        }
+    }
+
+    pub(in super::super) fn reply(&self) -> Reply {
+        Reply::json(200, "application/json", self)
+    }
+
+    /// The line of the audit log: `act` on the key that is called `key`, by `by`. One that is replayed was done before: the log says so,
+    /// for its own line may be missing.
+    pub(in super::super) fn to_record(&self, act: &str, by: &str, key: &str) -> KeyAct {
+        // Texts and numbers cannot fail to be JSON.
+        let json = |levels: &Vec<Level<'_>>| serde_json::to_string(levels).ok();
+        KeyAct {
+            act: act.to_owned(),
+            by: by.to_owned(),
+            key: key.to_owned(),
+            policy: self.policy.to_owned(),
+            before: self.before.as_ref().and_then(json),
+            after: json(&self.after),
+            is_replayed: self.replayed,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::request::Request;
+    use super::super::super::{Endpoint, ResolvedRequest};
     use super::*;
+    use crate::access::Caller;
+    use crate::limit::{Decision, Snapshot};
+    use crate::policy::Policies;
+    use crate::protocol::{LimitAnswer, ObjectReply};
 
     #[test]
-    fn an_act_is_what_was_answered() {
-        let body =
-            r#"{"policy":"api","now":5,"before":[{"limit":"api","level":-3}],"after":[{"limit":"api","level":9}]}"#;
-        let reply = format!("200\ncontent-type: application/json\n\n{body}\n");
-        let act = key_act(Endpoint::ResetKey, "ops", "0123456789abcdef", &reply).unwrap();
+    fn what_is_recorded_is_what_was_answered() {
+        let policies = Policies::parse(r#"{"api":{"rate":9,"period":"1s"}}"#).unwrap();
+        let asked = |endpoint| {
+            let request = Request::parse(endpoint, br#"{"policy":"api","key":"a"}"#).unwrap();
+            ResolvedRequest::new(&request, &policies, &Caller::TRUSTED, 0).unwrap()
+        };
+        let snapshot = Snapshot { tokens: 9, drops: 0, at: 5 };
+        let decision = Decision::Allow { tokens: 0, ready_at: 5 };
+        let limit = LimitAnswer { decision, remaining: 9, owed: 0, reset_at: None, snapshot };
+        let done = Decided { before: vec![-3], ..Decided::new(5, vec![limit]) };
+        let act = |endpoint, decided: &Decided| {
+            asked(endpoint).key_act(&ObjectReply::Decided(decided.clone()), "ops", "0123456789abcdef")
+        };
         let level = |level: i64| Some(format!(r#"[{{"limit":"api","level":{level}}}]"#));
-        assert!(!act.is_replayed);
-        assert_eq!((&*act.act, &*act.policy, act.before, act.after), ("key.reset", "api", level(-3), level(9)));
-        let replayed = reply.replace(r#""before":[{"limit":"api","level":-3}]"#, r#""replayed":true"#);
-        let replayed = key_act(Endpoint::Credit, "ops", "0", &replayed).unwrap();
+        let reset = act(Endpoint::ResetKey, &done).unwrap();
+        assert_eq!((&*reset.act, &*reset.policy, reset.before, reset.after), ("key.reset", "api", level(-3), level(9)));
+        assert!(!reset.is_replayed);
+        let replayed = Decided { before: Vec::new(), is_replayed: true, ..done.clone() };
+        let replayed = act(Endpoint::Credit, &replayed).unwrap();
         assert_eq!((&*replayed.act, &replayed.before, replayed.is_replayed), ("key.credited", &None, true));
-        assert_eq!(key_act(Endpoint::Explain, "ops", "0", &reply), None, "nothing was done");
-        assert_eq!(key_act(Endpoint::Credit, "ops", "0", &reply.replacen("200", "503", 1)), None);
+        assert_eq!(act(Endpoint::Explain, &done), None, "nothing was done");
+        assert_eq!(asked(Endpoint::Credit).key_act(&ObjectReply::RequestIdReused, "ops", "0"), None);
+        let body = asked(Endpoint::ResetKey).reply(&ObjectReply::Decided(done)).unwrap().body();
+        assert!(body.contains(r#""before":[{"limit":"api","level":-3}],"after":[{"limit":"api","level":9}]"#), "{body}");
     }
 }

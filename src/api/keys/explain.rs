@@ -172,7 +172,8 @@ mod tests {
         let limits = of(item.policy.limits(), &item.costs);
         let shadow = of(item.policy.shadow_limits(), &item.shadow_costs).into_iter().map(Some).collect();
         let decided = Decided { shadow, ..Decided::new(NOW, limits) };
-        let Reply { status, body, .. } = asked.reply(&ObjectReply::Decided(decided)).unwrap();
+        let reply = asked.reply(&ObjectReply::Decided(decided)).unwrap();
+        let (body, status) = (reply.body(), reply.status);
         let body: serde_json::Value = serde_json::from_str(&body).unwrap();
         (status, body["explanation"].as_str().unwrap().to_owned(), body["allowed"] == true)
     }
@@ -259,7 +260,8 @@ mod tests {
             let limit = asked.items()[0].policy.limits()[0].limit();
             let state = limit.decide(limit.new_state(NOW, 0), NOW, 30, Verb::Consume).1;
             let decided = Decided::new(NOW, vec![LimitAnswer::new(limit, decision, &state, NOW)]);
-            let Reply { body, .. } = asked.reply(&ObjectReply::Decided(decided)).unwrap();
+            let reply = asked.reply(&ObjectReply::Decided(decided)).unwrap();
+            let body = reply.body();
             let body: serde_json::Value = serde_json::from_str(&body).unwrap();
             body["explanation"].as_str().unwrap().to_owned()
         };

@@ -9,10 +9,9 @@ mod explain;
 mod inspect;
 mod question;
 
-pub use act::key_act;
 pub use block::{BLOCK_PATH, BlockRequest};
 pub use inspect::{INSPECT_KEY_PATH, InspectKeyRequest, key_state, merged_key_states};
 pub use question::KeyQuestion;
 
-pub(super) use act::act;
+pub(super) use act::Act;
 pub(super) use explain::explanation;
