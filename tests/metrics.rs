@@ -289,7 +289,7 @@ fn each_decision_is_shown_or_counted_as_left_out() {
                         at: now,
                         policy,
                         outcome,
-                        source: "object",
+                        source: tollgate::metrics::DecidedBy::Object,
                         cost: 1,
                         remaining: None,
                         retry_at: None,

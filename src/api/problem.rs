@@ -67,6 +67,8 @@ pub enum Problem {
     UnsupportedContentEncoding { found: String },
     /// The deployment's settings have errors, which its log lists; `missing` is what it lacks altogether.
     Misconfigured { missing: Vec<Missing> },
+    /// The same where a service binding's `props` have errors, which are for the log.
+    WrongBinding { errors: Vec<String> },
     /// The same, as the answer to a health check.
     Unhealthy { missing: Vec<Missing> },
     /// The object that keeps the key's buckets did not answer; the log has the reason.
@@ -156,6 +158,7 @@ impl Problem {
             // Who waited for the verifier has said why.
             Self::Captcha { error: CaptchaError::Late | CaptchaError::Unanswered } => None,
             Self::Captcha { error } => Some(error.to_string()),
+            Self::WrongBinding { errors } => Some(errors.join("; ")),
             _ => None,
         }
     }
@@ -207,7 +210,7 @@ impl Problem {
             Self::PreconditionRequired => {
                 (428, "urn:problem-type:tollgate:precondition-required", "Precondition required")
             }
-            Self::Misconfigured { .. } => (500, MISCONFIGURED, "Misconfigured"),
+            Self::Misconfigured { .. } | Self::WrongBinding { .. } => (500, MISCONFIGURED, "Misconfigured"),
             Self::Unhealthy { .. } => (503, MISCONFIGURED, "Misconfigured"),
             Self::Unavailable { .. } | Self::RegistryUnavailable { .. } | Self::Captcha { .. } => {
                 (503, "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity", "Unavailable")
@@ -290,11 +293,8 @@ impl Problem {
             Self::UnsupportedContentEncoding { found } => {
                 format!("send the body as it is, without `Content-Encoding`, not as {}", shown(found))
             }
-            Self::Misconfigured { missing } | Self::Unhealthy { missing } => {
-                let advice: Vec<_> = missing.iter().map(|missing| missing.advice()).collect();
-                let more = if advice.is_empty() { String::new() } else { format!(". {}", advice.join(". ")) };
-                format!("the settings of this deployment have errors; its log lists them{more}")
-            }
+            Self::Misconfigured { missing } | Self::Unhealthy { missing } => misconfigured(missing),
+            Self::WrongBinding { .. } => misconfigured(&[]),
             Self::Unavailable { cause } => {
                 let why = match cause {
                     Cause::Overloaded => {
@@ -444,6 +444,12 @@ struct Body {
     scope: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<i64>,
+}
+
+fn misconfigured(missing: &[Missing]) -> String {
+    let advice: Vec<_> = missing.iter().map(|missing| missing.advice()).collect();
+    let more = if advice.is_empty() { String::new() } else { format!(". {}", advice.join(". ")) };
+    format!("the settings of this deployment have errors; its log lists them{more}")
 }
 
 #[cfg(test)]

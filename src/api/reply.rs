@@ -95,7 +95,8 @@ impl Reply {
     /// the body. What is always the same need not cross: see [`Reply::common`].
     #[must_use]
     pub fn to_text(&self) -> String {
-        let of_letter = |letter: &char| media_type(*letter).and_then(|media_type| self.headers.strip_prefix(&common(media_type)));
+        let of_letter =
+            |letter: &char| media_type(*letter).and_then(|media_type| self.headers.strip_prefix(&common(media_type)));
         let short = LETTERS.into_iter().find_map(|letter| Some((Some(letter), of_letter(&letter)?)));
         let (letter, headers) = short.unwrap_or((None, &self.headers));
         let mut text = String::with_capacity(self.text_len(headers));
@@ -246,7 +247,8 @@ mod tests {
     fn marks_are_members_of_the_object() {
         let reply = Reply::json(200, "application/json", &serde_json::json!({ "a": 1 }));
         assert_eq!(reply.body(), "{\"a\":1}\n");
-        let marked = reply.marked(|marks| *marks = Marks { source: Some("lease"), stale_policies: true, recorded: Some(false) });
+        let marked =
+            reply.marked(|marks| *marks = Marks { source: Some("lease"), stale_policies: true, recorded: Some(false) });
         assert_eq!(marked.body(), "{\"a\":1,\"source\":\"lease\",\"stale_policies\":true,\"recorded\":false}\n");
         let text = Reply::of(200, "text/plain", "a}\n".to_owned()).marked(|marks| marks.stale_policies = true);
         assert_eq!(text.body(), "a}\n");

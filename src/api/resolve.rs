@@ -206,6 +206,12 @@ impl ResolvedRequest {
         self.lease.as_ref().filter(|_| self.items.iter().all(|item| item.policy.shadow_limits().is_empty()))
     }
 
+    /// Whether it is about several budgets, all or none.
+    #[must_use]
+    pub fn is_batch(&self) -> bool {
+        self.endpoint == Endpoint::Batch
+    }
+
     /// What is to be done.
     #[must_use]
     pub const fn action(&self) -> Action {

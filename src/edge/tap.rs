@@ -168,7 +168,7 @@ mod tests {
             at: 1,
             policy,
             outcome,
-            source: "object",
+            source: crate::metrics::DecidedBy::Object,
             cost: 1,
             remaining: None,
             retry_at: None,

@@ -1,7 +1,10 @@
-//! One request from its arrival on: what it is for, and whether its caller may have that.
+//! One request from its arrival to its reply: what it is for, whether its caller may have that, which objects are asked, what is known
+//! without them, and what a failure means.
 //!
-//! [`Address`] reads a URL once, [`Target`] is what it names. The check of rights and the act itself both start from a [`Target`], and
-//! whatever carries one out calls [`Target::require`] first.
+//! [`Service::head`] looks at what comes before the body, and [`Service::ask`] at the whole. Both find out what the request is for with
+//! [`Address`] and [`Target`], and whatever carries one out calls [`Target::require`] first. A request about budgets becomes a [`Call`].
+//!
+//! Nothing in here waits, or reads a clock: time and randomness are arguments.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -16,7 +19,33 @@
 )]
 
 mod address;
+mod call;
+mod event;
+mod isolate;
+mod keys;
+mod memory;
+mod service;
+mod settings;
+mod shards;
 mod target;
 
 pub use address::Address;
+pub use call::{After, Call, Left, Verification};
+pub use event::Event;
+pub use isolate::Isolate;
+pub use memory::Memory;
+pub use service::{Arrival, Asked, Head, Service, Step};
+pub use settings::{Callers, Receivers, Settings, SettingsErrors};
 pub use target::Target;
+
+/// When something happens, in Unix milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// By the clock of decisions.
+    pub at: i64,
+    /// By the clock from which waiting is timed. On Workers it is the same; tests set the other.
+    pub waiting: i64,
+}
+
+/// 64 random bits; `None` without a source of randomness.
+pub type Random<'a> = &'a mut dyn FnMut() -> Option<u64>;

@@ -24,15 +24,11 @@ pub(super) fn wall_clock_at(at: i64) -> f64 {
     at as f64
 }
 
-/// A moment, as JavaScript has it.
-#[expect(clippy::cast_possible_truncation, reason = "whole milliseconds, and below 2⁵³")]
-pub(super) const fn moment(now: f64) -> i64 {
-    now as i64
-}
-
+/// The wall clock's moment, from which waiting is timed.
 #[expect(clippy::disallowed_methods, reason = "this is the clock")]
-fn wall_clock() -> i64 {
-    moment(js_sys::Date::now())
+#[expect(clippy::cast_possible_truncation, reason = "whole milliseconds, and below 2⁵³")]
+pub(super) fn wall_clock() -> i64 {
+    js_sys::Date::now() as i64
 }
 
 #[cfg(feature = "test-clock")]

@@ -1,8 +1,14 @@
-// A request that Rust has read: a reply at once, or after calls of objects.
+// A request that Rust has read: a reply at once, or after calls of objects, or the registry's.
+import { waitUntil } from "cloudflare:workers";
 import { log } from "./log.mjs";
 import { replyTo } from "./objects.mjs";
+import { administered, inspected } from "./operators.mjs";
+import * as built from "./rust/index.js";
 
-/** The reply to what `ask` asks. `id` is for the log; inside a Worker there is none. */
+/**
+ * The reply, as a text, to what `ask` asks: see `Frontend.ask` in frontend.rs. It is asked again with newer policies, if an object has some.
+ * `id` is for the log; inside a Worker there is none.
+ */
 export async function decide(frontend, ask, keys, id) {
   const reply = await decided(frontend, ask, keys, id);
   frontend.live.decided();
@@ -12,20 +18,18 @@ export async function decide(frontend, ask, keys, id) {
 async function decided(frontend, ask, keys, id) {
   let newer;
   for (let tries = 1; ; tries++) {
-    const call = newer === undefined ? ask() : frontend.asking(newer, ask);
-    if (typeof call === "string") return call;
+    const step = ask(newer);
+    if (typeof step === "string") return step;
+    if (Array.isArray(step)) return goneOn(frontend, step, keys, id);
     try {
-      const reply = await replyTo(call, keys, id, frontend);
+      const reply = await begun(step, keys, id, frontend);
       if (typeof reply === "string") return reply;
       newer = reply; // nothing was done: an object has been asked under newer policies than ours
     } catch (error) {
       // Another request panicked meanwhile, and this call was lost with the old instance's memory.
       log("error", "a call was lost", { request_id: id, error });
       const again = ask(); // a reply, if the request has become wrong because its policy has changed
-      if (typeof again === "string") return again;
-      const unanswered = again.unanswered();
-      again.free();
-      return unanswered;
+      return typeof again === "string" ? again : again.unanswered();
     }
     // Not one that fails open: what is newer may be a ban.
     if (tries === MAX_TRIES) return frontend.rust().failed();
@@ -33,6 +37,19 @@ async function decided(frontend, ask, keys, id) {
     if (tries > 1) await frontend.changed();
   }
 }
+
+function begun(call, keys, id, frontend) {
+  const { must_finish } = call;
+  const replying = replyTo(call, keys, id, frontend);
+  if (must_finish) waitUntil(replying.catch(() => {}));
+  return replying;
+}
+
+function goneOn(frontend, [go, ...asked], keys, id) {
+  return go === Go.Administer ? administered(frontend, asked, id) : inspected(frontend, asked, keys, id);
+}
+
+const { Go } = built;
 
 /** Under what it knows, under what it has learned, and under what the registry says. */
 const MAX_TRIES = 3;

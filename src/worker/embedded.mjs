@@ -1,9 +1,9 @@
 // Tollgate inside another Worker: a function for each verb of the HTTP API, without HTTP. `keys` has what operators do with a key.
 import { decide } from "./decide.mjs";
 import { Decision } from "./decision.mjs";
-import { keyReply, keyVerbs } from "./keys.mjs";
 import { log } from "./log.mjs";
 import { Frontend } from "./policies.mjs";
+import { logNote } from "./reply.mjs";
 import * as built from "./rust/index.js";
 
 /**
@@ -43,31 +43,28 @@ export function verbs(verb) {
   return Object.fromEntries(VERBS.map((name) => [name, verb(`/v1/${name}`)]));
 }
 
+/** The same for each of what operators do with one key. */
+export function keyVerbs(verb) {
+  return Object.fromEntries(KEY_VERBS.map((name) => [name, verb(`/v1/keys/${name}`)]));
+}
+
 /**
  * The reply to a request that did not come by HTTP, as a text. `keys` is the namespace of the objects, `props` are those of the service
  * binding by which it came, if it did.
  */
-export function ask(frontend, keys, path, request, options, props) {
-  const reply = (body, idempotencyKey) =>
-    decide(frontend, () => frontend.rust().ask_text(path, props, idempotencyKey, body, Date.now()), keys);
-  return answerTo(frontend, request, options, reply);
-}
-
-/** The same for what operators do with one key: see {@link keyVerbs}. */
-export function askAboutKey(frontend, keys, path, request, options, props) {
-  const reply = (text, idempotencyKey) => {
-    const body = new TextEncoder().encode(text);
-    return keyReply(frontend, frontend.rust().route(path), { path, authorization: props, idempotencyKey }, body, keys);
-  };
-  return answerTo(frontend, request, options, reply);
-}
-
-async function answerTo(frontend, request, options, reply) {
+export async function ask(frontend, keys, path, request, options, props) {
   const { idempotencyKey } = options ?? {};
+  const idempotent = idempotencyKey === undefined ? undefined : String(idempotencyKey);
   const body = JSON.stringify(request) ?? "";
   try {
     await frontend.refreshed();
-    return await reply(body, idempotencyKey === undefined ? undefined : String(idempotencyKey));
+    const text = await decide(
+      frontend,
+      (newer) => frontend.rust().ask_text(path, props, idempotent, body, newer),
+      keys,
+    );
+    logNote(text);
+    return text;
   } catch (error) {
     log("error", "tollgate failed", { error });
     return frontend.rust().failed();
@@ -92,9 +89,8 @@ function make(env, text, keys, policies) {
     rust().free(); // as long as the settings are wrong, each request comes here
     throw new SettingsError(errors);
   }
-  const verb = (ask) => (path) => async (request, options) =>
-    new Decision(await ask(frontend, keys, path, request, options));
-  return { text, keys, id: idOf(keys), verbs: { ...verbs(verb(ask)), keys: keyVerbs(verb(askAboutKey)) } };
+  const verb = (path) => async (request, options) => new Decision(await ask(frontend, keys, path, request, options));
+  return { text, keys, id: idOf(keys), verbs: { ...verbs(verb), keys: keyVerbs(verb) } };
 }
 
 /** What all objects of one namespace have in common: ids of the same name differ between namespaces and between jurisdictions. */
@@ -109,6 +105,7 @@ const made = new WeakMap();
 const MOST = 64;
 
 const VERBS = ["consume", "peek", "charge", "refund", "reset", "inspect", "settle", "cancel", "batch"];
+const KEY_VERBS = ["inspect", "explain", "reset", "credit", "block"];
 const NO_OPTIONS = {};
 const NO_KEYS =
   'no Durable Object binding: add one named KEYS for the class KeyObject to the configuration, or pass its namespace as "keys"';

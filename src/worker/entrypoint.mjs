@@ -1,9 +1,8 @@
 // Tollgate for other Workers, which have a service binding to it: by RPC and by `fetch`. The binding is the credential, and its `props` in
 // the caller's configuration say what it may do.
 import { RpcTarget, WorkerEntrypoint } from "cloudflare:workers";
-import { ask, askAboutKey, verbs } from "./embedded.mjs";
+import { ask, keyVerbs, verbs } from "./embedded.mjs";
 import { respond } from "./frontend.mjs";
-import { keyVerbs } from "./keys.mjs";
 import { Frontend } from "./policies.mjs";
 import { bodyOf, embeddedHeadersOf, statusOf } from "./reply.mjs";
 import * as built from "./rust/index.js";
@@ -40,7 +39,7 @@ class Keys extends RpcTarget {
   static {
     const verb = (path) =>
       async function (request, options) {
-        const reply = askAboutKey(frontendOf(this.#env), this.#env.KEYS, path, request, options, this.#props);
+        const reply = ask(frontendOf(this.#env), this.#env.KEYS, path, request, options, this.#props);
         return plain(await reply);
       };
     Object.assign(Keys.prototype, keyVerbs(verb));

@@ -13,7 +13,7 @@ use wasm_bindgen::prelude::{JsCast, JsError, JsValue, wasm_bindgen};
 use worker::Env;
 
 use super::clock;
-use super::frontend::random;
+use super::isolate::random;
 use super::settings::own_policies;
 use crate::api::{KeyQuestion, key_state};
 use crate::ledger::{Ledger, NOTICES, Writes};

@@ -22,12 +22,12 @@ export function tollgateIn({ storage, id }, policies) {
 
 /** The reply, as a text. */
 function decide(rust, storage, path, body, idempotencyKey) {
-  const call = rust.ask_text(path, undefined, idempotencyKey, body, Date.now());
+  const call = rust.ask_text(path, undefined, idempotencyKey, body);
   if (typeof call === "string") return call;
   const reply = within(storage, (object) => {
-    for (let next = call.next(Date.now()); next; next = call.next(Date.now())) {
+    for (let next = call.next(); next; next = call.next()) {
       const [index, name, policies, request, definitions] = next;
-      call.answered(index, object(name).decide(policies, request, definitions), Date.now());
+      call.answered(index, object(name).decide(policies, request, definitions));
     }
     return call.reply();
   });

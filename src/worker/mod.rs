@@ -7,16 +7,12 @@
 //!
 //! `entry.mjs` is the module that the runtime loads.
 
+#[allow(clippy::float_cmp, reason = "what wasm_bindgen makes of an enum compares numbers of JavaScript")]
 mod call;
 mod clock;
-mod frontend;
-mod key_object;
-mod keys;
-mod live;
-mod local_state;
-mod metrics;
-mod registry;
 #[allow(clippy::float_cmp, reason = "what wasm_bindgen makes of an enum compares numbers of JavaScript")]
-mod route;
+mod frontend;
+mod isolate;
+mod key_object;
+mod registry;
 mod settings;
-mod shards;

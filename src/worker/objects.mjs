@@ -3,22 +3,26 @@ import { waitUntil } from "cloudflare:workers";
 import { Timeout, within } from "./deadline.mjs";
 import { log } from "./log.mjs";
 import { received, sent } from "./numbers.mjs";
+import { isRecorded } from "./operators.mjs";
+import * as built from "./rust/index.js";
+import { verified } from "./session.mjs";
 
 /**
- * The reply to `call`, a text, or what `Call::newer` says, if it has to be made again; `keys` is the namespace of the objects, and `id` that of the request for the log. A batch may
- * still have holds to abort after its reply, and must finish even if the client disconnects: `waitUntil` covers both.
+ * The reply to `call`, a text, or what `Call::newer` says, if it has to be made again; `keys` is the namespace of the objects, and `id` that
+ * of the request for the log. A batch may still have holds to abort after its reply, and must finish even if the client disconnects:
+ * `waitUntil` covers both.
  */
 export function replyTo(call, keys, id, frontend) {
   return call.count > 1 ? replyOfSeveral(call, keys, id, frontend) : replyOfOne(call, keys, id, frontend);
 }
 
 async function replyOfOne(call, keys, id, frontend) {
-  for (let next = call.next(Date.now()); next; next = call.next(Date.now())) {
-    const result = await ask(call, next, keys, id);
-    if (result === REPLIED && !frontend.points && !frontend.notices) return call.into_reply();
-    if (result >= REPLIED) break;
+  for (let next = call.next(); next; next = call.next()) {
+    const left = await ask(call, next, keys, id);
+    if (left === Answered.Reply && !frontend.points && !frontend.notices) return call.into_reply();
+    if (left === Answered.Reply || left === Answered.ReplyAndMore) break;
   }
-  const reply = call.newer() ?? replyOf(call, frontend);
+  const reply = call.newer() ?? (await replyOf(call, frontend, id));
   renewLease(call, keys, id);
   keepLease(call, keys, id);
   return reply;
@@ -27,7 +31,7 @@ async function replyOfOne(call, keys, id, frontend) {
 /** Asks for the next lease, if Rust says so. */
 function renewLease(call, keys, id) {
   try {
-    const renewal = call.renewal(Date.now());
+    const renewal = call.renewal();
     if (renewal) waitUntil(tell(renewal, keys, id));
   } catch {
     // After a panic nothing is known of leases.
@@ -37,7 +41,7 @@ function renewLease(call, keys, id) {
 /** Makes a call about leases, which nobody waits for. */
 async function tell(call, keys, id) {
   try {
-    for (let next = call.next(Date.now()); next; next = call.next(Date.now())) await ask(call, next, keys, id);
+    for (let next = call.next(); next; next = call.next()) await ask(call, next, keys, id);
   } catch (error) {
     log("error", "a call about a lease was lost", { request_id: id, error });
   }
@@ -53,7 +57,7 @@ function keepLease(call, keys, id) {
         let ended;
         for (let ms = leaseMs(call); ms !== undefined; ms = leaseMs(call)) {
           await new Promise((resolve) => setTimeout(resolve, ms));
-          ended = call.end_lease(Date.now());
+          ended = call.end_lease();
         }
         if (ended) await tell(ended, keys, id);
       } catch (error) {
@@ -66,14 +70,13 @@ function keepLease(call, keys, id) {
 
 function replyOfSeveral(call, keys, id, frontend) {
   const { promise, resolve, reject } = Promise.withResolvers();
-  const next = () => call.next(Date.now());
   let isDecided = false;
   const follow = async () => {
     const answers = [];
-    for (let asked = next(); asked; asked = next()) answers.push(ask(call, asked, keys, id).then(follow));
+    for (let next = call.next(); next; next = call.next()) answers.push(ask(call, next, keys, id).then(follow));
     if (!isDecided && call.is_decided) {
       isDecided = true;
-      resolve(call.newer() ?? replyOf(call, frontend));
+      resolve(call.newer() ?? replyOf(call, frontend, id));
     }
     await Promise.all(answers);
   };
@@ -102,15 +105,21 @@ function free(call) {
   call.free();
 }
 
-/** The reply at last, of which the frontend's data points and notices are made. */
-function replyOf(call, { points, notices }) {
-  const reply = call.reply();
-  points?.write(call);
-  notices?.send(call);
-  return reply;
+/** The reply at last, of which the frontend's data points and notices are made; at once, if nothing is to be done before it is sent. */
+function replyOf(call, frontend, id) {
+  const after = call.after();
+  frontend.points?.write(call);
+  frontend.notices?.send(call);
+  return after === undefined ? call.reply() : finished(call, after, frontend, id);
 }
 
-/** Calls one object and reports the result to `call`; returns what `Call::answered` does. */
+async function finished(call, [then, ...asked], frontend, id) {
+  if (then === Then.Verify) return verified(frontend, asked, id);
+  call.recorded(await isRecorded(frontend, asked[0], id));
+  return call.reply();
+}
+
+/** Calls one object and reports the result to `call`; returns what `Call::answered` does, or nothing if it has failed. */
 async function ask(call, [index, name, policies, request, definitions, waitMs], keys, id) {
   // The name is a keyed hash, so the log identifies the object without revealing the key.
   const failed = (error) => log("error", `object ${name} did not answer`, { request_id: id, error });
@@ -121,18 +130,16 @@ async function ask(call, [index, name, policies, request, definitions, waitMs], 
     reply = received(await within(waitMs, stub.decide(policies, sent(request), definitions)));
   } catch (error) {
     failed(error);
-    return call.failed(index, causeOf(error), Boolean(error.retryable), Date.now());
+    return call.failed(index, causeOf(error), Boolean(error.retryable));
   }
-  const result = call.answered(index, reply, Date.now());
-  if (result === UNREADABLE) failed(new Error("its answer cannot be read"));
-  return result;
+  const left = call.answered(index, reply);
+  if (left === Answered.Unreadable) failed(new Error("its answer cannot be read"));
+  return left;
 }
-
-/** What `Call::answered` returns: from this on, nothing is left to be called. */
-const REPLIED = 2;
-const UNREADABLE = 0;
 
 function causeOf(error) {
   if (error instanceof Timeout) return "timeout";
   return error.overloaded ? "overloaded" : "failed";
 }
+
+const { Answered, Then } = built;

@@ -20,7 +20,7 @@ export class Points {
     try {
       const sample = this.#sample();
       if (Math.random() >= sample) return;
-      const parts = call.points(Date.now());
+      const parts = call.points();
       for (let at = 0; at < parts.length; at += FIELDS) {
         const [policy, outcome, source, cost, ms] = parts.slice(at, at + FIELDS);
         this.#dataset.writeDataPoint({

@@ -49,16 +49,6 @@ export class Frontend {
     return this.#waitFor(this.#asking.then(() => this.#ask()));
   }
 
-  /** What `ask` returns under policies that an object has been asked under by another frontend. */
-  asking([asOf, definitions], ask) {
-    this.rust().learn(definitions, asOf);
-    try {
-      return ask();
-    } finally {
-      this.rust().forget();
-    }
-  }
-
   /** The registry, if there is one: then one in the world. A new stub each time: one that has failed stays broken. */
   get registry() {
     return this.#registry?.getByName("registry");

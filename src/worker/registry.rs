@@ -11,7 +11,7 @@ use wasm_bindgen::prelude::{JsError, JsValue, wasm_bindgen};
 use worker::{Env, console_error, console_log};
 
 use super::clock;
-use super::frontend::random;
+use super::isolate::random;
 use super::settings::hasher_in;
 use crate::api::{AdminQuestion, AdminReply, AdminRequest, Problem};
 use crate::hex::hex_of;

@@ -1,9 +1,10 @@
-// Replies, as Rust writes them: the status, perhaps a letter for headers that need not be written or a note for the log, a line for each
-// header, an empty line, the body.
+// Replies, as Rust writes them: see `Reply::to_text` in src/api/reply.rs.
+import { log } from "./log.mjs";
 import { REQUEST_ID } from "./request_id.mjs";
+import { Frontend } from "./rust/index.js";
 
-/** What nearly every reply has, by its letter: see `Reply::to_short_text`. */
-const COMMON = { j: common("application/json"), p: common("application/problem+json") };
+/** The headers that nearly every reply has, by the letter that stands for them. */
+const COMMON = { j: common("j"), p: common("p") };
 
 /** Where the body begins, and the line before it ends. */
 const END_OF_HEAD = "\n\n";
@@ -12,9 +13,11 @@ export function statusOf(text) {
   return Number(text.slice(0, 3));
 }
 
-/** What the log should say of it, and the client must not know; often nothing. */
-export function noteOf(text) {
-  return text[3] === " " ? text.slice(4, text.indexOf("\n")) : undefined;
+/** Logs what the log should say of it, and the client must not know; often nothing. */
+export function logNote(text, id) {
+  const line = text.slice(0, text.indexOf("\n"));
+  const at = line.indexOf(" ");
+  if (at >= 0) log("warn", line.slice(at + 1), { request_id: id });
 }
 
 export function bodyOf(text) {
@@ -41,22 +44,19 @@ export function headersOf(text) {
   return headers;
 }
 
-/** The response to the request with this id. */
-export function responseOf(text, id) {
-  return responseWith(text, { ...headersOf(text), [REQUEST_ID]: id });
+/** The response to the request with this id; its body is that of the reply, unless another is given. */
+export function responseOf(text, id, body) {
+  logNote(text, id);
+  return responseWith(text, { ...headersOf(text), [REQUEST_ID]: id }, body);
 }
 
 /** The response with these headers. */
-export function responseWith(text, headers) {
-  return new Response(bodyOf(text) || null, { status: statusOf(text), headers });
+export function responseWith(text, headers, body = bodyOf(text) || null) {
+  return new Response(body, { status: statusOf(text), headers });
 }
 
-function common(type) {
-  return {
-    "content-type": type,
-    "cache-control": "no-store",
-    "x-content-type-options": "nosniff",
-    "access-control-allow-origin": "*",
-    "access-control-expose-headers": "RateLimit, RateLimit-Policy, Retry-After, X-Request-Id",
-  };
+function common(letter) {
+  const parts = Frontend.common_headers(letter);
+  const pairs = parts.flatMap((name, at) => (at % 2 === 0 ? [[name, parts[at + 1]]] : []));
+  return Object.fromEntries(pairs);
 }

@@ -1,224 +1,164 @@
 //! The settings of a deployment: its policies and secrets, as they are in its environment.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use js_sys::{JSON, Reflect};
 use worker::{Env, console_error, console_log};
 
-use super::clock;
-use super::local_state::OwnState;
-use crate::access::{CredentialSettings, Credentials, Names, SessionSettings, Sessions, Webhook};
+use crate::access::{CredentialSettings, Credentials, Names, SessionSettings, Webhook};
 use crate::api::Missing;
 use crate::edge::PolicySnapshot;
+use crate::frontend::{self, Callers, Settings, SettingsErrors};
 use crate::key_hash::KeyHasher;
 use crate::metrics::sample;
 use crate::policy::{Policies, PolicyError};
 
-/// What a frontend answers with, without errors.
-pub(super) struct Settings {
-    policies: Arc<Policies>,
-    /// What is known of the registry, if there is one.
-    pub(super) snapshot: Option<RefCell<PolicySnapshot>>,
-    /// Whether objects are sent the definitions of the policies at once: those that are written in code, no object has.
-    pub(super) sends_definitions: bool,
-    pub(super) names: Names,
-    /// The share of decisions to be written as data points.
-    pub(super) sample: f64,
+/// What the settings of a frontend say.
+pub(super) struct Read {
+    pub(super) settings: Result<Settings, SettingsErrors>,
     /// Who is told of notices.
     pub(super) receivers: Receivers,
-    pub(super) local_state: OwnState,
-    pub(super) callers: Callers,
+    /// The share of decisions to be written as data points.
+    pub(super) sample: f64,
 }
 
-/// How callers show who they are.
-pub(super) enum Callers {
-    /// By a header.
-    WithCredentials(Box<Credentials>),
-    /// By a service binding, whose `props` say what they may do.
-    Bound,
-    /// Not at all: they have the service in their own program.
-    Trusted,
-}
-
-/// What is wrong with settings.
-pub(super) struct SettingsErrors {
-    /// A line for each error.
-    pub(super) lines: Vec<String>,
-    /// What is missing altogether; there is a line for each.
-    pub(super) missing: Vec<Missing>,
-}
-
-impl SettingsErrors {
-    /// What is missing has no other errors.
-    fn new(missing: Vec<Missing>, others: Vec<String>) -> Self {
-        let hidden = missing.contains(&Missing::Policies).then_some(POLICIES);
-        let others = others.into_iter().filter(|line| hidden.is_none_or(|name| !line.starts_with(name)));
-        let lines = missing.iter().map(|missing| missing.advice().to_owned()).chain(others).collect();
-        Self { lines, missing }
-    }
-}
-
-impl Settings {
-    /// The settings of the service. Logs a line for each policy, or for each error.
-    ///
-    /// # Errors
-    /// A line for each.
-    pub(super) fn read(env: &Env) -> Result<Self, SettingsErrors> {
-        let token = setting(env, "TOLLGATE_TOKEN");
-        let Policed { policies, .. } = policies_in(env);
-        let policy_names: Option<Vec<_>> =
-            policies.as_ref().ok().map(|policies| policies.iter().map(|policy| policy.name()).collect());
-        let credentials = Credentials::new(CredentialSettings {
-            tokens: setting(env, "TOLLGATE_TOKENS").as_deref(),
-            token: token.as_deref(),
-            grant_keys: setting(env, "TOLLGATE_GRANT_KEYS").as_deref(),
-            audience: setting(env, "TOLLGATE_AUDIENCE").as_deref(),
-            sessions: SessionSettings {
-                sessions: setting(env, "TOLLGATE_SESSIONS").as_deref(),
-                secret: setting(env, "TURNSTILE_SECRET").as_deref(),
-                policies: policy_names.as_deref(),
-            },
-        });
-        let names = Names::new(setting(env, KEY_SECRET).as_deref());
-        let (sample, receivers, registry) = (sample_in(env), Receivers::read(env), registry_in(env));
-        let missing = missing_in(env);
-        match (policies, names, credentials, sample, receivers, registry) {
-            (Ok(policies), Ok(names), Ok(credentials), Ok(sample), Ok(receivers), Ok(())) if missing.is_empty() => {
-                for policy in policies.iter() {
-                    console_log!("policy {}", policy.lint());
-                }
-                if !receivers.is_any() && policies.iter().any(|policy| policy.notify().is_some()) {
-                    console_log!(
-                        "policies have notices, but there is no receiver: set TOLLGATE_WEBHOOK_URL, or bind a queue as NOTICES"
-                    );
-                }
-                if token.is_some() {
-                    console_log!(
-                        "TOLLGATE_TOKEN may consume and adjust: TOLLGATE_TOKENS can have several tokens, each with less"
-                    );
-                }
-                let snapshot = snapshot_in(env, &policies, &names);
-                Ok(Self {
-                    policies,
-                    snapshot,
-                    sends_definitions: false,
-                    names,
-                    sample,
-                    receivers,
-                    local_state: OwnState::default(),
-                    callers: Callers::WithCredentials(Box::new(credentials)),
-                })
+/// The settings of the service. Logs a line for each policy, or for each error.
+pub(super) fn read(env: &Env) -> Read {
+    let token = setting(env, "TOLLGATE_TOKEN");
+    let policies = policies_in(env).policies;
+    let policy_names: Option<Vec<_>> =
+        policies.as_ref().ok().map(|policies| policies.iter().map(|policy| policy.name()).collect());
+    let credentials = Credentials::new(CredentialSettings {
+        tokens: setting(env, "TOLLGATE_TOKENS").as_deref(),
+        token: token.as_deref(),
+        grant_keys: setting(env, "TOLLGATE_GRANT_KEYS").as_deref(),
+        audience: setting(env, "TOLLGATE_AUDIENCE").as_deref(),
+        sessions: SessionSettings {
+            sessions: setting(env, "TOLLGATE_SESSIONS").as_deref(),
+            secret: setting(env, "TURNSTILE_SECRET").as_deref(),
+            policies: policy_names.as_deref(),
+        },
+    });
+    let credentials = credentials.map(|credentials| Callers::WithCredentials(Box::new(credentials)));
+    let credentials = credentials.map_err(|errors| errors.iter().map(line).collect());
+    let names = Names::new(setting(env, KEY_SECRET).as_deref()).map_err(line);
+    let parts = Parts { policies: lines_of(policies), names, callers: credentials, missing: missing_in(env) };
+    let read = parts.read(env, true, false);
+    match &read.settings {
+        Ok(settings) => {
+            for policy in settings.policies.iter() {
+                console_log!("policy {}", policy.lint());
             }
-            (policies, names, credentials, sample, receivers, registry) => {
-                let mut errors: Vec<_> = policies.err().iter().flat_map(|all| all.iter()).map(line).collect();
-                errors.extend(credentials.err().into_iter().flatten().map(line));
-                errors.extend(names.err().map(line));
-                errors.extend(sample.err());
-                errors.extend(receivers.err().into_iter().flatten());
-                errors.extend(registry.err());
-                let errors = SettingsErrors::new(missing, errors);
-                for error in &errors.lines {
-                    console_error!("settings: {error}");
-                }
-                Err(errors)
+            if settings.receivers == frontend::Receivers::None
+                && settings.policies.iter().any(|policy| policy.notify().is_some())
+            {
+                console_log!(
+                    "policies have notices, but there is no receiver: set TOLLGATE_WEBHOOK_URL, or bind a queue as NOTICES"
+                );
+            }
+            if token.is_some() {
+                console_log!(
+                    "TOLLGATE_TOKEN may consume and adjust: TOLLGATE_TOKENS can have several tokens, each with less"
+                );
+            }
+        }
+        Err(errors) => {
+            for error in &errors.lines {
+                console_error!("settings: {error}");
             }
         }
     }
+    read
+}
 
-    /// The policies to answer under: those of the registry as far as it is known, else those of the deployment.
-    pub(super) fn policies(&self) -> Arc<Policies> {
-        self.snapshot.as_ref().map_or_else(|| Arc::clone(&self.policies), |known| Arc::clone(known.borrow().policies()))
-    }
+/// The settings of a frontend whose callers are trusted, with the policies in `env`, or those of this JSON text. It is told
+/// where the objects are.
+pub(super) fn trusting(env: &Env, in_code: Option<&str>) -> Read {
+    let missing = if in_code.is_none() { missing_in(env) } else { Vec::new() };
+    let policies = match in_code {
+        None => lines_of(policies_in(env).policies),
+        Some("{}") => Ok(Arc::default()), // requests bring their own limits
+        Some(json) => Policies::parse(json).map(Arc::new).map_err(|errors| {
+            // They are the option `policies`, not the variable.
+            errors.iter().map(|error| line(error).replacen(POLICIES, "policies", 1)).collect()
+        }),
+    };
+    let missing = missing.into_iter().filter(|missing| *missing != Missing::Objects).collect();
+    let parts = Parts { policies, names: names_in(env), callers: Ok(Callers::Trusted), missing };
+    parts.read(env, in_code.is_none(), in_code.is_some())
+}
 
-    /// The registry's latest change that is known for all of these policies; `None` without a registry.
-    pub(super) fn as_of<'a>(&self, policies: impl IntoIterator<Item = &'a str>) -> Option<i64> {
-        self.snapshot.as_ref().map(|known| known.borrow().as_of(policies))
-    }
+/// The settings of the service for callers who hold a binding to it.
+pub(super) fn bound(env: &Env) -> Read {
+    let policies = lines_of(policies_in(env).policies);
+    let parts = Parts { policies, names: names_in(env), callers: Ok(Callers::Bound), missing: missing_in(env) };
+    parts.read(env, true, false)
+}
 
-    /// Whether there may be newer policies, since the registry has not answered for too long.
-    pub(super) fn is_stale(&self) -> bool {
-        self.snapshot.as_ref().is_some_and(|known| known.borrow().is_stale(clock::now()))
-    }
+/// What differs between frontends, each part perhaps with errors.
+struct Parts {
+    policies: Result<Arc<Policies>, Vec<String>>,
+    names: Result<Names, String>,
+    callers: Result<Callers, Vec<String>>,
+    missing: Vec<Missing>,
+}
 
-    /// The sessions that visitors may open, if there are any.
-    pub(super) fn sessions(&self) -> Option<&Sessions> {
-        match &self.callers {
-            Callers::WithCredentials(credentials) => credentials.sessions(),
-            Callers::Bound | Callers::Trusted => None,
-        }
-    }
-
-    /// The settings of a frontend whose callers are trusted, with the policies in `env`, or those of this JSON text. It is told
-    /// where the objects are.
-    ///
-    /// # Errors
-    /// A line for each.
-    pub(super) fn trusting(env: &Env, in_code: Option<&str>) -> Result<Self, SettingsErrors> {
-        let missing = if in_code.is_none() { missing_in(env) } else { Vec::new() };
-        let missing = missing.into_iter().filter(|missing| *missing != Missing::Objects).collect();
-        Self::without_credentials(env, in_code, missing, Callers::Trusted)
-    }
-
-    /// The settings of the service for callers who hold a binding to it.
-    ///
-    /// # Errors
-    /// A line for each.
-    pub(super) fn bound(env: &Env) -> Result<Self, SettingsErrors> {
-        Self::without_credentials(env, None, missing_in(env), Callers::Bound)
-    }
-
-    fn without_credentials(
-        env: &Env,
-        in_code: Option<&str>,
-        missing: Vec<Missing>,
-        callers: Callers,
-    ) -> Result<Self, SettingsErrors> {
-        let policies = match in_code {
-            None => policies_in(env).policies.map_err(|errors| errors.iter().map(line).collect()),
-            Some("{}") => Ok(Arc::default()), // requests bring their own limits
-            Some(json) => Policies::parse(json).map(Arc::new).map_err(|errors| {
-                // They are the option `policies`, not the variable.
-                errors.iter().map(|error| line(error).replacen(POLICIES, "policies", 1)).collect::<Vec<_>>()
-            }),
+impl Parts {
+    /// The settings, with what is the same for all frontends.
+    fn read(self, env: &Env, may_have_registry: bool, sends_definitions: bool) -> Read {
+        let Self { policies, names, callers, missing } = self;
+        let registry = if may_have_registry { registry_in(env) } else { Ok(()) };
+        let (receivers, receiver_errors) = match Receivers::read(env) {
+            Ok(receivers) => (receivers, Vec::new()),
+            Err(errors) => (Receivers::default(), errors),
         };
-        let registry = if in_code.is_none() { registry_in(env) } else { Ok(()) };
-        match (policies, names_in(env), sample_in(env), Receivers::read(env), registry) {
-            (Ok(policies), Ok(names), Ok(sample), Ok(receivers), Ok(())) if missing.is_empty() => {
-                let snapshot = if in_code.is_none() { snapshot_in(env, &policies, &names) } else { None };
-                let sends_definitions = in_code.is_some();
-                Ok(Self {
-                    policies,
-                    snapshot,
-                    sends_definitions,
-                    names,
-                    sample,
-                    receivers,
-                    local_state: OwnState::default(),
-                    callers,
-                })
-            }
-            (policies, names, sample, receivers, registry) => {
-                let errors = policies.err().into_iter().flatten().chain(names.err()).chain(sample.err());
-                let errors = errors.chain(receivers.err().into_iter().flatten()).chain(registry.err());
+        let (sample, sample_error) = match sample_in(env) {
+            Ok(sample) => (sample, None),
+            Err(error) => (0.0, Some(error)),
+        };
+        let is_right = missing.is_empty() && receiver_errors.is_empty() && sample_error.is_none() && registry.is_ok();
+        let settings = match (policies, names, callers) {
+            (Ok(policies), Ok(names), Ok(callers)) if is_right => Ok(Settings {
+                registry: if may_have_registry { snapshot_in(env, &policies, &names) } else { None },
+                policies,
+                sends_definitions,
+                names,
+                receivers: receivers.told(),
+                callers,
+                memory: Rc::default(),
+            }),
+            (policies, names, callers) => {
+                let errors = policies.err().into_iter().flatten().chain(callers.err().into_iter().flatten());
+                let errors = errors.chain(names.err()).chain(sample_error).chain(receiver_errors).chain(registry.err());
                 Err(SettingsErrors::new(missing, errors.collect()))
             }
-        }
+        };
+        Read { settings, receivers, sample }
     }
+}
+
+fn lines_of(policies: Parsed) -> Result<Arc<Policies>, Vec<String>> {
+    policies.map_err(|errors| errors.iter().map(line).collect())
 }
 
 /// Who is told of notices.
+#[derive(Default)]
 pub(super) struct Receivers {
     pub(super) webhook: Option<Webhook>,
     has_queue: bool,
     /// Whether notices have the keys as callers write them.
-    pub(super) get_keys: bool,
+    get_keys: bool,
 }
 
 impl Receivers {
-    /// Whether there are any.
-    pub(super) const fn is_any(&self) -> bool {
-        self.webhook.is_some() || self.has_queue
+    const fn told(&self) -> frontend::Receivers {
+        match (self.webhook.is_some() || self.has_queue, self.get_keys) {
+            (false, _) => frontend::Receivers::None,
+            (true, false) => frontend::Receivers::OfHashes,
+            (true, true) => frontend::Receivers::OfKeys,
+        }
     }
 
     fn read(env: &Env) -> Result<Self, Vec<String>> {

@@ -321,7 +321,7 @@ fn a_frontend_gets_them_in_pages_below_a_megabyte_and_then_only_what_has_changed
         // What has arrived counts, a ban above all; but it does not say that it knows everything.
         assert_eq!(capacity(&one, "mallory", world.now), Some(0));
         assert_eq!(capacity(&one, "alice", world.now), Some(11));
-        assert_eq!(one.as_of(["api"]) == 0, question.is_some());
+        assert_eq!(one.in_force().as_of(["api"]) == Some(0), question.is_some());
     }
     assert!(lens.len() >= 3 && lens.iter().all(|&len| len < 1_000_000), "{lens:?}");
     for n in [0, 7, 29_999] {

@@ -95,6 +95,9 @@ mod tests {
         assert_eq!(act(Endpoint::Explain, &done), None, "nothing was done");
         assert_eq!(asked(Endpoint::Credit).key_act(&ObjectReply::RequestIdReused, "ops", "0"), None);
         let body = asked(Endpoint::ResetKey).reply(&ObjectReply::Decided(done)).unwrap().body();
-        assert!(body.contains(r#""before":[{"limit":"api","level":-3}],"after":[{"limit":"api","level":9}]"#), "{body}");
+        assert!(
+            body.contains(r#""before":[{"limit":"api","level":-3}],"after":[{"limit":"api","level":9}]"#),
+            "{body}"
+        );
     }
 }

@@ -5,7 +5,33 @@ use serde::Serialize;
 use super::super::words::{Outcome, Word};
 use crate::policy::Cause;
 
-/// What is shown of a decision.
+/// Where a request is decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecidedBy {
+    /// By an object.
+    Object,
+    /// By an earlier refusal.
+    Cache,
+    /// By a lease.
+    Lease,
+    /// By the frontend, before any object or because none has answered.
+    Frontend,
+}
+
+impl DecidedBy {
+    /// As it is written.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Object => "object",
+            Self::Cache => "cache",
+            Self::Lease => "lease",
+            Self::Frontend => "frontend",
+        }
+    }
+}
+
+/// What became of one budget of a request, as it is counted and shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveDecision<'a> {
     /// The moment.
@@ -15,7 +41,7 @@ pub struct LiveDecision<'a> {
     /// What became of it.
     pub outcome: Outcome,
     /// Where it was decided.
-    pub source: &'static str,
+    pub source: DecidedBy,
     /// The largest cost that was asked.
     pub cost: u64,
     /// What is left of the limit that decided, in whole tokens.
@@ -68,7 +94,7 @@ impl LiveDecision<'_> {
             at,
             policy,
             outcome: outcome.word(),
-            source,
+            source: source.word(),
             cost,
             remaining,
             retry_at,
@@ -94,7 +120,7 @@ mod tests {
             at: 5,
             policy: "llm",
             outcome: Outcome::Refused,
-            source: "object",
+            source: DecidedBy::Object,
             cost: 3,
             remaining: Some(1),
             retry_at: Some(9),
@@ -111,7 +137,7 @@ mod tests {
         assert_eq!(refused.to_text("AMS"), text);
         let degraded = LiveDecision {
             outcome: Outcome::Degraded,
-            source: "frontend",
+            source: DecidedBy::Frontend,
             remaining: None,
             retry_at: None,
             limit: None,

@@ -19,6 +19,6 @@ pub use audience::{
     MAX_RESTRICTED_LISTENERS, POLL_AFTER_MS, TooMany,
 };
 pub use batch::{LiveBatch, MAX_DECISIONS};
-pub use decision::LiveDecision;
+pub use decision::{DecidedBy, LiveDecision};
 pub use filter::LiveFilter;
 pub use listeners::{Listener, Listeners};

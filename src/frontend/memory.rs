@@ -1,10 +1,6 @@
 //! What a frontend knows of budgets, as its requests ask and tell it.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
 use super::call::Object;
-use super::clock;
 use crate::api::{ResolvedItem, ResolvedRequest};
 use crate::edge::{Leased, LocalState, Return};
 use crate::limit::Verb;
@@ -12,36 +8,43 @@ use crate::policy::{Cause, Policy};
 use crate::protocol::{Action, Decided, LeaseRequest, ObjectReply, RequestId};
 
 /// What a frontend knows, shared by its calls.
-#[derive(Clone, Default)]
-pub(super) struct OwnState(Rc<RefCell<LocalState>>);
+#[derive(Debug, Default)]
+pub struct Memory(LocalState);
 
 type Replies = Vec<Result<ObjectReply, Cause>>;
 
-impl OwnState {
+impl Memory {
     /// What the leases say about a request; `None` if they have not enough, or it must be asked each time.
-    pub(super) fn consume(&self, asked: &ResolvedRequest, objects: &[Object], request_id: RequestId) -> Option<Leased> {
+    pub(super) fn consume(
+        &mut self,
+        asked: &ResolvedRequest,
+        objects: &[Object],
+        request_id: RequestId,
+        now: i64,
+    ) -> Option<Leased> {
         let (object, policy, costs) = leasable(asked, objects, request_id)?;
-        self.0.borrow_mut().consume(&object.name, policy, costs, clock::now())
+        self.0.consume(&object.name, policy, costs, now)
     }
 
     /// What the objects would answer to a request, if that is known and one of them would refuse. A repetition may have been granted
     /// before, a snapshot is to be the latest, leases are the object's, and limits in shadow are to be tried.
     pub(super) fn replies(
-        &self,
+        &mut self,
         asked: &ResolvedRequest,
         objects: &[Object],
         request_id: RequestId,
+        now: i64,
     ) -> Option<Replies> {
         let (Action::Take(verb) | Action::Reserve(verb)) = asked.action() else { return None };
         let wants_more = |item: &ResolvedItem| item.wants_snapshot() || !item.policy.shadow_limits().is_empty();
         if request_id.is_lasting() || asked.is_about_leases() || !verb.takes() || asked.items().iter().any(wants_more) {
             return None;
         }
-        let state = &mut *self.0.borrow_mut();
+        let state = &mut self.0;
         if !state.remembers_any() {
             return None;
         }
-        let (may_be_leased, now) = (leasable(asked, objects, request_id).is_some(), clock::now());
+        let may_be_leased = leasable(asked, objects, request_id).is_some();
         let known = objects.iter().map(|object| {
             let costs = costs_of(asked, object);
             state.bound(&object.name, costs, verb, may_be_leased, now)
@@ -52,46 +55,58 @@ impl OwnState {
     }
 
     /// What the object of a shard would answer, if that is known and it would refuse. What has shards is not leased.
-    pub(super) fn reply_of_shard(&self, asked: &ResolvedRequest, object: &Object, verb: Verb) -> Option<Decided> {
-        let state = &mut *self.0.borrow_mut();
+    pub(super) fn reply_of_shard(
+        &mut self,
+        asked: &ResolvedRequest,
+        object: &Object,
+        verb: Verb,
+        now: i64,
+    ) -> Option<Decided> {
+        let state = &mut self.0;
         if !state.remembers_any() {
             return None;
         }
-        let known = state.bound(&object.name, costs_of(asked, object), verb, false, clock::now())?;
+        let known = state.bound(&object.name, costs_of(asked, object), verb, false, now)?;
         known.is_refused.then_some(known.decided)
     }
 
     /// What to ask the object about leases beside such a request. They end.
     pub(super) fn ask(
-        &self,
+        &mut self,
         asked: &ResolvedRequest,
         objects: &[Object],
         request_id: RequestId,
+        now: i64,
     ) -> Option<LeaseRequest> {
         let (object, policy, costs) = leasable(asked, objects, request_id)?;
-        self.0.borrow_mut().ask(&object.name, policy, costs, clock::now())
+        self.0.ask(&object.name, policy, costs, now)
     }
 
-    /// Takes over what the object has answered about leases. Returns the lease's id, and in how many milliseconds to call [`OwnState::end`].
+    /// Takes over what the object has answered about leases. Returns the lease's id, and in how many milliseconds to call [`Memory::end`].
     pub(super) fn leased(
-        &self,
+        &mut self,
         object: &Object,
         policy: &Policy,
         request: &LeaseRequest,
         decided: &Decided,
     ) -> Option<(u64, u64)> {
         let moments = (object.asked_at?, object.answered_at);
-        self.0.borrow_mut().leased(&object.name, policy, request, decided, moments)
+        self.0.leased(&object.name, policy, request, decided, moments)
     }
 
     /// Takes note of what the objects have answered to a request.
-    pub(super) fn answered(&self, asked: &ResolvedRequest, objects: &[Object], replies: &[Result<ObjectReply, Cause>]) {
+    pub(super) fn answered(
+        &mut self,
+        asked: &ResolvedRequest,
+        objects: &[Object],
+        replies: &[Result<ObjectReply, Cause>],
+    ) {
         let is_refusal = |reply: &Result<ObjectReply, Cause>| matches!(reply, Ok(ObjectReply::Decided(decided)) if !decided.decision().is_allow());
         let is_refused = replies.iter().any(is_refusal);
         if !is_refused && matches!(asked.action(), Action::Look(_)) {
             return;
         }
-        let state = &mut *self.0.borrow_mut();
+        let state = &mut self.0;
         for (object, reply) in objects.iter().zip(replies) {
             if let (Ok(ObjectReply::Decided(decided)), Some(asked_at)) = (reply, object.asked_at) {
                 let policies = object.items_of(asked).map(|item| &*item.policy);
@@ -101,20 +116,20 @@ impl OwnState {
     }
 
     /// Takes note that the object has not answered about leases.
-    pub(super) fn failed(&self, object: &Object, policy: &Policy, request: &LeaseRequest) {
-        self.0.borrow_mut().failed(&object.name, policy, request, clock::now());
+    pub(super) fn failed(&mut self, object: &Object, policy: &Policy, request: &LeaseRequest, now: i64) {
+        self.0.failed(&object.name, policy, request, now);
     }
 
     /// What to do about a lease now.
-    pub(super) fn end(&self, object: &Object, policy: &Policy, lease: u64) -> Return {
-        self.0.borrow_mut().end(&object.name, policy, lease, clock::now())
+    pub(super) fn end(&mut self, object: &Object, policy: &Policy, lease: u64, now: i64) -> Return {
+        self.0.end(&object.name, policy, lease, now)
     }
 
     /// Forgets how the key of an object stands, if the request gives something back to it. Answers of a key with reservations are not
     /// remembered, so settling or cancelling one changes nothing.
-    pub(super) fn forget(&self, asked: &ResolvedRequest, object: &Object) {
+    pub(super) fn forget(&mut self, asked: &ResolvedRequest, object: &Object, now: i64) {
         if matches!(asked.action(), Action::Take(Verb::Refund | Verb::Reset)) {
-            let (state, now) = (&mut *self.0.borrow_mut(), clock::now());
+            let state = &mut self.0;
             object.items_of(asked).for_each(|item| state.forget(&object.name, &item.policy, now));
         }
     }

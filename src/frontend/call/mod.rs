@@ -1,0 +1,467 @@
+//! One request while it is being answered: which objects to call, what to ask them, and what the answer is.
+//!
+//! [`Batch`] and [`ShardCalls`] decide what happens when; this adds the names of the objects, what is known without them, and the answer.
+//! Whoever carries it out calls [`Call::next`] at the start and after each answer, makes the calls that it gives, and reports to
+//! [`Call::answered`] and [`Call::failed`].
+
+mod leases;
+mod requests;
+mod told;
+
+use std::cell::RefCell;
+use std::mem;
+use std::rc::Rc;
+
+use leases::Leasing;
+use requests::{batch_of, requests_of};
+
+use super::event::End;
+use super::isolate::Isolate;
+use super::memory::Memory;
+use super::settings::{Receivers, Settings};
+use super::{Now, shards};
+use crate::access::key_hash_in;
+use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest};
+use crate::edge::{Batch, Failure, InForce, Leased, ObjectCall, Outcome, ShardCalls};
+use crate::limit::Verb;
+use crate::metrics::{CallOutcome, DecidedBy, Outcome as BudgetOutcome, Repeat};
+use crate::policy::{Cause, Policy};
+use crate::protocol::{Action, KeyAct, ObjectReply, RequestId, Rows};
+
+/// A request that objects decide: one object, or one per key of a batch.
+pub struct Call {
+    asked: Asked,
+    plan: Plan,
+    leasing: Leasing,
+    memory: Rc<RefCell<Memory>>,
+    isolate: Rc<Isolate>,
+    began_at: i64,
+    /// The reply, once there is one, and what became of the request.
+    done: Option<Reply>,
+    end: Option<End>,
+}
+
+/// What is asked, with the policies under which it began, even if those change meanwhile.
+#[derive(Clone)]
+pub(super) struct Asked {
+    /// The request as it was asked.
+    pub(super) whole: ResolvedRequest,
+    /// About a budget in several shards, the same with an item for each.
+    pub(super) of_shards: Option<ResolvedRequest>,
+    pub(super) purpose: Purpose,
+    pub(super) terms: Terms,
+}
+
+/// What is done once it is answered.
+#[derive(Clone, Debug)]
+pub(super) enum Purpose {
+    /// Nothing.
+    Answer,
+    /// An act of an operator, who has this name, is recorded.
+    Act { by: String },
+    /// A visitor's captcha is verified, if that is allowed.
+    Session(Verification),
+}
+
+/// What a captcha's verifier is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verification {
+    /// Where it is.
+    pub url: String,
+    /// The secret that it shares with this deployment.
+    pub secret: String,
+    /// What the visitor has sent.
+    pub captcha: String,
+    /// The visitor's address.
+    pub address: String,
+}
+
+/// What is done before the reply is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum After {
+    /// Have the act recorded, then call [`Call::recorded`].
+    Record(KeyAct),
+    /// Ask the captcha's verifier: its answer is the reply to make.
+    Verify(Verification),
+}
+
+/// What the frontend adds to every request of its own.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    pub(super) in_force: InForce,
+    /// Whether the policies may be out of date.
+    pub(super) is_stale: bool,
+    /// Whether objects are sent the definitions of the policies at once.
+    pub(super) sends_definitions: bool,
+    pub(super) receivers: Receivers,
+}
+
+/// Whom to call.
+struct Plan {
+    objects: Vec<Object>,
+    calls: Calls,
+    decided_by: DecidedBy,
+}
+
+/// Which calls to make.
+enum Calls {
+    Batch(Batch),
+    Shards(ShardCalls),
+}
+
+impl Calls {
+    fn next(&mut self, now: i64) -> Option<ObjectCall> {
+        match self {
+            Self::Batch(batch) => batch.next(now),
+            Self::Shards(shards) => shards.next(now),
+        }
+    }
+
+    fn answered(&mut self, object: usize, result: Result<ObjectReply, Failure>) {
+        match self {
+            Self::Batch(batch) => batch.answered(object, result),
+            Self::Shards(shards) => shards.answered(object, result),
+        }
+    }
+
+    const fn outcome(&self) -> Option<&Outcome> {
+        match self {
+            Self::Batch(batch) => batch.outcome(),
+            Self::Shards(shards) => shards.outcome(),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Batch(batch) => batch.is_over(),
+            Self::Shards(shards) => shards.is_over(),
+        }
+    }
+}
+
+/// An object, and the indices of its items.
+#[derive(Debug)]
+pub(super) struct Object {
+    pub(super) name: String,
+    pub(super) items: Vec<usize>,
+    /// When it was last called.
+    called_at: i64,
+    /// When it was first called, and when it had last answered, by the clock of decisions.
+    pub(super) asked_at: Option<i64>,
+    pub(super) answered_at: i64,
+    /// Whether that call has failed.
+    has_failed: bool,
+}
+
+impl Object {
+    pub(super) const fn new(name: String, items: Vec<usize>) -> Self {
+        Self { name, items, called_at: 0, asked_at: None, answered_at: 0, has_failed: false }
+    }
+
+    /// What it is asked for.
+    pub(super) fn items_of<'a>(&'a self, asked: &'a ResolvedRequest) -> impl Iterator<Item = &'a ResolvedItem> + Clone {
+        self.items.iter().filter_map(|&item| asked.items().get(item))
+    }
+}
+
+/// What is left to do after an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// To make more calls.
+    Calls,
+    /// To reply, and to see to leases: [`Call::newer`], [`Call::renewal`] and [`Call::lease_ms`].
+    ReplyAndMore,
+    /// To reply, and nothing else.
+    Reply,
+}
+
+impl Asked {
+    /// What the objects are asked.
+    pub(super) fn parts(&self) -> &ResolvedRequest {
+        self.of_shards.as_ref().unwrap_or(&self.whole)
+    }
+}
+
+impl Call {
+    /// Begins a request. `hold_ids` are random: one per object of a batch over several keys, else none.
+    pub(super) fn new(
+        asked: Asked,
+        objects: Vec<Object>,
+        request_id: RequestId,
+        hold_ids: &[u64],
+        (settings, isolate): (&Settings, &Rc<Isolate>),
+        now: Now,
+    ) -> Self {
+        let mut memory = settings.memory.borrow_mut();
+        let mut leasing = Leasing::default();
+        let whole = &asked.whole;
+        let (decided_by, batch) = if let Some(leased) = memory.consume(whole, &objects, request_id, now.at) {
+            let Leased { decided, renewal } = leased;
+            leasing.renewal = renewal;
+            (DecidedBy::Lease, Batch::known(vec![Ok(ObjectReply::Decided(decided))]))
+        } else if let Some(replies) = memory.replies(whole, &objects, request_id, now.at) {
+            (DecidedBy::Cache, Batch::known(replies))
+        } else {
+            leasing.request = memory.ask(whole, &objects, request_id, now.at);
+            let of_request = (request_id, leasing.request.clone());
+            (DecidedBy::Object, batch_of(&asked, &objects, of_request, hold_ids, now))
+        };
+        for object in &objects {
+            memory.forget(whole, object, now.at);
+        }
+        drop(memory);
+        Self::of_plan(
+            asked,
+            Plan { objects, calls: Calls::Batch(batch), decided_by },
+            leasing,
+            (settings, isolate),
+            now,
+        )
+    }
+
+    /// Begins a request about one budget in several shards: its parts have an item for each of the objects, in their order. `random` are
+    /// 64 random bits.
+    pub(super) fn of_shards(
+        asked: Asked,
+        objects: Vec<Object>,
+        request_id: RequestId,
+        random: u64,
+        (settings, isolate): (&Settings, &Rc<Isolate>),
+        now: Now,
+    ) -> Self {
+        let mut memory = settings.memory.borrow_mut();
+        for object in &objects {
+            memory.forget(asked.parts(), object, now.at);
+        }
+        let requests = requests_of(&asked, &objects, (request_id, None), &[]);
+        let calls = shards::calls(asked.parts(), &objects, requests, (isolate, &mut memory), random, now);
+        drop(memory);
+        let decided_by = if calls.outcome().is_some() { DecidedBy::Cache } else { DecidedBy::Object };
+        let calls = Calls::Shards(if asked.terms.sends_definitions { calls.with_definitions() } else { calls });
+        Self::of_plan(asked, Plan { objects, calls, decided_by }, Leasing::default(), (settings, isolate), now)
+    }
+
+    fn of_plan(
+        asked: Asked,
+        plan: Plan,
+        leasing: Leasing,
+        (settings, isolate): (&Settings, &Rc<Isolate>),
+        now: Now,
+    ) -> Self {
+        let (memory, isolate) = (Rc::clone(&settings.memory), Rc::clone(isolate));
+        Self { asked, plan, leasing, memory, isolate, began_at: now.waiting, done: None, end: None }
+    }
+
+    /// How many objects decide.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.plan.objects.len()
+    }
+
+    /// The name of an object.
+    #[must_use]
+    pub fn object(&self, index: usize) -> &str {
+        self.plan.objects.get(index).map_or("", |object| &object.name)
+    }
+
+    /// The policies that it is asked for.
+    pub fn policies_of(&self, index: usize) -> impl Iterator<Item = &Policy> {
+        let object = self.plan.objects.get(index);
+        object.into_iter().flat_map(|object| object.items_of(self.asked.parts())).map(|item| &*item.policy)
+    }
+
+    /// Whether it is finished even if the client disconnects: what an operator has done is recorded.
+    #[must_use]
+    pub const fn must_finish(&self) -> bool {
+        matches!(self.asked.purpose, Purpose::Act { .. })
+    }
+
+    /// The call to make. `None` when there is nothing to do but wait.
+    pub fn next(&mut self, now: Now) -> Option<ObjectCall> {
+        let call = self.plan.calls.next(now.waiting)?;
+        let object = self.plan.objects.get_mut(call.object)?;
+        object.called_at = now.waiting;
+        object.asked_at.get_or_insert(now.at);
+        if mem::take(&mut object.has_failed) && call.is_repeated {
+            self.isolate.count(|counts| counts.repeated(Repeat::Failure));
+        }
+        Some(call)
+    }
+
+    /// Takes over the answer of an object, which has read and written so many rows; `None` for one that could not be read.
+    pub fn answered(&mut self, index: usize, answer: Option<(ObjectReply, Rows)>, now: Now) -> Left {
+        let outcome = answer.as_ref().map_or(CallOutcome::Failed(Cause::Failed), |_| CallOutcome::Answered);
+        self.count_call(index, outcome, now);
+        if let Some((reply, rows)) = &answer {
+            self.isolate.count(|counts| {
+                counts.stored(rows.read, rows.written);
+                match reply {
+                    ObjectReply::PolicyUnknown => counts.repeated(Repeat::PolicyUnknown),
+                    ObjectReply::FormatUnknown { .. } => counts.repeated(Repeat::FormatUnknown),
+                    _ => {}
+                }
+            });
+        }
+        let reply = answer.map(|(reply, _)| reply);
+        let parts = self.asked.parts();
+        if let Some(object) = self.plan.objects.get_mut(index) {
+            object.answered_at = now.at;
+            let memory = &mut *self.memory.borrow_mut();
+            memory.forget(parts, object, now.at);
+            if let (Some(_), Some(ObjectReply::Decided(decided))) = (&self.asked.of_shards, &reply) {
+                shards::remember(parts, object, decided, (&self.isolate, memory));
+            }
+            self.leasing.answered(parts, object, reply.as_ref(), memory, now.at);
+        }
+        let is_unreadable = Failure { cause: Cause::Failed, is_retryable: false };
+        self.plan.calls.answered(index, reply.ok_or(is_unreadable));
+        match self.plan.calls.is_over() {
+            false => Left::Calls,
+            true if self.has_only_reply() => Left::Reply,
+            true => Left::ReplyAndMore,
+        }
+    }
+
+    /// Records that an object had not answered, and why.
+    pub fn failed(&mut self, index: usize, failure: Failure, now: Now) {
+        self.count_call(index, CallOutcome::Failed(failure.cause), now);
+        let parts = self.asked.parts();
+        if let Some(object) = self.plan.objects.get_mut(index) {
+            object.has_failed = true;
+            let memory = &mut *self.memory.borrow_mut();
+            memory.forget(parts, object, now.at); // it may have done it
+            self.leasing.answered(parts, object, None, memory, now.at);
+        }
+        self.plan.calls.answered(index, Err(failure));
+    }
+
+    /// Whether [`Call::reply`] can be sent. There may still be holds to abort.
+    #[must_use]
+    pub const fn is_decided(&self) -> bool {
+        self.plan.calls.outcome().is_some()
+    }
+
+    /// Whether it is decided without a call, and nothing is to be done but to reply.
+    #[must_use]
+    pub fn needs_only_reply(&self) -> bool {
+        self.plan.decided_by != DecidedBy::Object && self.has_only_reply()
+    }
+
+    /// Whether there is a reply, and nothing is to be done but to send it.
+    fn has_only_reply(&self) -> bool {
+        let is_last = matches!(self.asked.purpose, Purpose::Answer) && self.leasing.is_over();
+        is_last && matches!(self.plan.calls.outcome(), Some(Outcome::Decided(_)))
+    }
+
+    /// If the objects know newer versions of the policies: the moment of the latest change that the frontend must know before it
+    /// asks again, and the definitions of those policies, one to a line. Nothing was done.
+    #[must_use]
+    pub fn newer(&self) -> Option<(i64, &str)> {
+        let Some(Outcome::Outdated { as_of, definitions }) = self.plan.calls.outcome() else { return None };
+        self.isolate.count(|counts| counts.repeated(Repeat::PolicyOutdated));
+        Some((*as_of, definitions))
+    }
+
+    /// What is to be done before the reply is sent, if anything is.
+    pub fn after(&mut self, now: Now) -> Option<After> {
+        let status = self.reply(now).status;
+        match &self.asked.purpose {
+            Purpose::Answer => None,
+            Purpose::Act { by } => {
+                let Some(Outcome::Decided(replies)) = self.plan.calls.outcome() else { return None };
+                let [Ok(reply)] = replies.as_slice() else { return None };
+                self.asked.whole.key_act(reply, by, key_hash_in(self.object(0))).map(After::Record)
+            }
+            Purpose::Session(verification) => (status == 200).then(|| After::Verify(verification.clone())),
+        }
+    }
+
+    /// Records whether the act was recorded.
+    pub fn recorded(&mut self, is_recorded: bool) {
+        self.done = self.done.take().map(|reply| reply.marked(|marks| marks.recorded = Some(is_recorded)));
+    }
+
+    /// The reply.
+    pub fn reply(&mut self, now: Now) -> &Reply {
+        if self.done.is_none() {
+            let reply = self.answer(now);
+            self.done = Some(self.marked(reply));
+        }
+        self.done.get_or_insert_with(|| Problem::Unavailable { cause: Cause::Failed }.reply())
+    }
+
+    /// The reply when it is unknown what the objects did.
+    #[must_use]
+    pub fn unanswered(mut self, now: Now) -> Reply {
+        let reply = self.no_answer(now);
+        self.marked(reply)
+    }
+
+    /// Marked if the policies may be out of date.
+    fn marked(&self, reply: Reply) -> Reply {
+        reply.marked(|marks| marks.stale_policies = self.asked.terms.is_stale)
+    }
+
+    fn answer(&mut self, now: Now) -> Reply {
+        let replies = match self.plan.calls.outcome() {
+            Some(Outcome::Decided(replies)) => replies,
+            Some(Outcome::Failed { causes, cause }) => {
+                let (causes, cause) = (causes.clone(), *cause);
+                return self.failure(&causes, cause, now);
+            }
+            // What is newer may be a ban: this does not fail open.
+            Some(Outcome::Outdated { .. }) => return Problem::Unavailable { cause: Cause::Failed }.reply(),
+            None => return self.no_answer(now),
+        };
+        let whole = &self.asked.whole;
+        let items = self.plan.objects.iter().map(|object| object.items.as_slice());
+        let reply = match replies.as_slice() {
+            [Ok(reply)] if !whole.is_batch() => whole.reply(reply),
+            replies => whole.batch_reply(&items.zip(replies.iter().cloned()).collect::<Vec<_>>()),
+        };
+        match reply {
+            Ok(reply) => {
+                let source = self.plan.decided_by;
+                if source == DecidedBy::Object && self.asked.of_shards.is_none() {
+                    self.memory.borrow_mut().answered(whole, &self.plan.objects, replies); // of shards, what each has answered is
+                }
+                self.end(End::Decided, now);
+                let is_marked = source != DecidedBy::Object;
+                reply.marked(|marks| marks.source = is_marked.then(|| source.word()))
+            }
+            Err(Problem::Unavailable { cause }) => self.failure(&[cause], cause, now),
+            Err(problem) => problem.reply(),
+        }
+    }
+
+    fn no_answer(&mut self, now: Now) -> Reply {
+        // A batch may have been refused already, which is final: it does not fail open.
+        if self.asked.of_shards.is_none() && self.plan.objects.len() > 1 {
+            return self.unavailable(Cause::Failed, now);
+        }
+        self.failure(&[Cause::Failed], Cause::Failed, now)
+    }
+
+    fn unavailable(&mut self, cause: Cause, now: Now) -> Reply {
+        self.isolate.count(|counts| counts.unavailable(cause));
+        self.end(End::Undecided(BudgetOutcome::Unavailable, cause), now);
+        Problem::Unavailable { cause }.reply()
+    }
+
+    /// The reply when no decision could be made because of `causes`; it names `cause`.
+    fn failure(&mut self, causes: &[Cause], cause: Cause, now: Now) -> Reply {
+        let mut policies = self.asked.whole.items().iter().map(|item| &item.policy);
+        // Only requests that take tokens fail open; other callers must know that theirs failed.
+        let would_take = match self.asked.whole.action() {
+            Action::Take(verb) => matches!(verb, Verb::Consume | Verb::Borrow { .. } | Verb::ConsumeUpTo),
+            _ => false,
+        };
+        if would_take && policies.all(|policy| causes.iter().all(|&cause| policy.on_error().opens(cause))) {
+            self.isolate.count(|counts| counts.degraded(cause));
+            self.end(End::Undecided(BudgetOutcome::Degraded, cause), now);
+            self.asked.whole.degraded_reply(cause)
+        } else {
+            self.unavailable(cause, now)
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What the objects are asked.
+
+use super::super::Now;
+use super::super::settings::Receivers;
+use super::{Asked, Object};
+use crate::api::{ResolvedItem, ResolvedRequest};
+use crate::edge::{Batch, InForce};
+use crate::protocol::{Action, Known, LeaseRequest, ObjectRequest, RequestId};
+
+/// What the objects are asked, and when.
+pub(super) fn batch_of(
+    asked: &Asked,
+    objects: &[Object],
+    of_request: (RequestId, Option<LeaseRequest>),
+    hold_ids: &[u64],
+    now: Now,
+) -> Batch {
+    let batch = Batch::new(requests_of(asked, objects, of_request, hold_ids), now.waiting);
+    if asked.terms.sends_definitions || asked.whole.has_inline() { batch.with_definitions() } else { batch }
+}
+
+/// What each object is asked, and what is said about leases.
+pub(super) fn requests_of(
+    asked: &Asked,
+    objects: &[Object],
+    (request_id, lease): (RequestId, Option<LeaseRequest>),
+    hold_ids: &[u64],
+) -> Vec<ObjectRequest> {
+    let (parts, terms) = (asked.parts(), &asked.terms);
+    let lease = lease.or_else(|| parts.lease().cloned());
+    let wants_notices = terms.receivers != Receivers::None && parts.may_notify();
+    let requests = objects.iter().enumerate().map(|(index, object)| {
+        let action = match hold_ids.get(index) {
+            Some(&id) => Action::Hold(id),
+            None => parts.action(),
+        };
+        // A peek changes nothing, so repetitions need not be recognized.
+        let request_id = (!matches!(action, Action::Look(_)) || parts.is_recalled()).then_some(request_id);
+        // There are none if a reservation is settled at its reserved cost.
+        let costs = object.items_of(parts).filter_map(|item| item.costs.clone()).collect();
+        let mut shadow_costs: Vec<_> = object.items_of(parts).filter_map(|item| item.shadow_costs.clone()).collect();
+        if shadow_costs.iter().all(Vec::is_empty) {
+            shadow_costs.clear();
+        }
+        let known = known_of(parts, object, &terms.in_force);
+        ObjectRequest { action, request_id, costs, shadow_costs, known, wants_notices, lease: lease.clone() }
+    });
+    requests.collect()
+}
+
+/// What is known from the registry of the policies that the object is asked for, if there is one.
+pub(super) fn known_of(asked: &ResolvedRequest, object: &Object, in_force: &InForce) -> Option<Known> {
+    let id = |item: &ResolvedItem| if item.policy.timeline().since() == 0 { 0 } else { item.policy.id() };
+    let names = object.items_of(asked).map(|item| item.policy.name());
+    in_force.as_of(names).map(|as_of| Known { as_of, ids: object.items_of(asked).map(id).collect() })
+}

@@ -1,0 +1,77 @@
+//! What became of a budget, told once: to the counters, to operators who look on, and to the log of points.
+
+use crate::api::Tally;
+use crate::metrics::{DecidedBy, LiveDecision, Outcome};
+use crate::policy::Cause;
+
+/// What became of one budget of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'a> {
+    /// As it is shown.
+    pub decision: LiveDecision<'a>,
+    tally: Option<Tally<'a>>,
+}
+
+impl<'a> Event<'a> {
+    /// The end of a budget at `at`, as it is tallied. Its object has the hash `key`, and is one of so many if it is a shard.
+    pub(super) fn of(
+        tally: Tally<'a>,
+        at: i64,
+        decided_by: DecidedBy,
+        key: Option<&'a str>,
+        shards: Option<usize>,
+    ) -> Self {
+        let decisive = tally.decisive().filter(|_| tally.outcome != Outcome::Unlimited);
+        let decision = LiveDecision {
+            at,
+            policy: tally.policy,
+            outcome: tally.outcome,
+            source: match tally.outcome {
+                Outcome::Degraded | Outcome::Unavailable => DecidedBy::Frontend,
+                _ => decided_by,
+            },
+            cost: tally.cost,
+            remaining: decisive.map(|(_, answer)| answer.remaining),
+            retry_at: decisive.and_then(|(_, answer)| answer.retry_at()),
+            limit: decisive.and_then(|(limit, _)| limit.name()),
+            object: key,
+            shards,
+            cause: tally.cause,
+            is_refused_in_shadow: tally.is_refused_in_shadow,
+        };
+        Self { decision, tally: Some(tally) }
+    }
+
+    /// A request for `cost` tokens of `limit`, which can never be granted: no object is asked.
+    pub(super) const fn never(at: i64, policy: &'a str, limit: Option<&'a str>, cost: u64) -> Self {
+        let decision = LiveDecision {
+            at,
+            policy,
+            outcome: Outcome::Never,
+            source: DecidedBy::Frontend,
+            cost,
+            remaining: None,
+            retry_at: None,
+            limit,
+            object: None,
+            shards: None,
+            cause: None,
+            is_refused_in_shadow: false,
+        };
+        Self { decision, tally: None }
+    }
+
+    /// How its key begins, if operators are shown that.
+    pub(super) fn key_prefix(&self) -> Option<String> {
+        self.tally.as_ref().and_then(Tally::key_prefix)
+    }
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum End {
+    /// As the objects have decided.
+    Decided,
+    /// The same for each of its budgets, because of this.
+    Undecided(Outcome, Cause),
+}

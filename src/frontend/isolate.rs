@@ -1,0 +1,108 @@
+//! What all frontends of an isolate share: what they count, who looks on, how shards stood, and the ids of requests.
+
+use std::cell::{Cell, RefCell};
+
+use super::event::Event;
+use super::{Now, Random};
+use crate::edge::{Outbox, ShardLevels, Tap};
+use crate::metrics::{Counts, DecidedBy, LiveDecision, Outcome, Report, Totals};
+
+/// What all frontends of an isolate share.
+#[derive(Debug)]
+pub struct Isolate {
+    outbox: RefCell<Outbox>,
+    /// Without a registry: what is reported.
+    own: RefCell<Totals>,
+    tap: RefCell<Tap>,
+    pub(super) shard_levels: RefCell<ShardLevels>,
+    /// The first half of the ids of requests, which is random, and how many there were.
+    request_ids: Cell<(Option<u64>, u64)>,
+}
+
+impl Isolate {
+    /// One that begins at `now`.
+    #[must_use]
+    pub fn new(now: Now, random: Random<'_>) -> Self {
+        Self {
+            outbox: RefCell::new(Outbox::new(random().unwrap_or_default(), now.at)),
+            own: RefCell::new(Totals::new(now.at)),
+            tap: RefCell::default(),
+            shard_levels: RefCell::default(),
+            request_ids: Cell::new((None, 0)),
+        }
+    }
+
+    /// Counts something.
+    pub fn count(&self, step: impl FnOnce(&mut Counts)) {
+        step(&mut self.outbox.borrow_mut().counts);
+    }
+
+    /// The report to send to the registry.
+    pub fn report(&self, now: Now) -> String {
+        self.outbox.borrow_mut().report(now.at)
+    }
+
+    /// Records that the registry has it.
+    pub fn confirm(&self, report: &str) {
+        self.outbox.borrow_mut().confirm(report);
+    }
+
+    /// Without a registry: what this isolate alone has counted.
+    pub(super) fn own<T>(&self, now: Now, step: impl FnOnce(&mut Totals) -> T) -> T {
+        let report = self.report(now);
+        let mut totals = self.own.borrow_mut();
+        if let Some(report) = Report::from_text(&report) {
+            totals.add(report, now.at);
+        }
+        self.confirm(&report);
+        step(&mut totals)
+    }
+
+    /// What waits for operators who look on.
+    pub fn tap<T>(&self, step: impl FnOnce(&mut Tap) -> T) -> T {
+        step(&mut self.tap.borrow_mut())
+    }
+
+    /// Takes over what the registry says of them with its answer to a poll.
+    pub(super) fn hear(&self, listeners: Option<&str>, now: Now) {
+        let mut tap = self.tap.borrow_mut();
+        if listeners.is_some() || tap.has_listeners() {
+            tap.hear(listeners, now.at);
+        }
+    }
+
+    /// Tells the counters and those who look on what became of each budget of a request at `now`; `events` gives each to the function that
+    /// it is called with.
+    pub(super) fn tell<'a>(&self, now: Now, events: impl Fn(&mut dyn FnMut(&Event<'a>))) {
+        self.count(|counts| events(&mut |event| count(counts, event)));
+        let mut tap = self.tap.borrow_mut();
+        if tap.has_listeners() {
+            events(&mut |Event { decision, .. }| {
+                if tap.wants(decision.policy, decision.outcome, now.at) {
+                    tap.add(decision);
+                }
+            });
+        }
+    }
+
+    /// A unique id for a request: a random half, and a count.
+    pub(super) fn next_id(&self, random: Random<'_>) -> Option<u128> {
+        let (half, count) = self.request_ids.get();
+        let half = half.or_else(random)?;
+        self.request_ids.set((Some(half), count.wrapping_add(1)));
+        Some((u128::from(half) << 64) | u128::from(count))
+    }
+}
+
+fn count(counts: &mut Counts, event: &Event<'_>) {
+    let LiveDecision { policy, outcome, source, object, is_refused_in_shadow, .. } = event.decision;
+    counts.decided(policy, outcome, is_refused_in_shadow);
+    match source {
+        DecidedBy::Cache => counts.remembered(policy),
+        DecidedBy::Lease => counts.leased(policy),
+        DecidedBy::Object | DecidedBy::Frontend => {}
+    }
+    if let (Outcome::Refused | Outcome::Never | Outcome::Banned, Some(key)) = (outcome, object) {
+        counts.refused(policy, u128::from_str_radix(key, 16).unwrap_or_default(), || event.key_prefix());
+    }
+}

@@ -1,0 +1,70 @@
+//! What operators do with one key, as far as it is not a [`Call`](super::Call).
+
+use std::sync::Arc;
+
+use super::Now;
+use super::settings::Settings;
+use crate::access::{Caller, key_hash_in};
+use crate::api::{AdminQuestion, BlockRequest, InspectKeyRequest, KeyQuestion, Problem};
+use crate::policy::{MAX_SHARDS, Policy};
+
+/// What to ask the objects of a key that is inspected, by their names.
+pub(super) fn questions(
+    settings: &Settings,
+    caller: &Caller<'_>,
+    body: &[u8],
+    now: Now,
+) -> Result<Vec<(String, KeyQuestion)>, Problem> {
+    let request = InspectKeyRequest::parse(body)?;
+    let (key, in_force) = (request.key(), settings.in_force(None));
+    let all = in_force.policies();
+    // A bucket whose policy depends on the key's text is shown under the one that it was last asked under.
+    let is_clear = |policy: &Arc<Policy>| !request.is_by_hash() || !all.has_prefixes(policy.name());
+    let may_use = |policy: &Arc<Policy>| caller.may_use(policy.name()).is_ok();
+    let policies: Vec<_> = all.iter().filter(|policy| may_use(policy) && is_clear(policy)).collect();
+    let as_of = in_force.as_of(policies.iter().map(|policy| policy.name())).unwrap_or(0);
+    let policies: Vec<_> = policies.into_iter().map(|policy| all.for_key(policy, &key, now.at)).collect();
+    let object = settings.names.object_name(&key);
+    let questions = (0..MAX_SHARDS).map(|shard| {
+        let part = |policy: &Arc<Policy>| match policy.shards() {
+            [] => Some(Arc::clone(policy)).filter(|_| shard == 0),
+            shards => shards.get(usize::from(shard)).cloned(),
+        };
+        let question = KeyQuestion {
+            object: key_hash_in(&object).to_owned(),
+            as_of,
+            only: caller.policies().map(<[String]>::to_vec),
+            policies: policies.iter().filter_map(part).collect(),
+        };
+        (settings.names.shard_name(&key, shard), question)
+    });
+    // The key's own object has more than the policies of now.
+    Ok(questions
+        .enumerate()
+        .filter(|(index, (_, question))| *index == 0 || !question.policies.is_empty())
+        .map(|(_, one)| one)
+        .collect())
+}
+
+/// What to ask the registry to block a key.
+pub(super) fn block(
+    settings: &Settings,
+    caller: &Caller<'_>,
+    body: &[u8],
+    now: Now,
+) -> Result<AdminQuestion<'static>, Problem> {
+    let block = BlockRequest::parse(body)?;
+    caller.may_use(&block.policy)?;
+    if settings.registry.is_none() {
+        return Err(Problem::NoRegistry);
+    }
+    Ok(AdminQuestion {
+        method: "PUT".into(),
+        path: "/v1/overrides".into(),
+        if_match: None,
+        if_none_match: None,
+        by: caller.name().to_owned().into(),
+        only: caller.policies().map(<[String]>::to_vec),
+        body: block.overrides(now.at).into(),
+    })
+}

@@ -1,0 +1,506 @@
+//! The service, as one frontend answers for it.
+
+use std::rc::Rc;
+
+use super::call::{Asked as AskedOfObjects, Call, Object, Purpose, Terms, Verification};
+use super::event::Event;
+use super::isolate::Isolate;
+use super::settings::{Settings, SettingsErrors};
+use super::{Address, Now, Random, Target};
+use crate::access::{Caller, CaptchaError, Sessions};
+use crate::api::{
+    AdminPath, AdminQuestion, AdminRequest, Endpoint, KeyQuestion, MAX_BODY_LEN, Problem, Reply, Request,
+    ResolvedRequest, SESSION_PATH, SessionRequest, require_json,
+};
+use crate::edge::{Due, PolicySnapshot};
+use crate::metrics::{INLINE_POLICIES, NoticeOutcome, PollOutcome};
+use crate::policy::Cause;
+use crate::protocol::{Action, RequestId};
+
+/// The service, as one frontend answers for it.
+pub struct Service {
+    settings: Result<Settings, SettingsErrors>,
+    isolate: Rc<Isolate>,
+}
+
+/// A request by HTTP, before its body is read: each header as it was sent, if it was.
+#[expect(missing_docs, reason = "the names say what they are")]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Arrival<'a> {
+    pub method: &'a str,
+    pub url: &'a str,
+    /// The header, or the `props` of the service binding by which it came.
+    pub authorization: Option<&'a str>,
+    pub content_type: Option<&'a str>,
+    pub content_encoding: Option<&'a str>,
+    pub content_length: Option<&'a str>,
+}
+
+/// A request with its body, however it came.
+#[expect(missing_docs, reason = "the names say what they are")]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asked<'a> {
+    /// The URL, or its path alone.
+    pub url: &'a str,
+    /// The header, or the `props` of the service binding by which it came.
+    pub authorization: Option<&'a str>,
+    pub idempotency_key: Option<&'a str>,
+    pub body: &'a [u8],
+    /// If it is asked again, since an object has been asked under newer policies: what [`Call::newer`] said.
+    pub newer: Option<(i64, &'a str)>,
+    pub method: &'a str,
+    pub if_match: Option<&'a str>,
+    pub if_none_match: Option<&'a str>,
+    /// The header `CF-Connecting-IP`.
+    pub address: Option<&'a str>,
+}
+
+/// What of a request must be known before it can be answered, besides its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// Nothing, nor its body: it is for the contract, whose headers are [`Reply::contract`].
+    Contract,
+    /// Nothing: the members of [`Asked`] up to its body.
+    Ask,
+    /// All of [`Asked`].
+    AskMore,
+    /// The same, after the registry has all that was counted here.
+    Report,
+}
+
+/// How a request goes on.
+pub enum Step<'a> {
+    /// With this reply, at once.
+    Reply(Reply),
+    /// With calls of objects.
+    Call(Box<Call>),
+    /// With the registry's reply to this, which may be news for this isolate.
+    Administer {
+        /// What to ask it.
+        question: AdminQuestion<'a>,
+        /// Whether its answer may be news here.
+        is_news: bool,
+    },
+    /// With the answers of these objects, by their names, merged: see [`merged_key_states`](crate::api::merged_key_states).
+    InspectKey(Vec<(String, KeyQuestion)>),
+}
+
+impl Service {
+    /// One with these settings, in this isolate.
+    #[must_use]
+    pub const fn new(settings: Result<Settings, SettingsErrors>, isolate: Rc<Isolate>) -> Self {
+        Self { settings, isolate }
+    }
+
+    /// What is wrong with the settings, if anything is.
+    #[must_use]
+    pub const fn errors(&self) -> Option<&SettingsErrors> {
+        match &self.settings {
+            Ok(_) => None,
+            Err(errors) => Some(errors),
+        }
+    }
+
+    /// What it shares with all frontends of its isolate.
+    #[must_use]
+    pub const fn isolate(&self) -> &Rc<Isolate> {
+        &self.isolate
+    }
+
+    /// Looks at a request before its body is read.
+    ///
+    /// # Errors
+    /// The reply, if the body need not be read.
+    pub fn head(&self, arrival: &Arrival<'_>, now: Now) -> Result<Head, Reply> {
+        if arrival.method == "OPTIONS" {
+            return Err(Reply::preflight());
+        }
+        match Target::of(Address::parse(arrival.url).map_err(reply_of)?) {
+            // It is the same for all callers, and needs no settings.
+            Ok(Target::Contract) => {
+                Target::Contract.require_method(arrival.method).map_err(reply_of)?;
+                Ok(Head::Contract)
+            }
+            Ok(Target::Health) => {
+                Target::Health.require_method(arrival.method).map_err(reply_of)?;
+                Err(self.settings.as_ref().map_or_else(
+                    |errors| Problem::Unhealthy { missing: errors.missing.clone() }.reply(),
+                    |_| Reply::healthy(),
+                ))
+            }
+            target => self.head_of(target, arrival, now).map_err(reply_of),
+        }
+    }
+
+    fn head_of(&self, target: Result<Target<'_>, Problem>, arrival: &Arrival<'_>, now: Now) -> Result<Head, Problem> {
+        let settings = self.settings()?;
+        let is_open = matches!(target, Ok(Target::Session)) && settings.sessions().is_some();
+        let caller = if is_open { None } else { Some(settings.caller(arrival.authorization, now.at)?) };
+        let target = target?;
+        if let (Target::Session, Some(_)) = (target, &caller) {
+            return Err(no_sessions());
+        }
+        target.require_method(arrival.method)?;
+        if let Some(caller) = &caller {
+            target.require(caller)?;
+        }
+        let head = match target {
+            Target::Admin(AdminPath::Metrics | AdminPath::TopRefused) => Head::Report,
+            Target::Admin(_) | Target::Session => Head::AskMore,
+            _ => Head::Ask,
+        };
+        if let Target::Admin(at) = target {
+            require_registry(settings, at)?;
+            if arrival.method != "PUT" {
+                return Ok(head); // a body is not read
+            }
+        }
+        require_json(arrival.content_type, arrival.content_encoding)?;
+        // A declared length is trusted: the runtime holds the client to it.
+        match arrival.content_length.and_then(|length| length.parse::<u64>().ok()) {
+            Some(length) if length > target.max_body_len() as u64 => {
+                Err(Problem::BodyTooLarge { max: target.max_body_len() })
+            }
+            _ => Ok(head),
+        }
+    }
+
+    /// The most bytes to read of a body that was sent to `url`.
+    #[must_use]
+    pub fn max_body_len(&self, url: &str) -> usize {
+        Address::parse(url).and_then(Target::of).map_or(MAX_BODY_LEN, Target::max_body_len)
+    }
+
+    /// Looks at a whole request: what it asks, whether its caller may ask that, and how it goes on.
+    pub fn ask<'a>(&'a self, asked: &Asked<'a>, now: Now, random: Random<'_>) -> Step<'a> {
+        match self.step(asked, now, random) {
+            Ok(step) => step,
+            Err(problem) => Step::Reply(self.marked(&problem, now)),
+        }
+    }
+
+    fn step<'a>(&'a self, asked: &Asked<'a>, now: Now, random: Random<'_>) -> Result<Step<'a>, Problem> {
+        let settings = self.settings()?;
+        let target = Target::of(Address::parse(asked.url)?)?;
+        if let Target::Session = target {
+            return self.session_call(asked, now, random).map(|call| Step::Call(Box::new(call)));
+        }
+        let caller = settings.caller(asked.authorization, now.at)?;
+        // Checked again where it is carried out: a grant may have ended while the body arrived.
+        target.require(&caller)?;
+        match target {
+            Target::Endpoint(endpoint) => {
+                let request = Request::parse(endpoint, asked.body)?;
+                let purpose = match endpoint {
+                    Endpoint::ResetKey | Endpoint::Credit => Purpose::Act { by: caller.name().to_owned() },
+                    _ => Purpose::Answer,
+                };
+                let call = self.call_of(&request, &caller, purpose, asked, now, random)?;
+                Ok(Step::Call(Box::new(call)))
+            }
+            Target::InspectKey => super::keys::questions(settings, &caller, asked.body, now).map(Step::InspectKey),
+            Target::BlockKey => {
+                let question = super::keys::block(settings, &caller, asked.body, now)?;
+                Ok(Step::Administer { question, is_news: true })
+            }
+            Target::Admin(at) => self.administer(settings, at, &caller, asked, now),
+            Target::Contract | Target::Health | Target::Session => Err(not_found(asked.url)),
+        }
+    }
+
+    fn administer<'a>(
+        &self,
+        settings: &Settings,
+        at: AdminPath<'_>,
+        caller: &Caller<'_>,
+        asked: &Asked<'a>,
+        now: Now,
+    ) -> Result<Step<'a>, Problem> {
+        require_registry(settings, at)?;
+        let max = Target::Admin(at).max_body_len();
+        if asked.body.len() > max {
+            return Err(Problem::BodyTooLarge { max });
+        }
+        let body = str::from_utf8(asked.body)
+            .map_err(|error| Problem::BadRequest { detail: format!("the body is not valid JSON: {error}") })?;
+        let question = AdminQuestion {
+            method: asked.method.into(),
+            path: Address::parse(asked.url)?.path_and_query().into(),
+            if_match: asked.if_match.map(Into::into),
+            if_none_match: asked.if_none_match.map(Into::into),
+            by: caller.name().to_owned().into(),
+            only: caller.policies().map(<[String]>::to_vec),
+            body: body.into(),
+        };
+        if settings.registry.is_some() {
+            let is_news = question.may_be_news();
+            return Ok(Step::Administer { question, is_news });
+        }
+        let reply = match question.request()? {
+            AdminRequest::Metrics => self.isolate.own(now, |totals| question.metrics(totals, None)),
+            AdminRequest::TopRefused => self.isolate.own(now, |totals| question.top_refused(totals, now.at)),
+            _ => return Err(Problem::NoRegistry),
+        };
+        Ok(Step::Reply(reply))
+    }
+
+    /// The calls by which a visitor's request for a session is limited.
+    fn session_call(&self, asked: &Asked<'_>, now: Now, random: Random<'_>) -> Result<Call, Problem> {
+        let sessions = self.sessions()?;
+        let request = SessionRequest::parse(asked.body, asked.address)?;
+        let verification = Verification {
+            url: sessions.verify_url().to_owned(),
+            secret: sessions.secret().to_owned(),
+            captcha: request.captcha.clone().into_owned(),
+            address: asked.address.unwrap_or_default().to_owned(),
+        };
+        let limited = request.into_limited(sessions.policy());
+        let asked = Asked { idempotency_key: None, ..*asked };
+        self.call_of(&limited, &Caller::TRUSTED, Purpose::Session(verification), &asked, now, random)
+    }
+
+    /// The reply to a visitor, when the captcha's verifier has answered so.
+    #[must_use]
+    pub fn session(&self, status: u16, answer: &[u8], now: Now, random: Random<'_>) -> Reply {
+        self.opened(status, answer, now, random).unwrap_or_else(reply_of)
+    }
+
+    fn opened(&self, status: u16, answer: &[u8], now: Now, random: Random<'_>) -> Result<Reply, Problem> {
+        let sessions = self.sessions()?;
+        sessions.verify(status, answer).map_err(|error| Problem::Captcha { error })?;
+        let mut random = || random().ok_or(Problem::Unavailable { cause: Cause::Failed });
+        Ok(Reply::session(&sessions.open([random()?, random()?], now.at)))
+    }
+
+    /// The reply to a visitor, when the verifier has not answered, perhaps because it is late.
+    #[must_use]
+    pub fn unverified(is_late: bool) -> Reply {
+        Problem::Captcha { error: if is_late { CaptchaError::Late } else { CaptchaError::Unanswered } }.reply()
+    }
+
+    /// The reply to an operator, when the registry has not answered, perhaps because it is late.
+    #[must_use]
+    pub fn not_administered(is_late: bool) -> Reply {
+        Problem::RegistryUnavailable { cause: if is_late { Cause::Timeout } else { Cause::Failed } }.reply()
+    }
+
+    /// The reply to a request whose body could not be read; without an error, because it did not arrive in time.
+    #[must_use]
+    pub fn unreadable(error: Option<&str>) -> Reply {
+        let why = |error: &str| Problem::BadRequest { detail: format!("the body cannot be read: {error}") };
+        error.map_or(Problem::RequestTimeout, why).reply()
+    }
+
+    /// The reply after an internal error that should be impossible.
+    #[must_use]
+    pub fn failed(&self, now: Now) -> Reply {
+        self.marked(&Problem::Unavailable { cause: Cause::Failed }, now)
+    }
+
+    /// The calls that answer a valid request.
+    fn call_of(
+        &self,
+        request: &Request<'_>,
+        caller: &Caller<'_>,
+        purpose: Purpose,
+        asked: &Asked<'_>,
+        now: Now,
+        random: Random<'_>,
+    ) -> Result<Call, Problem> {
+        let settings = self.settings()?;
+        let in_force = settings.in_force(asked.newer.map(|(as_of, definitions)| (definitions, as_of)));
+        let whole = ResolvedRequest::new(request, in_force.policies(), caller, now.at)
+            .inspect_err(|problem| self.tell_too_large(request, problem, now))?
+            .within_shards(asked.idempotency_key.is_some())?
+            .spread(&mut *random);
+        let keys: Vec<_> = whole.items().iter().map(|item| settings.names.object_name(&item.key)).collect();
+        let by_grant = caller.has_grant();
+        let request_id = if let Some(key) = asked.idempotency_key {
+            RequestId {
+                id: settings.names.request_id_of(require_idempotency_key(key)?, caller),
+                fingerprint: request.fingerprint(&keys),
+                ttl_ms: whole.idempotency_ttl_ms(),
+                by_grant,
+            }
+        } else {
+            let id = self.isolate.next_id(&mut *random).ok_or(NO_RANDOMNESS)?;
+            RequestId { id, fingerprint: 0, ttl_ms: 0, by_grant }
+        };
+        let terms = Terms {
+            in_force,
+            is_stale: settings.is_stale(now.at),
+            sends_definitions: settings.sends_definitions,
+            receivers: settings.receivers,
+        };
+        let is_sharded = whole.is_sharded();
+        let of_shards = is_sharded.then(|| whole.recalled().unwrap_or_else(|| whole.of_shards()));
+        let asked = AskedOfObjects { whole, of_shards, purpose, terms };
+        if is_sharded {
+            // A repetition is to be shared out in the same way.
+            let random = if request_id.is_lasting() { Some(request_id.fingerprint) } else { random() };
+            let objects = shards_of(&asked, settings);
+            return Ok(Call::of_shards(
+                asked,
+                objects,
+                request_id,
+                random.ok_or(NO_RANDOMNESS)?,
+                (settings, &self.isolate),
+                now,
+            ));
+        }
+        let objects = objects_of(keys);
+        let is_over_several = objects.len() > 1;
+        let hold_ids = objects.iter().filter(|_| is_over_several).map(|_| hold_id(&mut *random));
+        let hold_ids = hold_ids.collect::<Option<Vec<_>>>().ok_or(NO_RANDOMNESS)?;
+        Ok(Call::new(asked, objects, request_id, &hold_ids, (settings, &self.isolate), now))
+    }
+
+    /// A cost that can never be granted is refused here already.
+    fn tell_too_large(&self, request: &Request<'_>, problem: &Problem, now: Now) {
+        let (Action::Take(_) | Action::Reserve(_), Problem::CostTooLarge { limit, cost, .. }) =
+            (request.action, problem)
+        else {
+            return;
+        };
+        let (policy, limit) = limit.split_once('/').map_or((&**limit, None), |(policy, limit)| (policy, Some(limit)));
+        let is_inline = request.items.iter().any(|item| item.policy == policy && item.inline.is_some());
+        let policy = if is_inline { INLINE_POLICIES } else { policy };
+        let event = Event::never(now.at, policy, limit, *cost);
+        self.isolate.tell(now, |tell| tell(&event));
+    }
+
+    /// The reply to a problem, marked if the policies may be out of date and have a part in it.
+    fn marked(&self, problem: &Problem, now: Now) -> Reply {
+        let is_stale = || self.settings.as_ref().is_ok_and(|settings| settings.is_stale(now.at));
+        let is_marked = problem.is_under_policies() && is_stale();
+        problem.reply().marked(|marks| marks.stale_policies = is_marked)
+    }
+
+    fn settings(&self) -> Result<&Settings, Problem> {
+        self.settings.as_ref().map_err(|errors| Problem::Misconfigured { missing: errors.missing.clone() })
+    }
+
+    fn sessions(&self) -> Result<&Sessions, Problem> {
+        self.settings()?.sessions().ok_or_else(no_sessions)
+    }
+}
+
+/// What a frontend knows of the registry. Without one, nothing.
+impl Service {
+    /// Whether to ask it.
+    #[must_use]
+    pub fn due(&self, now: Now) -> Due {
+        self.registry(|known| known.due(now.at)).unwrap_or(Due::Nothing)
+    }
+
+    /// The question to ask it; `None` while it is being asked. Then call [`Service::updated`] or [`Service::not_updated`].
+    #[must_use]
+    pub fn poll(&self, now: Now) -> Option<String> {
+        self.registry(|known| known.poll(now.at)).flatten()
+    }
+
+    /// Takes over its answer. Returns another question, if there is one.
+    ///
+    /// # Errors
+    /// What cannot be read of it, line by line.
+    pub fn updated(&self, answer: &str, now: Now) -> Result<Option<String>, Vec<String>> {
+        self.isolate.count(|counts| counts.polled(PollOutcome::Answered));
+        let updated = self.registry(|known| (known.update(answer), known.listeners().map(str::to_owned)));
+        let Some((asked, listeners)) = updated else { return Ok(None) };
+        self.isolate.hear(listeners.as_deref(), now);
+        asked
+    }
+
+    /// Records that it did not answer.
+    pub fn not_updated(&self) {
+        self.isolate.count(|counts| counts.polled(PollOutcome::Failed));
+        self.registry(PolicySnapshot::fail);
+    }
+
+    /// What is known of it, for [`Service::restore`] of another frontend; `None` if that has not changed since the last call.
+    #[must_use]
+    pub fn news(&self) -> Option<String> {
+        self.registry(PolicySnapshot::news).flatten()
+    }
+
+    /// Takes over what another frontend knew.
+    pub fn restore(&self, known: &str) {
+        self.registry(|snapshot| snapshot.restore(known));
+    }
+
+    /// Counts what became of a notice.
+    pub fn noticed(&self, outcome: NoticeOutcome) {
+        self.isolate.count(|counts| counts.noticed(outcome));
+    }
+
+    fn registry<T>(&self, step: impl FnOnce(&mut PolicySnapshot) -> T) -> Option<T> {
+        let known = self.settings.as_ref().ok()?.registry.as_ref()?;
+        Some(step(&mut known.borrow_mut()))
+    }
+}
+
+/// Without a registry there is only what this isolate has counted.
+fn require_registry(settings: &Settings, at: AdminPath<'_>) -> Result<(), Problem> {
+    if settings.registry.is_none() && !matches!(at, AdminPath::Metrics | AdminPath::TopRefused) {
+        return Err(Problem::NoRegistry);
+    }
+    Ok(())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for errors")]
+fn reply_of(problem: Problem) -> Reply {
+    problem.reply()
+}
+
+fn no_sessions() -> Problem {
+    not_found(SESSION_PATH)
+}
+
+/// The answer for a URL that is not for what carries it out.
+fn not_found(url: &str) -> Problem {
+    Problem::NotFound { path: Address::parse(url).map_or_else(|_| String::new(), |address| address.path().to_owned()) }
+}
+
+/// The objects of these names, each with the items of the request that it is asked for. A batch is short. In the order of their names, as
+/// other frontends ask them.
+fn objects_of(names: Vec<String>) -> Vec<Object> {
+    let mut objects: Vec<Object> = Vec::new();
+    for (index, name) in names.into_iter().enumerate() {
+        let at = objects.partition_point(|object| object.name < name);
+        match objects.get_mut(at) {
+            Some(object) if object.name == name => object.items.push(index),
+            _ => objects.insert(at, Object::new(name, vec![index])),
+        }
+    }
+    objects
+}
+
+/// The objects of the shards of its only budget, one for each item of its parts.
+fn shards_of(asked: &AskedOfObjects, settings: &Settings) -> Vec<Object> {
+    let names = asked.parts().items().iter().filter_map(|item| {
+        let shard = item.policy.shard()?;
+        Some(settings.names.shard_name(&item.key, shard.index))
+    });
+    names.enumerate().map(|(index, name)| Object::new(name, vec![index])).collect()
+}
+
+/// As long as the longest that payment APIs accept.
+const MAX_IDEMPOTENCY_KEY_LEN: usize = 255;
+
+/// The key, if it is unambiguous. The runtime replaces bytes that are not UTF-8 with U+FFFD, so different keys could
+/// become equal.
+fn require_idempotency_key(key: &str) -> Result<&str, Problem> {
+    if key.is_empty() || key.len() > MAX_IDEMPOTENCY_KEY_LEN || key.contains(char::REPLACEMENT_CHARACTER) {
+        let detail = format!("an Idempotency-Key has 1 to {MAX_IDEMPOTENCY_KEY_LEN} bytes of UTF-8");
+        return Err(Problem::BadRequest { detail });
+    }
+    Ok(key)
+}
+
+/// An id for a hold: as long as those that objects make, and never 0, which would ask the object to choose one.
+fn hold_id(random: Random<'_>) -> Option<u64> {
+    Some((random()? >> 12).max(1))
+}
+
+/// Every Workers runtime has a source of randomness; without one there is no safe substitute.
+const NO_RANDOMNESS: Problem = Problem::Unavailable { cause: Cause::Failed };

@@ -1,0 +1,49 @@
+//! A budget in several shards: whom to ask in which order, and how the shards stood that this isolate has asked.
+
+use super::Now;
+use super::call::Object;
+use super::isolate::Isolate;
+use super::memory::Memory;
+use crate::api::ResolvedRequest;
+use crate::edge::ShardCalls;
+use crate::limit::Verb;
+use crate::protocol::{Action, Decided, ObjectReply, ObjectRequest};
+
+/// The calls for a request about one budget. Each object is asked for an item of its own.
+pub(super) fn calls(
+    asked: &ResolvedRequest,
+    objects: &[Object],
+    requests: Vec<ObjectRequest>,
+    (isolate, memory): (&Isolate, &mut Memory),
+    random: u64,
+    now: Now,
+) -> ShardCalls {
+    if matches!(asked.action(), Action::Look(_)) && !asked.is_recalled() {
+        return ShardCalls::all(requests, now.waiting);
+    }
+    if !asked.takes_from_one_shard() {
+        return ShardCalls::first_then_others(requests, random, now.waiting);
+    }
+    let shards = objects.iter().zip(asked.items()).map(|(object, item)| (object.name.as_str(), &item.policy));
+    let order = isolate.shard_levels.borrow_mut().order(shards, random, now.at);
+    let known = objects.iter().map(|object| memory.reply_of_shard(asked, object, Verb::Consume, now.at)).collect();
+    ShardCalls::one_by_one(requests, &order, known, now.waiting)
+}
+
+/// Remembers what a shard has answered.
+pub(super) fn remember(
+    asked: &ResolvedRequest,
+    object: &Object,
+    decided: &Decided,
+    (isolate, memory): (&Isolate, &mut Memory),
+) {
+    let mut levels = isolate.shard_levels.borrow_mut();
+    for item in object.items_of(asked) {
+        levels.keep(&object.name, &item.policy, decided, object.answered_at);
+    }
+    // What a reset gives back is forgotten already.
+    if matches!(asked.action(), Action::Take(Verb::Consume) | Action::Look(_)) && !asked.is_recalled() {
+        let reply = Ok(ObjectReply::Decided(decided.clone()));
+        memory.answered(asked, std::slice::from_ref(object), &[reply]);
+    }
+}

@@ -1,0 +1,230 @@
+//! A [`Call`](frontend::Call) as `objects.mjs` carries it out.
+
+use std::cell::RefCell;
+
+use js_sys::{Array, JsString};
+use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
+
+use super::isolate::now;
+use crate::edge::{Failure, ObjectCall};
+use crate::frontend::{self, After, Left, Verification};
+use crate::policy::{Cause, Policy};
+use crate::protocol::ObjectReply;
+
+/// A request that objects decide: one object, or one per key of a batch.
+#[wasm_bindgen]
+pub struct Call(frontend::Call);
+
+impl From<frontend::Call> for Call {
+    fn from(call: frontend::Call) -> Self {
+        Self(call)
+    }
+}
+
+/// What is left to do after an answer.
+#[wasm_bindgen]
+#[derive(Clone, Copy, Debug)]
+pub enum Answered {
+    /// It could not be read.
+    Unreadable,
+    /// More calls.
+    Calls,
+    /// To reply, and more: see [`Call::after`], [`Call::newer`], [`Call::renewal`] and [`Call::lease_ms`].
+    ReplyAndMore,
+    /// To reply, and nothing else.
+    Reply,
+}
+
+/// What is done before the reply is sent: what [`Call::after`] begins with.
+#[wasm_bindgen]
+#[derive(Clone, Copy, Debug)]
+pub enum Then {
+    /// Have the act recorded, a text; then call [`Call::recorded`].
+    Record,
+    /// Ask a captcha's verifier: where it is, the secret to send there, the captcha and the visitor's address. The reply is another:
+    /// `Frontend::session`.
+    Verify,
+}
+
+#[wasm_bindgen]
+impl Call {
+    /// How many objects decide.
+    #[wasm_bindgen(getter)]
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.count()
+    }
+
+    /// Whether it is finished even if the client disconnects.
+    #[wasm_bindgen(getter)]
+    #[must_use]
+    pub fn must_finish(&self) -> bool {
+        self.0.must_finish()
+    }
+
+    /// The call to make, in one crossing: the object's index and name, the names of the policies that it is asked for, what it is asked,
+    /// their definitions if it does not have them, and how many milliseconds to wait for its answer.
+    /// `undefined` when there is nothing to do but wait. Call it until then, at the start and after each answer.
+    pub fn next(&mut self) -> Option<Array> {
+        let ObjectCall { object, request, dialect, wait_ms, .. } = self.0.next(now())?;
+        let call = &self.0;
+        let definitions = dialect.has_definitions.then(|| {
+            let definitions: Vec<_> = call.policies_of(object).map(Policy::definition).collect();
+            definitions.join("\n")
+        });
+        let names = names_of(call.policies_of(object));
+        #[expect(clippy::cast_precision_loss, reason = "seconds")]
+        let wait_ms = wait_ms as f64;
+        Some(parts(object, call.object(object), &names, &request.to_text(dialect.format), definitions, wait_ms))
+    }
+
+    /// Takes over its answer. Returns what is left to do.
+    pub fn answered(&mut self, index: usize, text: &str) -> Answered {
+        let answer = ObjectReply::from_text(text).ok();
+        let is_readable = answer.is_some();
+        match (is_readable, self.0.answered(index, answer, now())) {
+            (false, _) => Answered::Unreadable,
+            (true, Left::Calls) => Answered::Calls,
+            (true, Left::ReplyAndMore) => Answered::ReplyAndMore,
+            (true, Left::Reply) => Answered::Reply,
+        }
+    }
+
+    /// Records that it had not answered, and why, in the words of [`Cause::of`].
+    pub fn failed(&mut self, index: usize, cause: &str, is_retryable: bool) {
+        self.0.failed(index, Failure { cause: Cause::of(cause), is_retryable }, now());
+    }
+
+    /// Whether [`Call::reply`] can be sent. There may still be holds to abort.
+    #[wasm_bindgen(getter)]
+    #[must_use]
+    pub fn is_decided(&self) -> bool {
+        self.0.is_decided()
+    }
+
+    /// If the objects know newer versions of the policies: what to ask again with, the moment of the latest change that the frontend must
+    /// know and the definitions of those policies. Nothing was done.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "below 2⁵³")]
+    pub fn newer(&self) -> Option<Array> {
+        let (as_of, definitions) = self.0.newer()?;
+        Some([JsValue::from(as_of as f64), definitions.into()].iter().collect())
+    }
+
+    /// What is to be done before the reply is sent: a [`Then`], and what it says; `undefined` if nothing is.
+    pub fn after(&mut self) -> Option<Array> {
+        let parts: Vec<JsValue> = match self.0.after(now())? {
+            After::Record(act) => vec![Then::Record.into(), act.to_text().into()],
+            After::Verify(Verification { url, secret, captcha, address }) => {
+                let texts = [url, secret, captcha, address].map(JsValue::from);
+                [Then::Verify.into()].into_iter().chain(texts).collect()
+            }
+        };
+        Some(parts.into_iter().collect())
+    }
+
+    /// Records whether the act was recorded.
+    pub fn recorded(&mut self, is_recorded: bool) {
+        self.0.recorded(is_recorded);
+    }
+
+    /// The reply: a text, see [`Reply::to_text`](crate::api::Reply::to_text).
+    #[must_use]
+    pub fn reply(&mut self) -> String {
+        self.0.reply(now()).to_text()
+    }
+
+    /// The same as [`Call::reply`], of a call that is not used any more.
+    #[must_use]
+    pub fn into_reply(mut self) -> String {
+        self.reply()
+    }
+
+    /// The reply when it is unknown what the objects did, of a call that is not used any more.
+    #[must_use]
+    pub fn unanswered(self) -> String {
+        self.0.unanswered(now()).to_text()
+    }
+
+    /// The call to make in the background of this one, about leases.
+    #[must_use]
+    pub fn renewal(&mut self) -> Option<Self> {
+        self.0.renewal(now()).map(Self)
+    }
+
+    /// In how many milliseconds to call [`Call::end_lease`]; `undefined` if no lease came with the answer.
+    #[wasm_bindgen(getter)]
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a minute at most")]
+    pub fn lease_ms(&self) -> Option<f64> {
+        self.0.lease_ms().map(|ms| ms as f64)
+    }
+
+    /// The call by which to return the lease, if it is idle or over; `undefined` if there is nothing to do, or only later: see
+    /// [`Call::lease_ms`].
+    #[must_use]
+    pub fn end_lease(&mut self) -> Option<Self> {
+        self.0.end_lease(now()).map(Self)
+    }
+
+    /// What became of each budget, once there is a reply: the policy, the outcome, where it was decided, the cost, and how many
+    /// milliseconds it took; policy, outcome, ... Empty for requests that take no tokens.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "costs are below 2⁵³, and so are seconds")]
+    pub fn points(&self) -> Array {
+        use crate::metrics::Word;
+
+        let points = Array::new();
+        let took_ms = self.0.took_ms(now()) as f64;
+        self.0.events(now(), &mut |event| {
+            let decision = &event.decision;
+            for part in [decision.policy, decision.outcome.word(), decision.source.word()] {
+                points.push(&part.into());
+            }
+            points.push(&(decision.cost as f64).into());
+            points.push(&took_ms.into());
+        });
+        points
+    }
+
+    /// The notices that are due, once there is a reply: id, JSON, id, JSON, ...
+    #[must_use]
+    pub fn notices(&self) -> Array {
+        self.0.notices().into_iter().flat_map(|notice| [JsValue::from(notice.id), notice.body.into()]).collect()
+    }
+}
+
+/// The names of the policies, separated by commas: a text of JavaScript, which is made once for requests about the same.
+fn names_of<'a>(policies: impl Iterator<Item = &'a Policy>) -> JsString {
+    thread_local! {
+        static LATEST: RefCell<Option<(String, JsString)>> = const { RefCell::new(None) };
+    }
+    let mut names = String::new();
+    for policy in policies {
+        if !names.is_empty() {
+            names.push(',');
+        }
+        names.push_str(policy.wire_name());
+    }
+    LATEST.with_borrow_mut(|latest| match latest {
+        Some((known, text)) if *known == names => text.clone(),
+        _ => {
+            let text = JsString::from(names.as_str());
+            *latest = Some((names, text.clone()));
+            text
+        }
+    })
+}
+
+#[wasm_bindgen(inline_js = "export const parts = (...parts) => parts;")]
+extern "C" {
+    /// What [`Call::next`] returns, made by a single call.
+    fn parts(
+        index: usize,
+        name: &str,
+        names: &JsString,
+        request: &str,
+        definitions: Option<String>,
+        wait_ms: f64,
+    ) -> Array;
+}
