@@ -1,0 +1,9 @@
+//! The frontend from a request's arrival to its reply, over real ledgers, with a clock and a network that tests set.
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "in tests")]
+
+mod events;
+mod failures;
+mod operators;
+mod rights;
+mod sessions;
+mod world;

@@ -1,0 +1,100 @@
+//! Who may have what: before the body is read, and again where it is carried out.
+
+use tollgate::api::Endpoint;
+use tollgate::frontend::{Asked, Head, Step};
+
+use super::world::{ADJUSTER, CONSUMER, Deployment, OPERATOR, OPERATOR_OF_API, World};
+
+/// Every path, with a method that it has, and a body that it would take.
+fn targets() -> Vec<(&'static str, &'static str, &'static str)> {
+    let endpoints = Endpoint::ALL.map(|endpoint| {
+        let body = match endpoint {
+            Endpoint::Settle | Endpoint::Cancel => r#"{"policy":"api","key":"k","reservation":"0123456789abc"}"#,
+            Endpoint::Batch => r#"{"requests":[{"policy":"api","key":"k"}]}"#,
+            _ => r#"{"policy":"api","key":"k"}"#,
+        };
+        ("POST", endpoint.path(), body)
+    });
+    let others = [
+        ("POST", "/v1/keys/inspect", r#"{"key":"k"}"#),
+        ("POST", "/v1/keys/block", r#"{"policy":"api","key":"k","for_ms":1000}"#),
+        ("GET", "/v1/policies", ""),
+        ("GET", "/v1/policies/api", ""),
+        ("GET", "/v1/policies/other", ""),
+        ("PUT", "/v1/overrides", r#"{"overrides":[]}"#),
+        ("GET", "/v1/audit", ""),
+        ("GET", "/v1/metrics", ""),
+        ("GET", "/v1/metrics/top", ""),
+        ("GET", "/v1/decisions", ""),
+    ];
+    endpoints.into_iter().chain(others).collect()
+}
+
+/// What is refused before the body is read is refused where it is carried out, and the other way round: neither check relies on the other.
+#[test]
+fn rights_are_checked_twice_with_the_same_result() {
+    let mut world = World::of(&Deployment { has_registry: true, ..Deployment::default() });
+    let mut found = [0, 0];
+    for (method, path, body) in targets() {
+        for host in ["", "http://localhost", "https://user-content.example:8443"] {
+            let url = format!("{host}{path}");
+            for authorization in
+                [None, Some("Bearer x"), Some(CONSUMER), Some(ADJUSTER), Some(OPERATOR), Some(OPERATOR_OF_API)]
+            {
+                let head = world.head(method, &url, authorization).map_err(|reply| reply.status).err();
+                let asked = Asked { url: &url, method, authorization, body: body.as_bytes(), ..Asked::default() };
+                let carried_out = match world.service.ask(&asked, world.now(), &mut || Some(7)) {
+                    Step::Reply(reply) => Some(reply.status).filter(|status| [401, 403].contains(status)),
+                    Step::Call(_) | Step::Administer { .. } | Step::InspectKey(_) => None,
+                };
+                assert_eq!(head, carried_out, "{method} {url} with {authorization:?}");
+                found[usize::from(head.is_none())] += 1;
+                let is_anybodys = authorization.is_none() || authorization == Some("Bearer x");
+                assert_eq!(head == Some(401), is_anybodys, "{method} {url} with {authorization:?}");
+            }
+        }
+    }
+    assert!(found[0] > 200 && found[1] > 100, "{found:?}");
+    // Only what is permitted has changed anything: nobody's request was carried out here.
+    assert!(world.post("/v1/peek", r#"{"policy":"api","key":"k"}"#).body["remaining"] == 10);
+}
+
+#[test]
+fn a_restricted_operator_may_name_no_other_policy() {
+    let policies = r#"{"api":"10/1m","other":"10/1m"}"#;
+    let world = World::of(&Deployment { policies, has_registry: true, ..Deployment::default() });
+    for (path, status) in [("/v1/policies/api", None), ("/v1/policies/other", Some(403))] {
+        assert_eq!(world.head("GET", path, Some(OPERATOR_OF_API)).err().map(|reply| reply.status), status, "{path}");
+        assert_eq!(world.head("GET", path, Some(OPERATOR)), Ok(Head::AskMore));
+    }
+}
+
+#[test]
+fn what_needs_no_credential_needs_no_settings_either() {
+    let world = World::new(r#"{"api":"10/1m"}"#);
+    assert_eq!(world.head("GET", "/v1/openapi.json", None), Ok(Head::Contract));
+    assert_eq!(world.head("GET", "/healthz", None).unwrap_err().status, 200);
+    assert_eq!(world.head("OPTIONS", "/v1/consume", None).unwrap_err().status, 204);
+    // Whether there is anything else, nobody learns who has no credential.
+    for path in ["/", "/v1/consume", "/v1/nothing", "/v1/session"] {
+        assert_eq!(world.head("POST", path, None).unwrap_err().status, 401, "{path}");
+    }
+    for (method, path, status) in [
+        ("POST", "/v1/nothing", 404),
+        ("GET", "/v1/consume", 405),
+        ("POST", "/v1/session", 404),
+        ("GET", "/v1/policies", 404), // there is no registry
+    ] {
+        assert_eq!(world.head(method, path, Some(OPERATOR)).unwrap_err().status, status, "{path}");
+    }
+}
+
+#[test]
+fn a_body_is_as_long_as_its_path_allows() {
+    let world = World::of(&Deployment { has_registry: true, ..Deployment::default() });
+    let max = |url: &str| world.service.max_body_len(url);
+    assert_eq!(
+        (max("/v1/consume"), max("http://x/v1/overrides?dry_run"), max("/v1/nothing")),
+        (16_384, 1_048_576, 16_384)
+    );
+}

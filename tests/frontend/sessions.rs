@@ -1,0 +1,66 @@
+//! Visitors' sessions: limited by their address, then verified.
+
+use tollgate::frontend::{After, Asked, Service, Verification};
+
+use super::world::{Deployment, World, answer};
+
+const DEPLOYMENT: Deployment<'_> = Deployment {
+    policies: r#"{"api":"10/1m","visits":"1/1h"}"#,
+    sessions: Some(r#"{"policy":"visits","policies":["api"],"verify_url":"https://captcha.example/verify"}"#),
+    has_registry: false,
+    has_randomness: true,
+};
+
+fn asked(address: &str) -> Asked<'_> {
+    let body = b"{\"captcha\":\"two\\nlines\"}";
+    Asked { url: "/v1/session", method: "POST", address: Some(address), body, ..Asked::default() }
+}
+
+#[test]
+fn a_visitor_is_limited_first_and_only_then_verified() {
+    let mut world = World::of(&DEPLOYMENT);
+    world.head("POST", "/v1/session", None).unwrap();
+    for (address, is_verified) in [("192.0.2.1", true), ("192.0.2.1", false), ("192.0.2.2", true)] {
+        let mut call = match world.begin(&asked(address)) {
+            Ok(call) => call,
+            Err(answer) => {
+                assert!(!is_verified && answer.status == 429, "{}", answer.body);
+                continue;
+            }
+        };
+        world.carry_out(&mut call);
+        let after = call.after(world.now());
+        let expected = Verification {
+            url: "https://captcha.example/verify".to_owned(),
+            secret: "the-secret-of-the-captcha".to_owned(),
+            captcha: "two\nlines".to_owned(),
+            address: address.to_owned(),
+        };
+        assert_eq!(after, is_verified.then_some(After::Verify(expected)), "{address}");
+        assert_eq!(call.reply(world.now()).status, if is_verified { 200 } else { 429 });
+    }
+    let missing = world.ask(&Asked { address: None, ..asked("") });
+    assert_eq!(missing.status, 400);
+}
+
+#[test]
+fn a_verifier_that_agrees_opens_a_session_and_nothing_else_does() {
+    let world = World::of(&DEPLOYMENT);
+    let session = |status: u16, body: &str, random: Option<u64>| {
+        answer(world.service.session(status, body.as_bytes(), world.now(), &mut || random))
+    };
+    let opened = session(200, r#"{"success":true}"#, Some(5));
+    assert_eq!((opened.status, opened.body["grant"].is_string()), (200, true), "{}", opened.body);
+    for (status, body) in [(200, r#"{"success":false}"#), (200, "{}"), (200, "nonsense"), (500, r#"{"success":true}"#)]
+    {
+        let refused = session(status, body, Some(5));
+        assert!(
+            [403, 503].contains(&refused.status) && refused.body.get("grant").is_none(),
+            "{body}: {}",
+            refused.body
+        );
+        assert!(refused.reply.note.is_some(), "the log says why");
+    }
+    assert_eq!(session(200, r#"{"success":true}"#, None).status, 503, "a grant is not guessable");
+    assert_eq!([true, false].map(|is_late| Service::unverified(is_late).status), [503, 503]);
+}
