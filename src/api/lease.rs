@@ -48,7 +48,7 @@ impl<'a> Leasing<'a> {
 
     /// The same about the limits of `policy`.
     pub(super) fn resolve(&self, policy: &Policy) -> Result<LeaseRequest, Problem> {
-        let Some(terms) = policy.lease() else {
+        let Some(terms) = policy.frontend().lease else {
             return bad_request(format!("policy {} has no `lease`: its tokens cannot be leased", policy.name()));
         };
         // As many as wanted may be more than there ever are: a lease has what can be spared.
@@ -69,7 +69,7 @@ impl<'a> Leasing<'a> {
         for (id, spent) in &self.returned {
             ended.push(EndedLease { id: *id, spent: tokens_of(spent)? });
         }
-        let horizon_ms = policy.refusal_cache_ms().min(terms.lease_ms);
+        let horizon_ms = policy.frontend().refusal_cache_ms.min(terms.lease_ms);
         Ok(LeaseRequest { lease_ms: terms.lease_ms, horizon_ms, wanted, ended })
     }
 }

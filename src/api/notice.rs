@@ -41,7 +41,7 @@ impl ResolvedRequest {
             Action::Settle(_) => true,
             Action::Look(_) | Action::Hold(_) | Action::Cancel(_) => false,
         };
-        lowers && self.items.iter().any(|item| item.policy.notify().is_some())
+        lowers && self.items.iter().any(|item| item.policy.object().notify.is_some())
     }
 
     /// The notices that the objects say are due. Only `with_keys` has them the keys as callers write them.

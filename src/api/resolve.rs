@@ -9,7 +9,7 @@ use super::request::{Item, Request};
 use super::shards;
 use crate::access::{Caller, Key, KeyMisfit};
 use crate::limit::{Decision, Verb, jitter};
-use crate::policy::{Cause, NamedLimit, Policies, Policy, Standing};
+use crate::policy::{Cause, FrontendTerms, NamedLimit, Policies, Policy, Standing};
 use crate::protocol::{Action, LeaseRequest, LimitAnswer};
 
 /// A request that its caller may make, whose policies are known and whose costs fit them.
@@ -79,17 +79,17 @@ impl ResolvedRequest {
             };
             let key = match item.key.as_ref() {
                 // The key of a grant is none of a budget that all share.
-                asked if policy.has_one_budget() => {
+                asked if policy.frontend().has_one_budget => {
                     caller.may_share()?;
                     asked
                 }
-                asked => caller.key(asked, policy.ipv6_prefix())?,
+                asked => caller.key(asked, policy.frontend().ipv6_prefix)?,
             };
             if matches!(key, Some(Key::Hash(_))) && policies.has_prefixes(policy.name()) {
                 let detail = by_prefix(policy.name());
                 return Err(Problem::BadRequest { detail });
             }
-            let key = match Key::bytes_for(key, policy.has_one_budget(), policy.ipv6_prefix()) {
+            let key = match Key::bytes_for(key, policy.frontend().has_one_budget, policy.frontend().ipv6_prefix) {
                 Ok(key) => key,
                 Err(KeyMisfit::Missing) => return bad_request("the field `key` is missing".to_owned()),
                 Err(misfit) => return bad_request(format!("`key` {misfit}")),
@@ -165,7 +165,7 @@ impl ResolvedRequest {
     /// The same with random bits, if refusals are to be spread: see [`Policy::jitter_ms`]. Without them, none is.
     #[must_use]
     pub fn spread(self, random: impl FnOnce() -> Option<u64>) -> Self {
-        let is_spread = self.items.iter().any(|item| item.policy.jitter_ms() > 0);
+        let is_spread = self.items.iter().any(|item| item.policy.frontend().jitter_ms > 0);
         let random = if is_spread { random().unwrap_or(0) } else { 0 };
         Self { random, ..self }
     }
@@ -175,7 +175,7 @@ impl ResolvedRequest {
     pub(super) fn told(&self, item: &ResolvedItem, retry_at: i64) -> i64 {
         match (self.endpoint, item.policy.standing()) {
             (Endpoint::Consume | Endpoint::Batch, Standing::Limited) => {
-                jitter(retry_at, item.policy.jitter_ms(), self.random)
+                jitter(retry_at, item.policy.frontend().jitter_ms, self.random)
             }
             _ => retry_at,
         }
@@ -190,8 +190,8 @@ impl ResolvedRequest {
     /// How long its `Idempotency-Key` is to be remembered: as long as any of its policies says, so that all of its budgets know it.
     #[must_use]
     pub fn idempotency_ttl_ms(&self) -> u64 {
-        let each = self.items.iter().map(|item| item.policy.idempotency_ttl_ms());
-        each.max().unwrap_or(Policy::IDEMPOTENCY_TTL_MS)
+        let each = self.items.iter().map(|item| item.policy.frontend().idempotency_ttl_ms);
+        each.max().unwrap_or(FrontendTerms::IDEMPOTENCY_TTL_MS)
     }
 
     /// Whether its caller leases tokens: then the object must be asked.

@@ -44,7 +44,7 @@ impl<'a> Tally<'a> {
     /// How its key begins, if operators are shown that.
     #[must_use]
     pub fn key_prefix(&self) -> Option<String> {
-        match self.item.policy.shown_key_prefix() {
+        match self.item.policy.frontend().shown_key_prefix {
             0 => None,
             characters => Some(Key::shown_prefix(&self.item.key, characters)),
         }

@@ -194,7 +194,7 @@ impl Leases {
         given: AnswerTime,
     ) -> Option<(u64, u64)> {
         let AnswerTime { called_at, answered_at, .. } = given;
-        let terms = policy.lease()?;
+        let terms = policy.frontend().lease?;
         let entry = self.0.get_mut(budget(object, policy)?)?;
         let unheard = entry.ended.len();
         entry.ended.retain(|ended| !request.ended.contains(&ended.lease));
@@ -243,7 +243,7 @@ impl Leases {
 
     /// Takes note that a request about leases was not answered.
     pub(super) fn failed(&mut self, object: &str, policy: &Policy, request: &LeaseRequest, now: i64) {
-        let Some(terms) = policy.lease().filter(|_| request.wants_any()) else { return };
+        let Some(terms) = policy.frontend().lease.filter(|_| request.wants_any()) else { return };
         if let Some(entry) = budget(object, policy).and_then(|budget| self.0.get_mut(budget)) {
             entry.asks_again_at = entry.asks_again_at.min(now.saturating_add((terms.lease_ms / 2).cast_signed()));
         }
@@ -251,7 +251,9 @@ impl Leases {
 
     /// What to do about a lease of that id at `now`: an idle one is returned, and so is what is left in the end.
     pub(super) fn end(&mut self, object: &str, policy: &Policy, id: u64, now: i64) -> Return {
-        let (Some(terms), Some(budget)) = (policy.lease(), budget(object, policy)) else { return Return::Over };
+        let (Some(terms), Some(budget)) = (policy.frontend().lease, budget(object, policy)) else {
+            return Return::Over;
+        };
         let Some(entry) = self.0.get_mut(budget) else { return Return::Over };
         let now = entry.advance(now);
         let is_idle = now.saturating_sub(entry.demand.latest) >= (terms.lease_ms / 2).cast_signed();
@@ -283,13 +285,13 @@ impl Leases {
 
     /// What is known of a budget under these numbers. Leases under others count as spent.
     fn known(&mut self, object: &str, policy: &Policy) -> Option<&mut Entry> {
-        policy.lease()?;
+        policy.frontend().lease?;
         self.0.get_mut(budget(object, policy)?).filter(|entry| entry.policy == policy.id())
     }
 
     /// What is known of a budget that can be leased.
     fn entry(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) -> Option<(LeaseTerms, &mut Entry)> {
-        let (terms, budget) = (policy.lease()?, budget(object, policy)?);
+        let (terms, budget) = (policy.frontend().lease?, budget(object, policy)?);
         if !may_lease(policy) || costs.len() != policy.limits().len() || costs.iter().all(|&cost| cost == 0) {
             return None;
         }
@@ -468,7 +470,7 @@ impl Entry {
             self.asks_again_at = now.saturating_add(lease_ms.cast_signed());
         }
         let is_worth_a_call = wants_any || (is_asked && !self.ended.is_empty());
-        let horizon_ms = policy.refusal_cache_ms().min(lease_ms);
+        let horizon_ms = policy.frontend().refusal_cache_ms.min(lease_ms);
         is_worth_a_call.then(|| LeaseRequest { lease_ms, horizon_ms, wanted, ended: self.ended() })
     }
 

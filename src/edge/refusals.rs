@@ -232,7 +232,7 @@ impl Refusals {
 
     /// What is known of a budget at `now`, if it may be used.
     fn kept(&mut self, budget: Budget, policy: &Policy, now: i64) -> Option<Kept> {
-        let max_ms = i64::try_from(policy.refusal_cache_ms()).unwrap_or(i64::MAX);
+        let max_ms = i64::try_from(policy.frontend().refusal_cache_ms).unwrap_or(i64::MAX);
         let (is_over, found) = match self.0.get_mut(budget)? {
             Entry::Kept(kept) => {
                 // A clock that has stepped back must not come by the same moments again.
@@ -251,7 +251,7 @@ impl Refusals {
 
 /// A key without limits is not refused, and its answers are no bound.
 fn may_keep(policy: &Policy) -> bool {
-    policy.refusal_cache_ms() > 0 && policy.standing() != Standing::Unlimited
+    policy.frontend().refusal_cache_ms > 0 && policy.standing() != Standing::Unlimited
 }
 
 /// How the limits of each policy stand by an answer, if it says so.

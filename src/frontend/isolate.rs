@@ -11,8 +11,8 @@ use crate::metrics::{Counts, DecidedBy, LiveDecision, Outcome, Report, Totals};
 #[derive(Debug)]
 pub struct Isolate {
     outbox: RefCell<Outbox>,
-    /// Without a registry: what is reported.
-    own: RefCell<Totals>,
+    /// Without a registry: what was reported, once somebody has asked.
+    own: RefCell<Option<Totals>>,
     tap: RefCell<Tap>,
     pub(super) shard_levels: RefCell<ShardLevels>,
     /// The first half of the ids of requests, which is random, and how many there were.
@@ -25,7 +25,7 @@ impl Isolate {
     pub fn new(now: Now, random: Random<'_>) -> Self {
         Self {
             outbox: RefCell::new(Outbox::new(random().unwrap_or_default(), now.at)),
-            own: RefCell::new(Totals::new(now.at)),
+            own: RefCell::default(),
             tap: RefCell::default(),
             shard_levels: RefCell::default(),
             request_ids: Cell::new((None, 0)),
@@ -50,12 +50,13 @@ impl Isolate {
     /// Without a registry: what this isolate alone has counted.
     pub(super) fn own<T>(&self, now: Now, step: impl FnOnce(&mut Totals) -> T) -> T {
         let report = self.report(now);
-        let mut totals = self.own.borrow_mut();
+        let mut own = self.own.borrow_mut();
+        let totals = own.get_or_insert_with(|| Totals::new(now.at));
         if let Some(report) = Report::from_text(&report) {
             totals.add(report, now.at);
         }
         self.confirm(&report);
-        step(&mut totals)
+        step(totals)
     }
 
     /// What waits for operators who look on.

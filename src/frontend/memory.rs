@@ -147,7 +147,7 @@ fn leasable<'a>(
     if request_id.is_lasting() || !is_simple || item.wants_snapshot() {
         return None;
     }
-    item.policy.lease()?;
+    item.policy.frontend().lease?;
     Some((object, &item.policy, item.costs.as_deref()?))
 }
 

@@ -55,7 +55,7 @@ impl Ledger {
         for (index, policy) in (0..).zip(asked) {
             let Some((own, rest)) = answers.split_at_checked(policy.limits().len()) else { break };
             answers = rest;
-            if let Some(notify) = policy.notify()
+            if let Some(notify) = policy.object().notify
                 && let Some(kind) = event(policy, request.action, own, is_granted)
                 && notify.has(kind)
                 && self.notices.give(policy.name(), kind, notify, decided.now, writes)

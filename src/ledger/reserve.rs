@@ -56,7 +56,7 @@ impl Ledger {
         let (Decision::Allow { ready_at, .. }, Some(first)) = (decision, asked.first()) else {
             return Ok(ObjectReply::Decided(Decided { shadow, ..self.decided(now, limits) }));
         };
-        let terms = first.reservations();
+        let terms = first.object().reservations;
         let end = match terms.unsettled {
             Unsettled::Keep => End::Charged,
             Unsettled::Refund => End::Refunded,

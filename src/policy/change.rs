@@ -1,6 +1,6 @@
 //! What a change of a policy means, in words.
 
-use super::named::{LeaseTerms, NamedLimit, Policy};
+use super::named::{NamedLimit, Policy};
 use crate::length;
 use crate::limit::{Carry, Config, Kind};
 
@@ -127,18 +127,7 @@ fn carried(old: &Config, new: &Config, carry: Carry) -> String {
 
 /// What is not about tokens.
 fn terms(before: &Policy, after: &Policy, lines: &mut Vec<String>) {
-    if before.reservations() != after.reservations() {
-        lines.push("reservations that are opened from then on have the new terms".to_owned());
-    }
-    if before.refusal_cache_ms() != after.refusal_cache_ms() {
-        let shown = |policy: &Policy| length::shown(policy.refusal_cache_ms());
-        lines.push(format!("refusal_cache: {} instead of {}", shown(after), shown(before)));
-    }
-    if before.idempotency_ttl_ms() != after.idempotency_ttl_ms() {
-        let shown = |policy: &Policy| length::shown(policy.idempotency_ttl_ms());
-        let lengths = format!("{} instead of {}", shown(after), shown(before));
-        lines.push(format!("idempotency_ttl: {lengths}, for answers that are given from then on"));
-    }
+    after.object().describe_change(before.object(), lines);
     if before.declared_shards() != after.declared_shards() {
         lines.push(format!(
             "shards: {} instead of {}: one that stays keeps its tokens, but at most its part of the capacity; a new one begins empty",
@@ -146,50 +135,7 @@ fn terms(before: &Policy, after: &Policy, lines: &mut Vec<String>) {
             before.declared_shards()
         ));
     }
-    if before.lease() != after.lease() {
-        let shown = |policy: &Policy| match policy.lease() {
-            Some(LeaseTerms { lease_ms, max_tokens }) => {
-                let most =
-                    if max_tokens == u64::MAX { String::new() } else { format!(" of at most {max_tokens} tokens") };
-                format!("{}{most}", length::shown(lease_ms))
-            }
-            None => "none".to_owned(),
-        };
-        lines.push(format!("lease: {} instead of {}", shown(after), shown(before)));
-    }
-    if before.notify() != after.notify() {
-        let shown = |policy: &Policy| match policy.notify() {
-            Some(notify) => {
-                let every = length::shown(notify.every_ms());
-                format!("{} at most every {every}", notify.words().collect::<Vec<_>>().join(", "))
-            }
-            None => "none".to_owned(),
-        };
-        lines.push(format!("notices: {} instead of {}", shown(after), shown(before)));
-    }
-    if before.ipv6_prefix() != after.ipv6_prefix() {
-        let (old, new) = (before.ipv6_prefix(), after.ipv6_prefix());
-        lines.push(format!(
-            "ipv6_prefix: {new} bits instead of {old}: every key that is an IPv6 address gets a new budget"
-        ));
-    }
-    match (before.has_one_budget(), after.has_one_budget()) {
-        (false, true) => lines.push(
-            "key: one new budget for all instead of one for each key; requests with a key are answered 400".to_owned(),
-        ),
-        (true, false) => lines.push(
-            "key: a new budget for each key instead of one for all; requests without a key are answered 400".to_owned(),
-        ),
-        _ => {}
-    }
-    if before.jitter_ms() != after.jitter_ms() {
-        let shown = |policy: &Policy| length::shown(policy.jitter_ms());
-        lines.push(format!("jitter: refusals are spread over {} instead of {}", shown(after), shown(before)));
-    }
-    if before.shown_key_prefix() != after.shown_key_prefix() {
-        let (old, new) = (before.shown_key_prefix(), after.shown_key_prefix());
-        lines.push(format!("show_key_prefix: operators are shown {new} characters of a key instead of {old}"));
-    }
+    after.frontend().describe_change(before.frontend(), lines);
 }
 
 fn initial(limit: &NamedLimit) -> u64 {
@@ -299,8 +245,8 @@ mod tests {
                 "api/d is a new limit: every key starts with 1 token",
                 "api/a is no longer a limit; its state is kept until it would be full",
                 "reservations that are opened from then on have the new terms",
-                "idempotency_ttl: 2h instead of 1h, for answers that are given from then on",
                 "notices: near_limit, refused at most every 10m instead of none",
+                "idempotency_ttl: 2h instead of 1h, for answers that are given from then on",
                 "ipv6_prefix: 56 bits instead of 64: every key that is an IPv6 address gets a new budget",
                 "key: one new budget for all instead of one for each key; requests with a key are answered 400",
                 "jitter: refusals are spread over 1s 500ms instead of 0s",

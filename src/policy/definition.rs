@@ -4,9 +4,8 @@
 
 use serde::Serialize;
 
-use super::named::{NamedLimit, Policy, ReservationTerms, Standing, Unsettled};
-use super::notify::{NoticeKind, Notify};
-use super::on_error::OnError;
+use super::named::{NamedLimit, Policy, Standing};
+use super::object_terms::{self, ObjectTerms};
 use super::shards::Shard;
 use super::stored::{StoredConfig, StoredConfigError, limits_of, version_of};
 use super::timeline::{Timeline, TimelineFields, is_one, shards_in};
@@ -20,8 +19,6 @@ struct Definition<'a> {
     numbers: Vec<StoredConfig>,
     /// One for each limit.
     write_ahead: Vec<u64>,
-    reservation_ttl_ms: u64,
-    unsettled: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     standing: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,15 +35,12 @@ struct Definition<'a> {
     /// The names of limits that are off: callers may still give costs for them.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     off: &'a [Option<String>],
-    /// A version that does not know them gives no notices.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    notify: Vec<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    notify_every_ms: Option<u64>,
     #[serde(skip_serializing_if = "is_one")]
     shards: u8,
     #[serde(skip_serializing_if = "Option::is_none")]
     shard: Option<[u8; 2]>,
+    #[serde(flatten)]
+    terms: object_terms::Written,
 }
 
 /// The limits that only report. A version that does not know them decides as without them.
@@ -71,7 +65,6 @@ impl Policy {
     }
 
     fn definition_with(&self, timeline: fn(&Timeline) -> Option<TimelineFields>) -> String {
-        let ReservationTerms { ttl_ms, unsettled } = self.reservations();
         let (standing, banned_until) = match self.standing() {
             Standing::Limited => (None, None),
             Standing::Unlimited => (Some(UNLIMITED), None),
@@ -81,11 +74,7 @@ impl Policy {
             name: self.name(),
             numbers: self.limits().iter().map(StoredConfig::of).collect(),
             write_ahead: self.limits().iter().map(NamedLimit::write_ahead).collect(),
-            reservation_ttl_ms: ttl_ms,
-            unsettled: match unsettled {
-                Unsettled::Keep => "keep",
-                Unsettled::Refund => "refund",
-            },
+            terms: self.object().written(),
             standing,
             banned_until,
             of_key: self.is_of_key(),
@@ -97,8 +86,6 @@ impl Policy {
             }),
             off: self.off_limits(),
             inline: self.is_inline(),
-            notify: self.notify().map(|notify| notify.words().collect()).unwrap_or_default(),
-            notify_every_ms: self.notify().map(Notify::every_ms),
             shards: self.declared_shards(),
             shard: self.shard().map(|shard| [shard.index, shard.count]),
         };
@@ -117,16 +104,9 @@ impl Policy {
         let (limits, timeline) = versions(&name, &fields)?;
         let shadow = fields.get("shadow").map(|shadow| versions(&name, &shadow.fields().map_err(|_| unreadable())?));
         let off = fields.get("off").map_or(Some(Vec::new()), names).ok_or_else(unreadable)?;
-        let ttl_ms = field("reservation_ttl_ms")?.integer().ok_or_else(unreadable)?;
-        let unsettled = match field("unsettled")?.string().as_deref() {
-            Some("keep") => Unsettled::Keep,
-            Some("refund") => Unsettled::Refund,
-            _ => return Err(unreadable()),
-        };
-        let mut policy = Self::new(&name, limits, OnError::CLOSED, ReservationTerms { ttl_ms, unsettled })
+        let mut policy = Self::new(&name, limits, ObjectTerms::of_fields(&fields)?)
             .with_shards(shards_in(&fields, "shards")?.unwrap_or(1))
             .with_off(off)
-            .with_notify(notify(&fields))
             .with_timeline(timeline);
         if let Some((limits, timeline)) = shadow.transpose()? {
             policy = policy.with_shadow(limits, timeline);
@@ -178,13 +158,6 @@ fn shard_in(json: Json<'_>) -> Option<Shard> {
     }
 }
 
-/// What it gives notices of. Kinds of a later version are ignored.
-fn notify(fields: &Fields<'_>) -> Option<Notify> {
-    let words = fields.get("notify")?.array()?;
-    let kinds: Vec<_> = words.into_iter().filter_map(|word| NoticeKind::from_word(&word.string()?)).collect();
-    Notify::new(&kinds, fields.get("notify_every_ms")?.integer()?)
-}
-
 /// A list of names, of which one may be none.
 fn names(json: Json<'_>) -> Option<Vec<Option<String>>> {
     let name = |name: Json<'_>| match name.raw() {
@@ -216,7 +189,7 @@ mod tests {
             let defined = Policy::from_definition(&policy.definition()).unwrap();
             assert_eq!(defined.wire_name(), policy.wire_name());
             assert_eq!((defined.numbers(), defined.version()), (policy.numbers(), policy.version()));
-            assert_eq!(defined.reservations(), policy.reservations());
+            assert_eq!(defined.object().reservations, policy.object().reservations);
             assert_eq!(defined.to_string(), policy.to_string());
             let ahead = |limits: &[NamedLimit]| limits.iter().map(NamedLimit::write_ahead).collect::<Vec<_>>();
             assert_eq!(ahead(defined.limits()), ahead(policy.limits()));
@@ -240,7 +213,7 @@ mod tests {
         ] {
             let policy = Policy::clone(policy).with_standing(standing, true);
             let definition = policy.definition();
-            assert!(definition.ends_with(&format!("{written},\"of_key\":true}}")), "{definition}");
+            assert!(definition.contains(&format!(",{written},\"of_key\":true,")), "{definition}");
             let defined = Policy::from_definition(&definition).unwrap();
             assert_eq!((defined.standing(), defined.id(), defined.is_of_key()), (standing, policy.id(), true));
             assert!(!ids.contains(&policy.id()));
@@ -258,11 +231,15 @@ mod tests {
         let definition = policy.definition();
         assert!(definition.ends_with(written), "{definition}");
         let defined = Policy::from_definition(&definition).unwrap();
-        assert_eq!((defined.notify(), defined.id()), (policy.notify(), policy.id()));
+        assert_eq!((defined.object().notify, defined.id()), (policy.object().notify, policy.id()));
         let later = definition.replace("[\"refused\"]", "[\"reset\",\"refused\"]");
-        assert_eq!(Policy::from_definition(&later).unwrap().notify(), policy.notify(), "a kind of a later version");
+        assert_eq!(
+            Policy::from_definition(&later).unwrap().object().notify,
+            policy.object().notify,
+            "a kind of a later version"
+        );
         let quiet = Policy::from_definition(&definition.replace(written, "}")).unwrap();
-        assert!(quiet.notify().is_none() && quiet.id() != policy.id());
+        assert!(quiet.object().notify.is_none() && quiet.id() != policy.id());
     }
 
     /// The neighbouring versions write and read it too.
@@ -285,14 +262,13 @@ mod tests {
             )
         };
         let (a, b) = (limit("a", 1), limit("b", 2));
-        let head = format!(
-            r#"{{"name":"tried","numbers":[{a}],"write_ahead":[0],"reservation_ttl_ms":600000,"unsettled":"keep""#
-        );
+        let head = format!(r#"{{"name":"tried","numbers":[{a}],"write_ahead":[0]"#);
+        let tail = r#""off":["c"],"reservation_ttl_ms":600000,"unsettled":"keep"}"#;
         let shadow = format!(r#""shadow":{{"numbers":[{b}],"write_ahead":[1]"#);
-        assert_eq!(tried.definition(), format!(r#"{head},{shadow}}},"off":["c"]}}"#));
+        assert_eq!(tried.definition(), format!(r#"{head},{shadow}}},{tail}"#));
         let since = Policy::clone(tried).in_force_since(7);
         let timeline = r#""timeline":{"since":7,"carry":"as_is"}"#;
-        assert_eq!(since.definition(), format!(r#"{head},{timeline},{shadow},{timeline}}},"off":["c"]}}"#));
+        assert_eq!(since.definition(), format!(r#"{head},{timeline},{shadow},{timeline}}},{tail}"#));
         let defined = Policy::from_definition(&since.definition()).unwrap();
         assert_eq!(defined.shadow().unwrap().timeline().since(), 7);
 

@@ -2,12 +2,10 @@
 
 use super::error::PolicyError;
 use super::mode::Mode;
-use super::named::{Policy, ReservationTerms};
-use super::on_error::OnError;
-use super::parse::RESERVATION_TTL_MS;
+use super::named::Policy;
+use super::object_terms::ObjectTerms;
 use super::reader::{LIMIT_FIELDS, Reader, is_name, name_rule, shown_name, table};
 use crate::json::{Fields, Json};
-use crate::policy::Unsettled;
 
 impl Policy {
     /// The policy of that name with these limits, which are written as in `POLICIES`: one as text such as `"100/1m"` or as a
@@ -24,8 +22,7 @@ impl Policy {
         if let Some(PolicyError { place, problem }) = errors.into_iter().next() {
             return Err(PolicyError { place: place.trim_start_matches('.').to_owned(), problem });
         }
-        let reservations = ReservationTerms { ttl_ms: RESERVATION_TTL_MS, unsettled: Unsettled::Keep };
-        Ok(Self::new(name, read, OnError::CLOSED, reservations).into_inline())
+        Ok(Self::new(name, read, ObjectTerms::default()).into_inline())
     }
 }
 
@@ -76,8 +73,11 @@ mod tests {
             assert_eq!(inline.to_string(), expected.to_string());
             assert_eq!(inline.numbers(), expected.numbers());
             assert_eq!(inline.wire_name(), format!("={}", expected.wire_name()));
-            assert_eq!(inline.reservations(), expected.reservations());
-            assert_eq!((inline.on_error(), inline.ipv6_prefix()), (expected.on_error(), expected.ipv6_prefix()));
+            assert_eq!(inline.object().reservations, expected.object().reservations);
+            assert_eq!(
+                (inline.on_error(), inline.frontend().ipv6_prefix),
+                (expected.on_error(), expected.frontend().ipv6_prefix)
+            );
             assert!(inline.is_inline() && !expected.is_inline());
             let read = Policy::from_definition(&inline.definition()).unwrap();
             assert!(read == inline && read.wire_name() == inline.wire_name(), "an object is told");

@@ -15,11 +15,13 @@
 mod change;
 mod definition;
 mod error;
+mod frontend_terms;
 mod inline;
 mod lint;
 mod mode;
 mod named;
 mod notify;
+mod object_terms;
 mod on_error;
 pub mod overrides;
 mod parse;
@@ -32,9 +34,11 @@ mod weakest;
 
 pub use change::describe_change;
 pub use error::PolicyError;
+pub use frontend_terms::{FrontendTerms, LeaseTerms};
 pub use lint::{Admitted, Code, CrashCost, DebtFacts, Finding, Level, LimitFacts, Lint, LongRun};
-pub use named::{LeaseTerms, NamedLimit, Policy, ReservationTerms, Standing, Unsettled, shadow_of, without_shadow};
+pub use named::{NamedLimit, Policy, Standing, shadow_of, without_shadow};
 pub use notify::{NoticeKind, Notify};
+pub use object_terms::{ObjectTerms, ReservationTerms, Unsettled};
 pub use on_error::{Cause, OnError};
 pub use parse::Policies;
 pub use reader::MAX_LIMITS;

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::notify::Notify;
+use super::frontend_terms::FrontendTerms;
+use super::object_terms::ObjectTerms;
 use super::on_error::OnError;
 use super::shards::Shard;
 use super::stored::{numbers_of, version_of};
@@ -18,16 +19,8 @@ pub struct Policy {
     shadow: Option<Arc<Self>>,
     /// The names of its limits that are off.
     off: Vec<Option<String>>,
-    on_error: OnError,
-    reservations: ReservationTerms,
-    refusal_cache_ms: u64,
-    idempotency_ttl_ms: u64,
-    lease: Option<LeaseTerms>,
-    ipv6_prefix: u8,
-    shown_key_prefix: u8,
-    has_one_budget: bool,
-    jitter_ms: u64,
-    notify: Option<Notify>,
+    object: ObjectTerms,
+    frontend: FrontendTerms,
     is_inline: bool,
     /// Whether it is what a policy is for a key that has overrides, or had some.
     is_of_key: bool,
@@ -59,33 +52,6 @@ pub struct NamedLimit {
     full_name: String,
     limit: Limit,
     write_ahead: u64,
-}
-
-/// How long reservations stay open, and what an unsettled one costs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReservationTerms {
-    /// From the moment at which the tokens are ready, in milliseconds.
-    pub ttl_ms: u64,
-    /// What happens to one that is still open then.
-    pub unsettled: Unsettled,
-}
-
-/// How tokens may be taken in advance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeaseTerms {
-    /// How long they may be spent, in milliseconds.
-    pub lease_ms: u64,
-    /// The most tokens of each limit that a lease may have.
-    pub max_tokens: u64,
-}
-
-/// What happens to a reservation that was neither settled nor cancelled in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unsettled {
-    /// It costs what was reserved: the work may have been done.
-    Keep,
-    /// It costs nothing: the tokens are given back.
-    Refund,
 }
 
 /// Whether a key is under the limits of its policy at all.
@@ -145,61 +111,19 @@ impl Policy {
     /// For which causes it fails open: for all of them if it enforces no limit.
     #[must_use]
     pub const fn on_error(&self) -> OnError {
-        if self.limits.is_empty() { OnError::ALWAYS } else { self.on_error }
+        if self.limits.is_empty() { OnError::ALWAYS } else { self.frontend.on_error }
     }
 
-    /// The terms of its reservations.
+    /// What it asks of objects besides its limits.
     #[must_use]
-    pub const fn reservations(&self) -> ReservationTerms {
-        self.reservations
+    pub const fn object(&self) -> &ObjectTerms {
+        &self.object
     }
 
-    /// How long a frontend may refuse by an earlier refusal, without asking again; 0 for not at all.
+    /// What it asks of frontends.
     #[must_use]
-    pub const fn refusal_cache_ms(&self) -> u64 {
-        self.refusal_cache_ms
-    }
-
-    /// How long the answer to a request with an `Idempotency-Key` is repeated.
-    #[must_use]
-    pub const fn idempotency_ttl_ms(&self) -> u64 {
-        self.idempotency_ttl_ms
-    }
-
-    /// How frontends may take tokens in advance, if at all.
-    #[must_use]
-    pub const fn lease(&self) -> Option<LeaseTerms> {
-        self.lease
-    }
-
-    /// How many bits of an IPv6 address make a key: the clients of one network share a budget. From 32 to 128.
-    #[must_use]
-    pub const fn ipv6_prefix(&self) -> u8 {
-        self.ipv6_prefix
-    }
-
-    /// How many characters of a key operators are shown beside the key's hash; none if 0.
-    #[must_use]
-    pub const fn shown_key_prefix(&self) -> u8 {
-        self.shown_key_prefix
-    }
-
-    /// Whether it has one budget for all, and takes no key.
-    #[must_use]
-    pub const fn has_one_budget(&self) -> bool {
-        self.has_one_budget
-    }
-
-    /// How much later than they could, at most, refused callers are told to come back, so that they do not come back together.
-    #[must_use]
-    pub const fn jitter_ms(&self) -> u64 {
-        self.jitter_ms
-    }
-
-    /// What it gives notices of, if anything.
-    #[must_use]
-    pub const fn notify(&self) -> Option<Notify> {
-        self.notify
+    pub const fn frontend(&self) -> &FrontendTerms {
+        &self.frontend
     }
 
     /// Whether its numbers came with a request. Then the next may bring others, and go back to these.
@@ -308,32 +232,10 @@ impl Policy {
         Self { shadow, timeline, ..self }.changed()
     }
 
-    /// The policy, with what only frontends know of `other`: definitions do not have it.
+    /// The policy with other terms for frontends: definitions do not have them.
     #[must_use]
-    pub(crate) fn answered_as(self, other: &Self) -> Self {
-        let Self {
-            on_error,
-            refusal_cache_ms,
-            idempotency_ttl_ms,
-            lease,
-            ipv6_prefix,
-            shown_key_prefix,
-            has_one_budget,
-            jitter_ms,
-            ..
-        } = *other;
-        let answered = Self {
-            on_error,
-            refusal_cache_ms,
-            idempotency_ttl_ms,
-            lease,
-            ipv6_prefix,
-            shown_key_prefix,
-            has_one_budget,
-            jitter_ms,
-            ..self
-        };
-        answered.changed()
+    pub(crate) fn with_frontend(self, frontend: FrontendTerms) -> Self {
+        Self { frontend, ..self }
     }
 
     /// The policy with the id under which it was sent: a newer version may have put more into the definition.
@@ -342,26 +244,16 @@ impl Policy {
         Self { id: OnceLock::from(id), ..self }
     }
 
-    pub(super) fn new(name: &str, limits: Vec<NamedLimit>, on_error: OnError, reservations: ReservationTerms) -> Self {
-        let ipv6_prefix = Self::IPV6_PREFIX;
-        let (standing, timeline, is_inline) = Default::default();
-        let name = name.to_owned();
+    pub(super) fn new(name: &str, limits: Vec<NamedLimit>, object: ObjectTerms) -> Self {
+        let (frontend, standing, timeline) = Default::default();
         Self {
-            name,
+            name: name.to_owned(),
             limits,
             shadow: None,
             off: Vec::new(),
-            on_error,
-            reservations,
-            refusal_cache_ms: Self::REFUSAL_CACHE_MS,
-            idempotency_ttl_ms: Self::IDEMPOTENCY_TTL_MS,
-            lease: None,
-            ipv6_prefix,
-            shown_key_prefix: 0,
-            has_one_budget: false,
-            jitter_ms: 0,
-            notify: None,
-            is_inline,
+            object,
+            frontend,
+            is_inline: false,
             is_of_key: false,
             standing,
             timeline,
@@ -386,67 +278,12 @@ impl Policy {
         shadow: Option<Arc<Self>>,
         standing: Standing,
     ) -> Self {
-        let Self {
-            on_error,
-            reservations,
-            refusal_cache_ms,
-            idempotency_ttl_ms,
-            lease,
-            ipv6_prefix,
-            notify,
-            shards,
-            ..
-        } = *self;
-        let policy = Self::new(&self.name, limits, on_error, reservations).with_shown_key_prefix(self.shown_key_prefix);
-        let off = self.off.clone();
-        Self {
-            has_one_budget: self.has_one_budget,
-            jitter_ms: self.jitter_ms,
-            shadow,
-            off,
-            refusal_cache_ms,
-            idempotency_ttl_ms,
-            lease,
-            ipv6_prefix,
-            notify,
-            shards,
-            timeline,
-            standing,
-            is_of_key: true,
-            ..policy
-        }
+        let policy = Self::new(&self.name, limits, self.object).with_frontend(self.frontend);
+        Self { shadow, off: self.off.clone(), shards: self.shards, timeline, standing, is_of_key: true, ..policy }
     }
 
     pub(crate) fn with_standing(self, standing: Standing, is_of_key: bool) -> Self {
         Self { is_of_key, standing, ..self }.changed()
-    }
-
-    pub(super) fn with_ipv6_prefix(self, ipv6_prefix: u8) -> Self {
-        Self { ipv6_prefix, ..self }
-    }
-
-    pub(super) fn with_shown_key_prefix(self, shown_key_prefix: u8) -> Self {
-        Self { shown_key_prefix, ..self }
-    }
-
-    pub(super) fn with_one_budget(self, has_one_budget: bool) -> Self {
-        Self { has_one_budget, ..self }
-    }
-
-    pub(super) fn with_jitter_ms(self, jitter_ms: u64) -> Self {
-        Self { jitter_ms, ..self }
-    }
-
-    pub(super) fn with_refusal_cache_ms(self, refusal_cache_ms: u64) -> Self {
-        Self { refusal_cache_ms, ..self }
-    }
-
-    pub(super) fn with_idempotency_ttl_ms(self, idempotency_ttl_ms: u64) -> Self {
-        Self { idempotency_ttl_ms, ..self }
-    }
-
-    pub(super) fn with_lease(self, lease: Option<LeaseTerms>) -> Self {
-        Self { lease, ..self }
     }
 
     pub(super) fn with_shards(self, shards: u8) -> Self {
@@ -488,15 +325,11 @@ impl Policy {
         })
     }
 
-    pub(super) fn with_notify(self, notify: Option<Notify>) -> Self {
-        Self { notify, ..self }
-    }
-
     pub(super) fn with_shadow(self, limits: Vec<NamedLimit>, timeline: Timeline) -> Self {
         if limits.is_empty() {
             return self;
         }
-        let shadow = Self::new(&shadow_of(&self.name), limits, OnError::ALWAYS, self.reservations);
+        let shadow = Self::new(&shadow_of(&self.name), limits, ObjectTerms { notify: None, ..self.object });
         Self { shadow: Some(Arc::new(Self { timeline, ..shadow })), ..self }
     }
 
@@ -504,38 +337,14 @@ impl Policy {
         Self { off, ..self }
     }
 
-    /// A person does not notice how long that is, and a client that retries ten times a second is refused nine times without a call.
-    pub const REFUSAL_CACHE_MS: u64 = 1_000;
-
-    /// Longer than clients mostly go on retrying.
-    pub const IDEMPOTENCY_TTL_MS: u64 = 3_600_000;
-
     /// The most idempotency keys that are remembered for a key: see `ledger/replays.rs`.
     pub const MAX_IDEMPOTENCY_KEYS: usize = 16_384;
-
-    /// What a provider assigns to a customer at least: a shorter prefix would join neighbours, a longer one lets a client have
-    /// as many budgets as it has addresses.
-    pub const IPV6_PREFIX: u8 = 64;
 }
 
 /// Two policies are equal if neither an object nor a client can tell them apart.
 impl PartialEq for Policy {
     fn eq(&self, other: &Self) -> bool {
-        let rest = |policy: &Self| {
-            let Self { on_error, refusal_cache_ms, idempotency_ttl_ms, lease, ipv6_prefix, shown_key_prefix, .. } =
-                *policy;
-            (
-                on_error,
-                refusal_cache_ms,
-                idempotency_ttl_ms,
-                lease,
-                ipv6_prefix,
-                shown_key_prefix,
-                policy.has_one_budget,
-                policy.jitter_ms,
-            )
-        };
-        self.definition() == other.definition() && rest(self) == rest(other)
+        self.definition() == other.definition() && self.frontend == other.frontend
     }
 }
 

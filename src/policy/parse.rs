@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use super::error::PolicyError;
+use super::frontend_terms::FrontendTerms;
 use super::mode::Mode;
-use super::named::{NamedLimit, Policy, ReservationTerms, Unsettled};
+use super::named::{NamedLimit, Policy};
+use super::object_terms::ObjectTerms;
 use super::overrides::Overrides;
 use super::reader::{LIMIT_FIELDS, Reader, is_name, name_rule, shown_name, table};
 use super::timeline::Timeline;
@@ -160,42 +162,13 @@ impl Policy {
     }
 }
 
-const POLICY_FIELDS: [&str; 16] = [
-    "mode",
-    "on_error",
-    "reservation_ttl",
-    "unsettled",
-    "refusal_cache",
-    "idempotency_ttl",
-    "lease",
-    "max_lease",
-    "shards",
-    "ipv6_prefix",
-    "show_key_prefix",
-    "fixed",
-    "notify",
-    "notify_every",
-    "key",
-    "jitter",
-];
+/// The fields of a policy that are neither of a limit, nor terms.
+const OWN_FIELDS: [&str; 3] = ["mode", "shards", "fixed"];
 
-/// Beyond this a prefix is the key.
-const MAX_SHOWN_KEY_PREFIX: u8 = 64;
-
-/// Ten minutes: longer than nearly every answer of a language model takes.
-pub(super) const RESERVATION_TTL_MS: u64 = 600_000;
-
-/// So long may a key be refused after it was given something back.
-const MAX_REFUSAL_CACHE_MS: u64 = 60_000;
-
-/// Spreads the callers that wait for a day's window over the first hour of the next.
-const MAX_JITTER_MS: u64 = 3_600_000;
-
-/// A request that is made again after a failed try of up to ten seconds must find the first.
-const MIN_IDEMPOTENCY_TTL_MS: u64 = 60_000;
-
-/// A job that fails on one day of the week is mostly made again within the next; the number of answers that a key remembers has its own bound.
-const MAX_IDEMPOTENCY_TTL_MS: u64 = 7 * 86_400_000;
+/// The fields of a policy besides those of its limits.
+fn policy_fields() -> Vec<&'static str> {
+    [&OWN_FIELDS[..], &ObjectTerms::FIELDS, &FrontendTerms::FIELDS].concat()
+}
 
 /// The policy, or `None` with at least one more error.
 fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<Policy> {
@@ -211,58 +184,32 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     };
     let mut reader = Reader { place, fields: &fields, errors };
     let limits = if fields.get("limits").is_some() {
-        reader.only(&[&["limits"], &POLICY_FIELDS[..]].concat());
+        reader.only(&[&["limits"][..], &policy_fields()].concat());
         let mode = reader.mode().unwrap_or_default();
         reader.limits(name, mode)
     } else {
-        reader.only(&[&LIMIT_FIELDS[..], &POLICY_FIELDS, &["limits"]].concat());
+        reader.only(&[&LIMIT_FIELDS[..], &policy_fields(), &["limits"]].concat());
         let mode = reader.mode().unwrap_or_default();
         reader.limit(name, None).map(|limit| (mode, limit)).into_iter().collect()
     };
-    let on_error = reader.on_error();
-    let unsettled = reader.choice("unsettled", &[("keep", Unsettled::Keep), ("refund", Unsettled::Refund)]);
-    let ttl_ms = reader.millis("reservation_ttl").unwrap_or(RESERVATION_TTL_MS);
-    if ttl_ms == 0 {
-        reader.error("reservation_ttl", "must be at least 1ms, or no reservation could be settled".to_owned());
-    }
-    let refusal_cache_ms = reader.millis("refusal_cache").unwrap_or(Policy::REFUSAL_CACHE_MS);
-    if refusal_cache_ms > MAX_REFUSAL_CACHE_MS {
-        reader.error("refusal_cache", "must be at most 1m: what is given back meanwhile is not noticed".to_owned());
-    }
-    let idempotency_ttl_ms = reader.millis("idempotency_ttl").unwrap_or(Policy::IDEMPOTENCY_TTL_MS);
-    if !(MIN_IDEMPOTENCY_TTL_MS..=MAX_IDEMPOTENCY_TTL_MS).contains(&idempotency_ttl_ms) {
-        reader.error("idempotency_ttl", "must be a length of time from 1m to 7days".to_owned());
-    }
-    let lease = reader.lease();
-    let ipv6_prefix = reader.small("ipv6_prefix", "bits", 32..=128).unwrap_or(Policy::IPV6_PREFIX);
-    let shown_key_prefix = reader.small("show_key_prefix", "characters", 0..=MAX_SHOWN_KEY_PREFIX).unwrap_or(0);
+    let (object, frontend) = (ObjectTerms::read(&mut reader), FrontendTerms::read(&mut reader));
     reader.flag("fixed");
-    let notify = reader.notify();
-    let has_one_budget = reader.has_one_budget();
-    let jitter_ms = reader.millis("jitter").unwrap_or(0);
-    if jitter_ms > MAX_JITTER_MS {
-        reader.error("jitter", "must be at most 1h: refused callers would be told to stay away for longer".to_owned());
-    }
-    let shards = reader.shards(&limits, lease, notify);
+    let shards = reader.shards(&limits, frontend.lease, object.notify);
     if errors.len() > before {
         return None;
     }
     let of = |mode| limits.iter().filter(move |(of, _)| *of == mode).map(|(_, limit)| limit.clone()).collect();
-    let policy = Policy::new(name, of(Mode::Enforce), on_error, ReservationTerms { ttl_ms, unsettled });
     let off: Vec<NamedLimit> = of(Mode::Off);
     let off = off.iter().map(|limit| limit.name().map(str::to_owned)).collect();
-    let policy = policy.with_shadow(of(Mode::Shadow), Timeline::default()).with_off(off);
-    let policy = policy.with_refusal_cache_ms(refusal_cache_ms).with_idempotency_ttl_ms(idempotency_ttl_ms);
-    let policy = policy.with_lease(lease).with_notify(notify);
-    let policy = policy.with_one_budget(has_one_budget).with_jitter_ms(jitter_ms);
-    Some(policy.with_shards(shards).with_ipv6_prefix(ipv6_prefix).with_shown_key_prefix(shown_key_prefix))
+    let policy = Policy::new(name, of(Mode::Enforce), object).with_frontend(frontend);
+    Some(policy.with_shadow(of(Mode::Shadow), Timeline::default()).with_off(off).with_shards(shards))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::limit::{Config, MAX_TOKENS};
-    use crate::policy::{Cause, NoticeKind, OnError};
+    use crate::policy::{Cause, NoticeKind, OnError, ReservationTerms, Unsettled};
 
     fn errors(json: &str) -> Vec<String> {
         Policies::parse(json).err().unwrap_or_default().iter().map(ToString::to_string).collect()
@@ -310,9 +257,9 @@ mod tests {
         let of = |fields: &str| {
             Policies::parse(&format!(r#"{{"p":{{"rate":"1/s"{fields}}}}}"#)).unwrap().get("p").cloned().unwrap()
         };
-        assert!(!of("").has_one_budget());
+        assert!(!of("").frontend().has_one_budget);
         let all = of(r#","key":[]"#);
-        assert!(all.has_one_budget() && *all != *of(""));
+        assert!(all.frontend().has_one_budget && *all != *of(""));
         assert!(all.to_string().ends_with("; one budget for all"), "{all}");
         for (wrong, shown) in
             [(r#""""#, r#""""#), (r#"["org"]"#, "an array"), ("null", "null"), ("true", "true"), ("{}", "an object")]
@@ -419,13 +366,13 @@ mod tests {
     #[test]
     fn answers_are_remembered_for_a_minute_to_a_week() {
         let parsed = |fields: &str| Policy::parse("p", &format!(r#"{{"rate":"9/s"{fields}}}"#));
-        assert_eq!(parsed("").unwrap().idempotency_ttl_ms(), 3_600_000);
+        assert_eq!(parsed("").unwrap().frontend().idempotency_ttl_ms, 3_600_000);
         for (written, expected) in
             [("59s 999ms", None), ("1m", Some(60_000)), ("7days", Some(604_800_000)), ("7days 1ms", None)]
         {
             let policy = parsed(&format!(r#","idempotency_ttl":"{written}""#));
             let errors = policy.clone().err().unwrap_or_default();
-            assert_eq!(policy.ok().map(|policy| policy.idempotency_ttl_ms()), expected, "{written}");
+            assert_eq!(policy.ok().map(|policy| policy.frontend().idempotency_ttl_ms), expected, "{written}");
             if expected.is_none() {
                 let error = "POLICIES.p.idempotency_ttl: must be a length of time from 1m to 7days";
                 assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [error]);
@@ -444,14 +391,14 @@ mod tests {
         assert_eq!(policy.limits()[0].limit().config(), &expected);
         assert_eq!(policy.limits()[0].write_ahead(), 4);
         assert_eq!(policy.on_error(), OnError::OPEN);
-        assert_eq!(policy.reservations(), ReservationTerms { ttl_ms: 120_000, unsettled: Unsettled::Refund });
+        assert_eq!(policy.object().reservations, ReservationTerms { ttl_ms: 120_000, unsettled: Unsettled::Refund });
     }
 
     #[test]
     fn no_character_of_a_key_is_shown_unless_the_policy_says_so() {
         let shown = |fields: &str| {
             let json = format!(r#"{{"p":{{"rate":1,"period":"1s"{fields}}}}}"#);
-            Policies::parse(&json).map(|policies| policies.get("p").unwrap().shown_key_prefix())
+            Policies::parse(&json).map(|policies| policies.get("p").unwrap().frontend().shown_key_prefix)
         };
         assert_eq!(shown(""), Ok(0));
         for characters in [0, 8, 64] {
@@ -469,7 +416,7 @@ mod tests {
     fn ipv6_prefix_is_64_bits_or_what_the_policy_says() {
         let prefix = |fields: &str| {
             let json = format!(r#"{{"p":{{"rate":1,"period":"1s"{fields}}}}}"#);
-            Policies::parse(&json).map(|policies| policies.get("p").unwrap().ipv6_prefix())
+            Policies::parse(&json).map(|policies| policies.get("p").unwrap().frontend().ipv6_prefix)
         };
         assert_eq!(prefix(""), Ok(64));
         for bits in [32, 56, 128] {
@@ -624,7 +571,7 @@ mod tests {
         }"#;
         let expected = [
             "POLICIES.a.burst: is not a known field; known fields are kind, rate, period, capacity, max_debt, initial, offset, \
-             write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, idempotency_ttl, lease, max_lease, shards, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, key, jitter, limits",
+             write_ahead, mode, shards, fixed, reservation_ttl, unsettled, notify, notify_every, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter, limits",
             "POLICIES.a.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as \"100/1m\" or \
              \"20/s burst 40\", not -1",
             "POLICIES.a.period: must be text with a unit, such as \"90s\", not 60",
@@ -641,10 +588,10 @@ mod tests {
             "POLICIES.j.max_debt: a max_debt of 9007199254740991 is too large to stay exact with this capacity: at most \
              182437477",
             "POLICIES.k0.reservation_ttl: must be at least 1ms, or no reservation could be settled",
-            "POLICIES.k.on_error: must be \"closed\", \"open\", or a list of causes to open for: \"overloaded\", \"timeout\", \"failed\"",
             "POLICIES.k.unsettled: must be \"keep\" or \"refund\"",
             "POLICIES.k.reservation_ttl: must be text with a unit, such as \"90s\", not 5",
-            "POLICIES.l.rate: is not a known field; known fields are limits, mode, on_error, reservation_ttl, unsettled, refusal_cache, idempotency_ttl, lease, max_lease, shards, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, key, jitter",
+            "POLICIES.k.on_error: must be \"closed\", \"open\", or a list of causes to open for: \"overloaded\", \"timeout\", \"failed\"",
+            "POLICIES.l.rate: is not a known field; known fields are limits, mode, shards, fixed, reservation_ttl, unsettled, notify, notify_every, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter",
             "POLICIES.l.limits: must be a list of 1 to 8 limits",
             "POLICIES.m.limits[0]: must have a name: costs and answers refer to a limit by its name",
             "POLICIES.m.limits[1]: name: a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'",
@@ -680,7 +627,7 @@ mod tests {
     fn notices_say_of_what_and_how_often() {
         let notify = |fields: &str| {
             let policies = Policies::parse(&format!(r#"{{"p":{{"rate":"1/s"{fields}}}}}"#)).unwrap();
-            let notify = policies.get("p").unwrap().notify()?;
+            let notify = policies.get("p").unwrap().object().notify?;
             Some((NoticeKind::ALL.map(|kind| notify.has(kind)), notify.every_ms()))
         };
         assert_eq!(notify(""), None);
@@ -810,7 +757,7 @@ mod tests {
         let expected = [
             r#"POLICIES."a\nb\u{1b}[31m": a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'"#,
             "POLICIES.p.\"x\\r\\ny\": is not a known field; known fields are kind, rate, period, capacity, max_debt, \
-             initial, offset, write_ahead, mode, on_error, reservation_ttl, unsettled, refusal_cache, idempotency_ttl, lease, max_lease, shards, ipv6_prefix, show_key_prefix, fixed, notify, notify_every, key, jitter, limits",
+             initial, offset, write_ahead, mode, shards, fixed, reservation_ttl, unsettled, notify, notify_every, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter, limits",
             r#"POLICIES.p.capacity: must be a whole number from 0 to 9007199254740991, not "1\n2""#,
             r#"POLICIES.p.offset: must be a length of time such as "90s" or "1h 30m", not "\n"; units are ms, s, m, h, day, week"#,
         ];

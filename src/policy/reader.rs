@@ -3,8 +3,9 @@
 use std::ops::RangeInclusive;
 
 use super::error::PolicyError;
+use super::frontend_terms::LeaseTerms;
 use super::mode::Mode;
-use super::named::{LeaseTerms, NamedLimit};
+use super::named::NamedLimit;
 use super::notify::{NoticeKind, Notify};
 use super::on_error::{Cause, OnError};
 use super::rate::{Burst, Rate};

@@ -8,8 +8,8 @@ use std::fmt;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::named::{NamedLimit, Policy, ReservationTerms, Unsettled};
-use super::on_error::OnError;
+use super::named::{NamedLimit, Policy};
+use super::object_terms::ObjectTerms;
 use crate::json::Json;
 use crate::limit::{Config, ConfigError, Kind, Limit};
 
@@ -86,8 +86,7 @@ impl Policy {
 
     fn of_limits(name: &str, limits: Vec<(Option<String>, Limit)>) -> Self {
         let limits = limits.into_iter().map(|(limit, config)| NamedLimit::new(name, limit.as_deref(), config, 0));
-        let reservations = ReservationTerms { ttl_ms: 0, unsettled: Unsettled::Keep };
-        Self::new(name, limits.collect(), OnError::CLOSED, reservations)
+        Self::new(name, limits.collect(), ObjectTerms::default())
     }
 }
 

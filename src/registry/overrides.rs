@@ -362,15 +362,15 @@ impl Registry {
             return Err(vec![format!("{place}.policy: there is no policy {policy:?}")]);
         };
         let selector = match keys {
-            WrittenKeys::Prefix(_) if is_set && known.policy.has_one_budget() => {
+            WrittenKeys::Prefix(_) if is_set && known.policy.frontend().has_one_budget => {
                 return Err(vec![format!("{place}.prefix: the policy has one budget for all: give \"key\": []")]);
             }
             WrittenKeys::Prefix(prefix) => Selector::prefix(&self.hasher, &policy, &prefix),
             WrittenKeys::One(key) => {
                 let json = Json::parse(key).map_err(|error| vec![format!("{place}.key: {error}")])?;
                 let key = Key::parse_operated(json).map_err(|error| vec![format!("{place}.key: {error}")])?;
-                let prefix = known.policy.ipv6_prefix();
-                match Key::bytes_for(Some(&key), known.policy.has_one_budget(), prefix) {
+                let prefix = known.policy.frontend().ipv6_prefix;
+                match Key::bytes_for(Some(&key), known.policy.frontend().has_one_budget, prefix) {
                     Ok(bytes) => Selector::key(&policy, self.hasher.hash(&bytes)),
                     // One from before the policy changed can still be removed.
                     Err(_) if !is_set => Selector::key(&policy, self.hasher.hash(&key.to_bytes(prefix))),

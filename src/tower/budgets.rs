@@ -19,7 +19,7 @@ pub(super) struct Budgets<K> {
 
 impl<K: Hash + Eq + Clone + Send + 'static> Budgets<K> {
     pub(super) fn new(policy: &Policy, max_keys: usize) -> Result<Self, Problem> {
-        if policy.has_one_budget() && TypeId::of::<K>() != TypeId::of::<()>() {
+        if policy.frontend().has_one_budget && TypeId::of::<K>() != TypeId::of::<()>() {
             return Err(Problem::Misconfigured { missing: Vec::new() }); // each key would have a budget
         }
         let policy = Arc::new(policy.undivided());

@@ -122,7 +122,7 @@ impl RateLimitLayer<Network, (), ()> {
     where
         A: Fn(&Request<B>) -> Option<IpAddr> + Clone,
     {
-        let ipv6_prefix = policy.ipv6_prefix();
+        let ipv6_prefix = policy.frontend().ipv6_prefix;
         let network = move |request: &Request<B>| Some(Network::of(address(request)?, ipv6_prefix));
         RateLimitLayer::new(policy, max_keys, network, clock)
     }

@@ -80,7 +80,9 @@ function replyOfSeveral(call, keys, id, frontend) {
     }
     await Promise.all(answers);
   };
-  const end = follow().then(() => free(call));
+  const end = follow()
+    .then(() => promise)
+    .then(() => free(call));
   end.catch(reject);
   waitUntil(end.catch(() => {}));
   return promise;

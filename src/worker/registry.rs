@@ -17,7 +17,7 @@ use crate::api::{AdminQuestion, AdminReply, AdminRequest, Problem};
 use crate::hex::hex_of;
 use crate::key_hash::KeyHasher;
 use crate::metrics::{Audience, INLINE_POLICIES, LiveBatch, Report, Totals};
-use crate::policy::Policy;
+use crate::policy::FrontendTerms;
 use crate::protocol::{KeyAct, OverridesChange, Poll};
 use crate::registry::{AUDIT, Registry, Writes};
 
@@ -166,7 +166,7 @@ impl PolicyRegistry {
                     return Ok((question.overrides_changed(*is_dry_run, changed), writes));
                 }
                 AdminRequest::Audit { key, before, limit } => {
-                    let hash = match key.as_deref().map(|key| registry.hash_of_key(key, Policy::IPV6_PREFIX)) {
+                    let hash = match key.as_deref().map(|key| registry.hash_of_key(key, FrontendTerms::IPV6_PREFIX)) {
                         Some(Err(error)) => {
                             let detail = format!("`key` {error}");
                             return Ok((Err(Problem::BadRequest { detail }), Writes::new()));

@@ -52,7 +52,7 @@ pub(super) fn read(env: &Env) -> Read {
                 console_log!("policy {}", policy.lint());
             }
             if settings.receivers == frontend::Receivers::None
-                && settings.policies.iter().any(|policy| policy.notify().is_some())
+                && settings.policies.iter().any(|policy| policy.object().notify.is_some())
             {
                 console_log!(
                     "policies have notices, but there is no receiver: set TOLLGATE_WEBHOOK_URL, or bind a queue as NOTICES"

@@ -53,7 +53,7 @@ pub(crate) fn step(world: &mut World<'_>) {
             let isolate = world.random.below(world.isolates.len());
             world.isolates[isolate].stands_still_ms = signed(world.random.below(300));
             // Tokens that are still to come back are spent when a clock says that they have.
-            if world.policy.refusal_cache_ms() == 0 && world.random.once_in(10) {
+            if world.policy.frontend().refusal_cache_ms == 0 && world.random.once_in(10) {
                 world.isolates[isolate].ahead_ms += signed(world.random.below(8_000)) - 400;
             }
         }

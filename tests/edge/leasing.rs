@@ -180,7 +180,7 @@ impl<'r> World<'r> {
                 self.granted(isolate, &costs);
             } else {
                 self.seen.refused_from_leases += 1;
-                let max_ms = signed(policy.refusal_cache_ms());
+                let max_ms = signed(policy.frontend().refusal_cache_ms);
                 let retry_at = decided.limits.iter().filter_map(LimitAnswer::retry_at).max().unwrap();
                 let wait_ms = retry_at - decided.now;
                 assert!(0 < wait_ms && wait_ms <= max_ms + 300, "{decided:?}");
@@ -239,7 +239,7 @@ impl<'r> World<'r> {
         };
         if !is_right {
             let Isolate { heard, stands_still_ms, .. } = &self.isolates[isolate];
-            let max_ms = signed(policy.refusal_cache_ms()) + stands_still_ms;
+            let max_ms = signed(policy.frontend().refusal_cache_ms) + stands_still_ms;
             let is_excuse = |back: &CameBack| {
                 let is_heard = back.call.is_none_or(|call| heard.contains(&call));
                 // Which of several answers of a millisecond is the latest is not known.
@@ -255,7 +255,7 @@ impl<'r> World<'r> {
 
     /// With no other isolate, where all answers were heard in time, nothing that was granted is missing from a wait that is said from memory.
     fn assert_is_long_enough(&mut self, costs: &[u64], verb: Verb, said: Decision) {
-        let max_ms = signed(self.policy.refusal_cache_ms()) + 300;
+        let max_ms = signed(self.policy.frontend().refusal_cache_ms) + 300;
         let is_all_heard = self.network.is_empty() && self.lost_at.is_none_or(|at| self.now - at > max_ms);
         if self.isolates.len() == 1
             && is_all_heard

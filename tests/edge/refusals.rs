@@ -231,7 +231,7 @@ impl<'r> World<'r> {
             _ => true,
         };
         if !is_no_longer {
-            let max_ms = signed(self.policies.iter().map(|policy| policy.refusal_cache_ms()).min().unwrap());
+            let max_ms = signed(self.policies.iter().map(|policy| policy.frontend().refusal_cache_ms).min().unwrap());
             let is_excuse = |(at, by, call): &(i64, usize, u64)| {
                 self.now - at < max_ms && (*by != isolate || !self.isolates[isolate].heard.contains(call))
             };

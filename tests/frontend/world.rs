@@ -8,9 +8,7 @@ use serde_json::Value;
 use tollgate::access::{CredentialSettings, Credentials, Names, SessionSettings};
 use tollgate::api::Reply;
 use tollgate::edge::{Failure, PolicySnapshot};
-use tollgate::frontend::{
-    After, Arrival, Asked, Call, Callers, Head, Isolate, Now, Receivers, Service, Settings, Step,
-};
+use tollgate::frontend::{Arrival, Asked, Call, Callers, Head, Isolate, Now, Receivers, Service, Settings, Step};
 use tollgate::ledger::Ledger;
 use tollgate::policy::{Cause, Policies};
 use tollgate::protocol::{Format, ObjectReply, ObjectRequest, Rows};

@@ -84,7 +84,7 @@ impl Comparison {
     fn end_expired(&mut self) {
         let now = self.world.now;
         self.held.retain(|held| now.abs_diff(held.since) < 10_000);
-        let gives_back = self.policy.reservations().unsettled == Unsettled::Refund;
+        let gives_back = self.policy.object().reservations.unsettled == Unsettled::Refund;
         for Open { taken, .. } in self.open.extract_if(.., |open| open.reserved.expires_at <= now).collect::<Vec<_>>() {
             if gives_back {
                 self.each_model(|model| model.adjust(&taken, &vec![0; taken.len()], now));

@@ -12,7 +12,7 @@ use super::question::KeyQuestion;
 use crate::access::Key;
 use crate::json::Json;
 use crate::limit::{Decision, Verb};
-use crate::policy::{Policy, Shard, Standing, without_shadow};
+use crate::policy::{FrontendTerms, Shard, Standing, without_shadow};
 use crate::protocol::{Action, BucketState, KeyState, LimitState, PastDecision, PolicyTokens};
 use crate::sorted::sort_by;
 
@@ -45,7 +45,7 @@ impl<'a> InspectKeyRequest<'a> {
     /// The key's bytes, by which its object is named. An IPv6 address stands for its network of the usual size.
     #[must_use]
     pub fn key(&self) -> Vec<u8> {
-        self.0.to_bytes(Policy::IPV6_PREFIX)
+        self.0.to_bytes(FrontendTerms::IPV6_PREFIX)
     }
 }
 

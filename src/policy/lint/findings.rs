@@ -7,6 +7,7 @@ use super::words::tokens_per;
 use super::worst::{Worst, gcd};
 use crate::length;
 use crate::limit::{Config, Kind};
+use crate::policy::frontend_terms::FrontendTerms;
 use crate::policy::named::{NamedLimit, Policy};
 use crate::policy::on_error::{Cause, OnError};
 
@@ -190,7 +191,7 @@ fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {
     }
     if max_debt > 0 {
         let window_ms = if kind == Kind::FixedWindow { period_ms } else { 0 };
-        let longest = DAY_MS.max(window_ms).max(policy.reservations().ttl_ms);
+        let longest = DAY_MS.max(window_ms).max(policy.object().reservations.ttl_ms);
         match debt_paid_after_ms(limit.limit()) {
             None => {
                 let text =
@@ -300,7 +301,7 @@ fn of_shards(policy: &Policy) -> Vec<Finding> {
         finding(Level::Note, Code::DividedCapacity, limit, text)
     });
     let mut findings: Vec<_> = divided.collect();
-    if policy.refusal_cache_ms() == 0 {
+    if policy.frontend().refusal_cache_ms == 0 {
         let text = format!("with a refusal_cache of 0s, each refused request asks all {count} shards");
         findings.push(Finding { level: Level::Warning, code: Code::RefusedByEachShard, limit: None, text });
     }
@@ -309,14 +310,14 @@ fn of_shards(policy: &Policy) -> Vec<Finding> {
 
 /// For longer than usual, a key may be granted more requests than it remembers.
 fn many_idempotency_keys(policy: &Policy) -> Option<Finding> {
-    let ttl_ms = policy.idempotency_ttl_ms();
+    let ttl_ms = policy.frontend().idempotency_ttl_ms;
     let max = Policy::MAX_IDEMPOTENCY_KEYS;
     let granted = policy.limits().iter().map(|limit| {
         let &Config { rate, period_ms, capacity, .. } = limit.limit().config();
         let refilled = product(rate, ttl_ms).checked_div(period_ms.into()).unwrap_or(0);
         refilled.saturating_add(capacity.into())
     });
-    if ttl_ms <= Policy::IDEMPOTENCY_TTL_MS || granted.min().is_some_and(|most| most <= max as u128) {
+    if ttl_ms <= FrontendTerms::IDEMPOTENCY_TTL_MS || granted.min().is_some_and(|most| most <= max as u128) {
         return None;
     }
     let ttl = length::shown(ttl_ms);

@@ -32,11 +32,11 @@ impl fmt::Display for Policy {
         if self.declared_shards() > 1 {
             write!(f, "; in {} shards", self.declared_shards())?;
         }
-        if self.has_one_budget() {
+        if self.frontend().has_one_budget {
             f.write_str("; one budget for all")?;
         }
-        if self.jitter_ms() > 0 {
-            let spread = length::shown(self.jitter_ms());
+        if self.frontend().jitter_ms > 0 {
+            let spread = length::shown(self.frontend().jitter_ms);
             write!(f, "; refused callers return up to {spread} later")?;
         }
         match self.on_error() {

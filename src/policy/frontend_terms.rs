@@ -1,0 +1,174 @@
+//! What a policy asks of frontends: no object knows of it.
+//!
+//! A field of these terms is here alone: its meaning, its default and bounds, how it is read, and how a change of it is described.
+
+use super::on_error::OnError;
+use super::reader::Reader;
+use crate::length;
+
+/// What a policy asks of frontends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrontendTerms {
+    /// For which causes it fails open, unless it enforces no limit: see [`Policy::on_error`](super::Policy::on_error).
+    pub on_error: OnError,
+    /// How long a frontend may refuse by an earlier refusal, without asking again; 0 for not at all.
+    pub refusal_cache_ms: u64,
+    /// How long the answer to a request with an `Idempotency-Key` is repeated.
+    pub idempotency_ttl_ms: u64,
+    /// How frontends may take tokens in advance, if at all.
+    pub lease: Option<LeaseTerms>,
+    /// How many bits of an IPv6 address make a key: the clients of one network share a budget. From 32 to 128.
+    pub ipv6_prefix: u8,
+    /// How many characters of a key operators are shown beside the key's hash; none if 0.
+    pub shown_key_prefix: u8,
+    /// Whether it has one budget for all, and takes no key.
+    pub has_one_budget: bool,
+    /// How much later than they could, at most, refused callers are told to come back, so that they do not come back together.
+    pub jitter_ms: u64,
+}
+
+/// How tokens may be taken in advance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTerms {
+    /// How long they may be spent, in milliseconds.
+    pub lease_ms: u64,
+    /// The most tokens of each limit that a lease may have.
+    pub max_tokens: u64,
+}
+
+impl Default for FrontendTerms {
+    fn default() -> Self {
+        Self {
+            on_error: OnError::CLOSED,
+            refusal_cache_ms: Self::REFUSAL_CACHE_MS,
+            idempotency_ttl_ms: Self::IDEMPOTENCY_TTL_MS,
+            lease: None,
+            ipv6_prefix: Self::IPV6_PREFIX,
+            shown_key_prefix: 0,
+            has_one_budget: false,
+            jitter_ms: 0,
+        }
+    }
+}
+
+impl FrontendTerms {
+    /// A person does not notice how long that is, and a client that retries ten times a second is refused nine times without a call.
+    pub const REFUSAL_CACHE_MS: u64 = 1_000;
+
+    /// Longer than clients mostly go on retrying.
+    pub const IDEMPOTENCY_TTL_MS: u64 = 3_600_000;
+
+    /// What a provider assigns to a customer at least: a shorter prefix would join neighbours, a longer one lets a client have
+    /// as many budgets as it has addresses.
+    pub const IPV6_PREFIX: u8 = 64;
+
+    /// Their fields.
+    pub(super) const FIELDS: [&str; 9] = [
+        "on_error",
+        "refusal_cache",
+        "idempotency_ttl",
+        "lease",
+        "max_lease",
+        "ipv6_prefix",
+        "show_key_prefix",
+        "key",
+        "jitter",
+    ];
+
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        let on_error = reader.on_error();
+        let refusal_cache_ms = reader.millis("refusal_cache").unwrap_or(Self::REFUSAL_CACHE_MS);
+        if refusal_cache_ms > MAX_REFUSAL_CACHE_MS {
+            reader.error("refusal_cache", "must be at most 1m: what is given back meanwhile is not noticed".to_owned());
+        }
+        let idempotency_ttl_ms = reader.millis("idempotency_ttl").unwrap_or(Self::IDEMPOTENCY_TTL_MS);
+        if !(MIN_IDEMPOTENCY_TTL_MS..=MAX_IDEMPOTENCY_TTL_MS).contains(&idempotency_ttl_ms) {
+            reader.error("idempotency_ttl", "must be a length of time from 1m to 7days".to_owned());
+        }
+        let lease = reader.lease();
+        let ipv6_prefix = reader.small("ipv6_prefix", "bits", 32..=128).unwrap_or(Self::IPV6_PREFIX);
+        let shown_key_prefix = reader.small("show_key_prefix", "characters", 0..=MAX_SHOWN_KEY_PREFIX).unwrap_or(0);
+        let has_one_budget = reader.has_one_budget();
+        let jitter_ms = reader.millis("jitter").unwrap_or(0);
+        if jitter_ms > MAX_JITTER_MS {
+            let problem = "must be at most 1h: refused callers would be told to stay away for longer";
+            reader.error("jitter", problem.to_owned());
+        }
+        Self {
+            on_error,
+            refusal_cache_ms,
+            idempotency_ttl_ms,
+            lease,
+            ipv6_prefix,
+            shown_key_prefix,
+            has_one_budget,
+            jitter_ms,
+        }
+    }
+
+    /// What changes when these take the place of `before`, line by line.
+    pub(super) fn describe_change(&self, before: &Self, lines: &mut Vec<String>) {
+        if before.refusal_cache_ms != self.refusal_cache_ms {
+            let (new, old) = (length::shown(self.refusal_cache_ms), length::shown(before.refusal_cache_ms));
+            lines.push(format!("refusal_cache: {new} instead of {old}"));
+        }
+        if before.idempotency_ttl_ms != self.idempotency_ttl_ms {
+            let (new, old) = (length::shown(self.idempotency_ttl_ms), length::shown(before.idempotency_ttl_ms));
+            lines.push(format!("idempotency_ttl: {new} instead of {old}, for answers that are given from then on"));
+        }
+        if before.lease != self.lease {
+            let (new, old) = (shown_lease(self.lease), shown_lease(before.lease));
+            lines.push(format!("lease: {new} instead of {old}"));
+        }
+        if before.ipv6_prefix != self.ipv6_prefix {
+            let (new, old) = (self.ipv6_prefix, before.ipv6_prefix);
+            lines.push(format!(
+                "ipv6_prefix: {new} bits instead of {old}: every key that is an IPv6 address gets a new budget"
+            ));
+        }
+        match (before.has_one_budget, self.has_one_budget) {
+            (false, true) => lines.push(
+                "key: one new budget for all instead of one for each key; requests with a key are answered 400"
+                    .to_owned(),
+            ),
+            (true, false) => lines.push(
+                "key: a new budget for each key instead of one for all; requests without a key are answered 400"
+                    .to_owned(),
+            ),
+            _ => {}
+        }
+        if before.jitter_ms != self.jitter_ms {
+            let (new, old) = (length::shown(self.jitter_ms), length::shown(before.jitter_ms));
+            lines.push(format!("jitter: refusals are spread over {new} instead of {old}"));
+        }
+        if before.shown_key_prefix != self.shown_key_prefix {
+            let (new, old) = (self.shown_key_prefix, before.shown_key_prefix);
+            lines.push(format!("show_key_prefix: operators are shown {new} characters of a key instead of {old}"));
+        }
+    }
+}
+
+fn shown_lease(lease: Option<LeaseTerms>) -> String {
+    match lease {
+        Some(LeaseTerms { lease_ms, max_tokens: u64::MAX }) => length::shown(lease_ms),
+        Some(LeaseTerms { lease_ms, max_tokens }) => {
+            format!("{} of at most {max_tokens} tokens", length::shown(lease_ms))
+        }
+        None => "none".to_owned(),
+    }
+}
+
+/// So long may a key be refused after it was given something back.
+const MAX_REFUSAL_CACHE_MS: u64 = 60_000;
+
+/// A request that is made again after a failed try of up to ten seconds must find the first.
+const MIN_IDEMPOTENCY_TTL_MS: u64 = 60_000;
+
+/// A job that fails on one day of the week is mostly made again within the next; the number of answers that a key remembers has its own bound.
+const MAX_IDEMPOTENCY_TTL_MS: u64 = 7 * 86_400_000;
+
+/// Beyond this a prefix is the key.
+const MAX_SHOWN_KEY_PREFIX: u8 = 64;
+
+/// Spreads the callers that wait for a day's window over the first hour of the next.
+const MAX_JITTER_MS: u64 = 3_600_000;

@@ -1,0 +1,122 @@
+//! What a policy asks of objects besides its limits.
+//!
+//! A field of these terms is here alone: its meaning, its default and bounds, how it is read, how it travels, and how a change of it is
+//! described.
+
+use serde::Serialize;
+
+use super::notify::{NoticeKind, Notify};
+use super::reader::Reader;
+use super::stored::StoredConfigError;
+use crate::json::{Fields, Json};
+use crate::length;
+
+/// What a policy asks of objects besides its limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectTerms {
+    /// The terms of its reservations.
+    pub reservations: ReservationTerms,
+    /// What it gives notices of, if anything.
+    pub notify: Option<Notify>,
+}
+
+/// How long reservations stay open, and what an unsettled one costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReservationTerms {
+    /// From the moment at which the tokens are ready, in milliseconds.
+    pub ttl_ms: u64,
+    /// What happens to one that is still open then.
+    pub unsettled: Unsettled,
+}
+
+/// What happens to a reservation that was neither settled nor cancelled in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsettled {
+    /// It costs what was reserved: the work may have been done.
+    Keep,
+    /// It costs nothing: the tokens are given back.
+    Refund,
+}
+
+/// Ten minutes: longer than nearly every answer of a language model takes.
+const RESERVATION_TTL_MS: u64 = 600_000;
+
+impl Default for ReservationTerms {
+    fn default() -> Self {
+        Self { ttl_ms: RESERVATION_TTL_MS, unsettled: Unsettled::Keep }
+    }
+}
+
+impl Unsettled {
+    const CHOICES: [(&str, Self); 2] = [("keep", Self::Keep), ("refund", Self::Refund)];
+}
+
+/// In a [definition](super::Policy::definition).
+#[derive(Serialize)]
+pub(super) struct Written {
+    reservation_ttl_ms: u64,
+    unsettled: &'static str,
+    /// A version that does not know them gives no notices.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notify: Vec<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    notify_every_ms: Option<u64>,
+}
+
+impl ObjectTerms {
+    /// Their fields.
+    pub(super) const FIELDS: [&str; 4] = ["reservation_ttl", "unsettled", "notify", "notify_every"];
+
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        let unsettled = reader.choice("unsettled", &Unsettled::CHOICES);
+        let ttl_ms = reader.millis("reservation_ttl").unwrap_or(RESERVATION_TTL_MS);
+        if ttl_ms == 0 {
+            reader.error("reservation_ttl", "must be at least 1ms, or no reservation could be settled".to_owned());
+        }
+        Self { reservations: ReservationTerms { ttl_ms, unsettled }, notify: reader.notify() }
+    }
+
+    pub(super) fn written(&self) -> Written {
+        let ReservationTerms { ttl_ms, unsettled } = self.reservations;
+        let word = Unsettled::CHOICES.into_iter().find(|(_, choice)| *choice == unsettled).map(|(word, _)| word);
+        Written {
+            reservation_ttl_ms: ttl_ms,
+            unsettled: word.unwrap_or_default(),
+            notify: self.notify.map(|notify| notify.words().collect()).unwrap_or_default(),
+            notify_every_ms: self.notify.map(Notify::every_ms),
+        }
+    }
+
+    /// Those that [`ObjectTerms::written`] wrote. Kinds of notices of a later version are ignored.
+    pub(super) fn of_fields(fields: &Fields<'_>) -> Result<Self, StoredConfigError> {
+        let unreadable = || StoredConfigError::Unreadable;
+        let ttl_ms = fields.get("reservation_ttl_ms").and_then(Json::integer).ok_or_else(unreadable)?;
+        let word = fields.get("unsettled").and_then(Json::string).ok_or_else(unreadable)?;
+        let unsettled = Unsettled::CHOICES.into_iter().find(|(known, _)| *known == word).ok_or_else(unreadable)?.1;
+        let notify = || {
+            let words = fields.get("notify")?.array()?;
+            let kinds: Vec<_> = words.into_iter().filter_map(|word| NoticeKind::from_word(&word.string()?)).collect();
+            Notify::new(&kinds, fields.get("notify_every_ms")?.integer()?)
+        };
+        Ok(Self { reservations: ReservationTerms { ttl_ms, unsettled }, notify: notify() })
+    }
+
+    /// What changes when these take the place of `before`, line by line.
+    pub(super) fn describe_change(&self, before: &Self, lines: &mut Vec<String>) {
+        if before.reservations != self.reservations {
+            lines.push("reservations that are opened from then on have the new terms".to_owned());
+        }
+        if before.notify != self.notify {
+            let (new, old) = (shown_notify(self.notify), shown_notify(before.notify));
+            lines.push(format!("notices: {new} instead of {old}"));
+        }
+    }
+}
+
+fn shown_notify(notify: Option<Notify>) -> String {
+    let shown = |notify: Notify| {
+        let every = length::shown(notify.every_ms());
+        format!("{} at most every {every}", notify.words().collect::<Vec<_>>().join(", "))
+    };
+    notify.map_or_else(|| "none".to_owned(), shown)
+}
