@@ -35,7 +35,7 @@
 //! | `registry` | the policies of the deployments, and what operators have changed since | `api` |
 //! | `edge` | which objects an isolate calls, and when it times out | `api` |
 //! | `api` | HTTP's requests, answers and problems, without a runtime | `api` |
-//! | `frontend` | what a request is for, and whether its caller may have that | `api` |
+//! | `frontend` | one request from its arrival to its reply, for whoever calls objects | `api` |
 //! | `tower` | a layer for servers such as axum's, on `keyed` | `tower` |
 //! | `worker` | the Cloudflare Worker and its Durable Object | `worker` |
 //! | `js` | plain functions of numbers for JavaScript | `js` |

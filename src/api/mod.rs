@@ -47,9 +47,7 @@ pub use crate::policy::Cause;
 pub use admin::{AdminPath, AdminQuestion, AdminReply, AdminRequest, MAX_OVERRIDES_LEN};
 pub use cost::Cost;
 pub use endpoint::Endpoint;
-pub use keys::{
-    BLOCK_PATH, BlockRequest, INSPECT_KEY_PATH, InspectKeyRequest, KeyQuestion, key_state, merged_key_states,
-};
+pub use keys::{BLOCK_PATH, BlockRequest, INSPECT_KEY_PATH, InspectKeyRequest, KeyQuestion, inspected, key_state};
 pub use media_type::require_json;
 pub use missing::Missing;
 pub use notice::{Notice, Noticed};

@@ -81,7 +81,7 @@ pub enum Step<'a> {
         /// Whether its answer may be news here.
         is_news: bool,
     },
-    /// With the answers of these objects, by their names, merged: see [`merged_key_states`](crate::api::merged_key_states).
+    /// With the answers of these objects, by their names, merged: see [`inspected`](crate::api::inspected).
     InspectKey(Vec<(String, KeyQuestion)>),
 }
 

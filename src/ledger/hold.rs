@@ -21,7 +21,7 @@ use super::page::{Replay, weight};
 use super::replay::grants_of;
 use super::reservation::ReservedPart;
 use super::reserve::{MAX_RESERVATIONS, is_full};
-use super::shadow::{taken_of, verb_for};
+use super::shadow::taken_of;
 use super::{Ledger, LedgerError};
 use crate::limit::{Decision, Verb};
 use crate::policy::Policy;
@@ -238,7 +238,7 @@ impl Ledger {
             let limits = policy.shadow_limits().iter();
             let costs = limits.map(|limit| {
                 let cost = part.as_ref()?.taken(limit.name())?;
-                Some((verb_for(Verb::Consume, cost, has_cost), cost))
+                Some((Verb::Consume.beside(cost, has_cost), cost))
             });
             let own = self.ask_shadow(policy, costs, now, true);
             taken.push(ReservedPart::of_some(policy, taken_of(policy, &mut own.iter().copied())));

@@ -48,7 +48,7 @@ impl Ledger {
         let mut answers = Vec::new();
         for ((policy, costs), enforced) in asked.iter().zip(&request.shadow_costs).zip(&request.costs) {
             let has_cost = enforced.iter().chain(costs).any(|cost| *cost > 0);
-            let costs = costs.iter().map(|&cost| Some((verb_for(verb, cost, has_cost), cost.min(most))));
+            let costs = costs.iter().map(|&cost| Some((verb.beside(cost, has_cost), cost.min(most))));
             answers.extend(self.ask_shadow(policy, costs, now, apply && is_granted));
         }
         answers
@@ -142,11 +142,6 @@ impl Ledger {
             bucket.refund_dormant(part, now);
         }
     }
-}
-
-/// The verb for a cost: as among enforced limits, one of zero has no say beside another of its policy.
-pub(super) const fn verb_for(verb: Verb, cost: u64, has_cost: bool) -> Verb {
-    if verb.takes() && has_cost && cost == 0 { Verb::Refund } else { verb }
 }
 
 /// What the limits in shadow of these policies have taken, by name: `answers` are theirs.

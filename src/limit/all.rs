@@ -66,10 +66,9 @@ pub fn decide_policies<'a>(policies: &mut [impl AsMut<[Part<'a>]>], now: i64, ve
     let mut answer = Decision::Allow { tokens: 0, ready_at: now };
     for parts in &mut *policies {
         let parts = parts.as_mut();
-        let has_cost = verb.takes() && parts.iter().any(|part| part.cost > 0);
+        let has_cost = parts.iter().any(|part| part.cost > 0);
         for part in parts {
-            // To give nothing back is granted in any debt.
-            let verb = if has_cost && part.cost == 0 { Verb::Refund } else { verb };
+            let verb = verb.beside(part.cost, has_cost);
             (part.decision, part.next) = part.limit.decide(part.state, now, part.cost.min(most), verb);
             answer = answer.and(part.decision);
         }

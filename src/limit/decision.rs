@@ -36,6 +36,14 @@ impl Verb {
         matches!(self, Self::Consume | Self::Reserve { .. } | Self::Borrow { .. } | Self::ConsumeUpTo)
     }
 
+    /// The verb for a part with this cost of a policy, some part of which has a cost if `has_cost`: one of zero has no say beside another,
+    /// since to give nothing back is granted in any debt.
+    #[inline]
+    #[must_use]
+    pub(crate) const fn beside(self, cost: u64, has_cost: bool) -> Self {
+        if self.takes() && has_cost && cost == 0 { Self::Refund } else { self }
+    }
+
     /// The verb as a number, counted from 0 in the order of this list, and its longest wait if it has one. Use this
     /// where only numbers can pass.
     #[must_use]

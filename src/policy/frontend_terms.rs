@@ -2,8 +2,11 @@
 //!
 //! A field of these terms is here alone: its meaning, its default and bounds, how it is read, and how a change of it is described.
 
-use super::on_error::OnError;
-use super::reader::Reader;
+use std::ops::RangeInclusive;
+
+use super::on_error::{Cause, OnError};
+use super::reader::{Reader, shown_value};
+use crate::json::Json;
 use crate::length;
 
 /// What a policy asks of frontends.
@@ -76,7 +79,7 @@ impl FrontendTerms {
     ];
 
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
-        let on_error = reader.on_error();
+        let on_error = on_error(reader);
         let refusal_cache_ms = reader.millis("refusal_cache").unwrap_or(Self::REFUSAL_CACHE_MS);
         if refusal_cache_ms > MAX_REFUSAL_CACHE_MS {
             reader.error("refusal_cache", "must be at most 1m: what is given back meanwhile is not noticed".to_owned());
@@ -85,10 +88,10 @@ impl FrontendTerms {
         if !(MIN_IDEMPOTENCY_TTL_MS..=MAX_IDEMPOTENCY_TTL_MS).contains(&idempotency_ttl_ms) {
             reader.error("idempotency_ttl", "must be a length of time from 1m to 7days".to_owned());
         }
-        let lease = reader.lease();
+        let lease = lease(reader);
         let ipv6_prefix = reader.small("ipv6_prefix", "bits", 32..=128).unwrap_or(Self::IPV6_PREFIX);
         let shown_key_prefix = reader.small("show_key_prefix", "characters", 0..=MAX_SHOWN_KEY_PREFIX).unwrap_or(0);
-        let has_one_budget = reader.has_one_budget();
+        let has_one_budget = has_one_budget(reader);
         let jitter_ms = reader.millis("jitter").unwrap_or(0);
         if jitter_ms > MAX_JITTER_MS {
             let problem = "must be at most 1h: refused callers would be told to stay away for longer";
@@ -148,6 +151,59 @@ impl FrontendTerms {
     }
 }
 
+fn on_error(reader: &mut Reader<'_>) -> OnError {
+    let on_error =
+        reader.fields.get("on_error").map_or(Some(OnError::CLOSED), |value| match value.string().as_deref() {
+            Some("closed") => Some(OnError::CLOSED),
+            Some("open") => Some(OnError::OPEN),
+            _ => causes(value).map(|causes| causes.into_iter().fold(OnError::CLOSED, OnError::and)),
+        });
+    if on_error.is_none() {
+        let causes = Cause::ALL.map(Cause::word).join("\", \"");
+        let rule = format!("must be \"closed\", \"open\", or a list of causes to open for: \"{causes}\"");
+        reader.error("on_error", rule);
+    }
+    on_error.unwrap_or_default()
+}
+
+/// Whether there is one budget for all.
+fn has_one_budget(reader: &mut Reader<'_>) -> bool {
+    let Some(value) = reader.fields.get("key") else { return false };
+    let is_empty = value.array().is_some_and(|parts| parts.is_empty());
+    if !is_empty {
+        let rule = "must be [], for one budget that all share; for a budget for each key, leave it out";
+        reader.error("key", format!("{rule}, not {}", shown_value(value)));
+    }
+    is_empty
+}
+
+/// `None` if no tokens are to be leased, or if the fields are wrong.
+fn lease(reader: &mut Reader<'_>) -> Option<LeaseTerms> {
+    let max_tokens = reader.tokens("max_lease");
+    if max_tokens == Some(0) {
+        reader.error("max_lease", "must be at least 1; to lease none, leave out `lease`".to_owned());
+    }
+    let Some(value) = reader.fields.get("lease") else {
+        if reader.fields.get("max_lease").is_some() {
+            reader.error("max_lease", "needs `lease`, which says for how long".to_owned());
+        }
+        return None;
+    };
+    let shown = shown_value(value);
+    let lease_ms = reader.millis("lease")?;
+    if !LEASE_MS.contains(&lease_ms) {
+        reader.error("lease", format!("must be from 100ms to 10s, not {shown}"));
+    }
+    Some(LeaseTerms { lease_ms, max_tokens: max_tokens.unwrap_or(u64::MAX) })
+}
+
+/// A list of at least one cause.
+fn causes(value: Json<'_>) -> Option<Vec<Cause>> {
+    let causes =
+        value.array()?.into_iter().map(|word| Cause::from_word(&word.string()?)).collect::<Option<Vec<_>>>()?;
+    (!causes.is_empty()).then_some(causes)
+}
+
 fn shown_lease(lease: Option<LeaseTerms>) -> String {
     match lease {
         Some(LeaseTerms { lease_ms, max_tokens: u64::MAX }) => length::shown(lease_ms),
@@ -157,6 +213,10 @@ fn shown_lease(lease: Option<LeaseTerms>) -> String {
         None => "none".to_owned(),
     }
 }
+
+/// Shorter than a call may take, a lease would be over when it arrives. Longer, tokens could not be returned in the end: the runtime
+/// ends what goes on for half a minute after an answer, and tokens may be leased for as long that are still to come back.
+const LEASE_MS: RangeInclusive<u64> = 100..=10_000;
 
 /// So long may a key be refused after it was given something back.
 const MAX_REFUSAL_CACHE_MS: u64 = 60_000;

@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 use super::notify::{NoticeKind, Notify};
-use super::reader::Reader;
+use super::reader::{Reader, shown_value};
 use super::stored::StoredConfigError;
 use crate::json::{Fields, Json};
 use crate::length;
@@ -73,7 +73,7 @@ impl ObjectTerms {
         if ttl_ms == 0 {
             reader.error("reservation_ttl", "must be at least 1ms, or no reservation could be settled".to_owned());
         }
-        Self { reservations: ReservationTerms { ttl_ms, unsettled }, notify: reader.notify() }
+        Self { reservations: ReservationTerms { ttl_ms, unsettled }, notify: notify(reader) }
     }
 
     pub(super) fn written(&self) -> Written {
@@ -93,12 +93,12 @@ impl ObjectTerms {
         let ttl_ms = fields.get("reservation_ttl_ms").and_then(Json::integer).ok_or_else(unreadable)?;
         let word = fields.get("unsettled").and_then(Json::string).ok_or_else(unreadable)?;
         let unsettled = Unsettled::CHOICES.into_iter().find(|(known, _)| *known == word).ok_or_else(unreadable)?.1;
-        let notify = || {
+        let told = || {
             let words = fields.get("notify")?.array()?;
             let kinds: Vec<_> = words.into_iter().filter_map(|word| NoticeKind::from_word(&word.string()?)).collect();
             Notify::new(&kinds, fields.get("notify_every_ms")?.integer()?)
         };
-        Ok(Self { reservations: ReservationTerms { ttl_ms, unsettled }, notify: notify() })
+        Ok(Self { reservations: ReservationTerms { ttl_ms, unsettled }, notify: told() })
     }
 
     /// What changes when these take the place of `before`, line by line.
@@ -111,6 +111,40 @@ impl ObjectTerms {
             lines.push(format!("notices: {new} instead of {old}"));
         }
     }
+}
+
+/// `None` if there are to be no notices, or if the fields are wrong.
+fn notify(reader: &mut Reader<'_>) -> Option<Notify> {
+    let every_ms = reader.millis("notify_every");
+    let every = Notify::MIN_EVERY_MS..=Notify::MAX_EVERY_MS;
+    if every_ms.is_some_and(|ms| !every.contains(&ms)) {
+        let shown = reader.fields.get("notify_every").map(shown_value).unwrap_or_default();
+        reader.error("notify_every", format!("must be from 10s to 30days, not {shown}"));
+    }
+    let Some(value) = reader.fields.get("notify") else {
+        if reader.fields.get("notify_every").is_some() {
+            reader.error("notify_every", "needs `notify`, which says of what".to_owned());
+        }
+        return None;
+    };
+    let kinds = kinds(value);
+    if kinds.is_none() {
+        let [first, second] = NoticeKind::ALL.map(NoticeKind::word);
+        let rule = format!("must be a list of \"{first}\", \"{second}\" or both, not {}", shown_value(value));
+        reader.error("notify", rule);
+    }
+    Notify::new(&kinds?, every_ms.unwrap_or(Notify::EVERY_MS))
+}
+
+/// A list of at least one kind of notice, none of them twice.
+fn kinds(value: Json<'_>) -> Option<Vec<NoticeKind>> {
+    let words = value.array()?.into_iter();
+    let kinds = words.map(|word| NoticeKind::from_word(&word.string()?)).collect::<Option<Vec<_>>>()?;
+    let is_repeated = kinds
+        .iter()
+        .enumerate()
+        .any(|(index, kind)| kinds.iter().skip(index.saturating_add(1)).any(|other| other == kind));
+    (!kinds.is_empty() && !is_repeated).then_some(kinds)
 }
 
 fn shown_notify(notify: Option<Notify>) -> String {

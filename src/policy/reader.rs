@@ -6,8 +6,7 @@ use super::error::PolicyError;
 use super::frontend_terms::LeaseTerms;
 use super::mode::Mode;
 use super::named::NamedLimit;
-use super::notify::{NoticeKind, Notify};
-use super::on_error::{Cause, OnError};
+use super::notify::Notify;
 use super::rate::{Burst, Rate};
 use super::shards::{self, MAX_SHARDS};
 use crate::json::{Fields, FieldsError, Json};
@@ -181,32 +180,6 @@ impl Reader<'_> {
         mode
     }
 
-    pub(super) fn on_error(&mut self) -> OnError {
-        let on_error =
-            self.fields.get("on_error").map_or(Some(OnError::CLOSED), |value| match value.string().as_deref() {
-                Some("closed") => Some(OnError::CLOSED),
-                Some("open") => Some(OnError::OPEN),
-                _ => causes(value).map(|causes| causes.into_iter().fold(OnError::CLOSED, OnError::and)),
-            });
-        if on_error.is_none() {
-            let causes = Cause::ALL.map(Cause::word).join("\", \"");
-            let rule = format!("must be \"closed\", \"open\", or a list of causes to open for: \"{causes}\"");
-            self.error("on_error", rule);
-        }
-        on_error.unwrap_or_default()
-    }
-
-    /// Whether there is one budget for all.
-    pub(super) fn has_one_budget(&mut self) -> bool {
-        let Some(value) = self.fields.get("key") else { return false };
-        let is_empty = value.array().is_some_and(|parts| parts.is_empty());
-        if !is_empty {
-            let rule = "must be [], for one budget that all share; for a budget for each key, leave it out";
-            self.error("key", format!("{rule}, not {}", shown_value(value)));
-        }
-        is_empty
-    }
-
     /// True or false; false if the field is absent.
     pub(super) fn flag(&mut self, field: &str) -> bool {
         let Some(value) = self.fields.get(field) else { return false };
@@ -235,7 +208,7 @@ impl Reader<'_> {
         rate
     }
 
-    fn tokens(&mut self, field: &str) -> Option<u64> {
+    pub(super) fn tokens(&mut self, field: &str) -> Option<u64> {
         let value = self.fields.get(field)?;
         let tokens = value.integer().filter(|&tokens| tokens <= MAX_TOKENS);
         if tokens.is_none() {
@@ -278,49 +251,6 @@ impl Reader<'_> {
             self.error(field, problem);
         }
         number
-    }
-
-    /// `None` if there are to be no notices, or if the fields are wrong.
-    pub(super) fn notify(&mut self) -> Option<Notify> {
-        let every_ms = self.millis("notify_every");
-        let every = Notify::MIN_EVERY_MS..=Notify::MAX_EVERY_MS;
-        if every_ms.is_some_and(|ms| !every.contains(&ms)) {
-            let shown = self.fields.get("notify_every").map(shown_value).unwrap_or_default();
-            self.error("notify_every", format!("must be from 10s to 30days, not {shown}"));
-        }
-        let Some(value) = self.fields.get("notify") else {
-            if self.fields.get("notify_every").is_some() {
-                self.error("notify_every", "needs `notify`, which says of what".to_owned());
-            }
-            return None;
-        };
-        let kinds = kinds(value);
-        if kinds.is_none() {
-            let [first, second] = NoticeKind::ALL.map(NoticeKind::word);
-            let rule = format!("must be a list of \"{first}\", \"{second}\" or both, not {}", shown_value(value));
-            self.error("notify", rule);
-        }
-        Notify::new(&kinds?, every_ms.unwrap_or(Notify::EVERY_MS))
-    }
-
-    /// `None` if no tokens are to be leased, or if the fields are wrong.
-    pub(super) fn lease(&mut self) -> Option<LeaseTerms> {
-        let max_tokens = self.tokens("max_lease");
-        if max_tokens == Some(0) {
-            self.error("max_lease", "must be at least 1; to lease none, leave out `lease`".to_owned());
-        }
-        let Some(value) = self.fields.get("lease") else {
-            if self.fields.get("max_lease").is_some() {
-                self.error("max_lease", "needs `lease`, which says for how long".to_owned());
-            }
-            return None;
-        };
-        let shown = shown_value(value);
-        let lease_ms = self.millis("lease")?;
-        if !LEASE_MS.contains(&lease_ms) {
-            self.error("lease", format!("must be from 100ms to 10s, not {shown}"));
-        }
-        Some(LeaseTerms { lease_ms, max_tokens: max_tokens.unwrap_or(u64::MAX) })
     }
 
     /// How many shards there are, if a policy of these limits can have them.
@@ -371,24 +301,6 @@ pub(super) fn table<'a>(place: &str, value: Json<'a>, what: &str, errors: &mut V
     None
 }
 
-/// A list of at least one cause.
-fn causes(value: Json<'_>) -> Option<Vec<Cause>> {
-    let causes =
-        value.array()?.into_iter().map(|word| Cause::from_word(&word.string()?)).collect::<Option<Vec<_>>>()?;
-    (!causes.is_empty()).then_some(causes)
-}
-
-/// A list of at least one kind of notice, none of them twice.
-fn kinds(value: Json<'_>) -> Option<Vec<NoticeKind>> {
-    let words = value.array()?.into_iter();
-    let kinds = words.map(|word| NoticeKind::from_word(&word.string()?)).collect::<Option<Vec<_>>>()?;
-    let is_repeated = kinds
-        .iter()
-        .enumerate()
-        .any(|(index, kind)| kinds.iter().skip(index.saturating_add(1)).any(|other| other == kind));
-    (!kinds.is_empty() && !is_repeated).then_some(kinds)
-}
-
 /// The field that an error is about, as it is written.
 const fn field_of(error: &ConfigError) -> &'static str {
     match error {
@@ -409,10 +321,6 @@ const UNLIMITED: &str = "unlimited";
 
 /// The longest name of a policy or a limit: names go into headers and logs.
 const MAX_NAME_LEN: usize = 64;
-
-/// Shorter than a call may take, a lease would be over when it arrives. Longer, tokens could not be returned in the end: the runtime
-/// ends what goes on for half a minute after an answer, and tokens may be leased for as long that are still to come back.
-const LEASE_MS: RangeInclusive<u64> = 100..=10_000;
 
 /// A twentieth of the burst, or what is refilled in a second if that is more. A crash that costs a key so little goes
 /// unnoticed, and a busy key writes only once per block.

@@ -7,7 +7,7 @@ use worker::{Env, console_error};
 use super::call::Call;
 use super::isolate::{isolate, now, random};
 use super::settings::{self, Receivers};
-use crate::api::{Reply, merged_key_states};
+use crate::api::{Problem, Reply, inspected};
 use crate::edge::{Due, POLL_MS, Tap, WAIT_MS};
 use crate::frontend::{Arrival, Asked, Head, Service, Step};
 use crate::metrics::NoticeOutcome;
@@ -159,7 +159,7 @@ impl Frontend {
     /// The reply about a key that is inspected, from the answers in the order of the questions.
     #[must_use]
     pub fn inspected(&self, answers: Vec<String>) -> String {
-        merged_key_states(&answers)
+        inspected(&answers).unwrap_or_else(|problem: Problem| problem.reply()).to_text()
     }
 
     /// The reply to a visitor, when the captcha's verifier has answered so.

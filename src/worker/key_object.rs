@@ -89,7 +89,7 @@ impl KeyObject {
         };
         self.with_ledger(|ledger, now| {
             let state = ledger.inspect(&question.policies, question.as_of, now);
-            Ok((key_state(&question, &state).to_text(), Writes::default()))
+            Ok((key_state(&question, &state), Writes::default()))
         })
     }
 

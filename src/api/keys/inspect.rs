@@ -1,6 +1,7 @@
 //! `POST /v1/keys/inspect`: how a key stands.
 
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use super::super::body::{Body, RESERVATION_ID_LEN, parse};
 use super::super::limit_body::{Exact, LimitBody};
@@ -12,7 +13,7 @@ use super::question::KeyQuestion;
 use crate::access::Key;
 use crate::json::Json;
 use crate::limit::{Decision, Verb};
-use crate::policy::{FrontendTerms, Shard, Standing, without_shadow};
+use crate::policy::{Cause, FrontendTerms, Shard, Standing, without_shadow};
 use crate::protocol::{Action, BucketState, KeyState, LimitState, PastDecision, PolicyTokens};
 use crate::sorted::sort_by;
 
@@ -49,9 +50,10 @@ impl<'a> InspectKeyRequest<'a> {
     }
 }
 
-/// How the key stands, in answer to `question`: of the policies that it may name.
+/// What an object tells of how its key stands, in answer to `question`, of the policies that it may name: JSON, which becomes an answer by
+/// [`inspected`].
 #[must_use]
-pub fn key_state(question: &KeyQuestion, state: &KeyState) -> Reply {
+pub fn key_state(question: &KeyQuestion, state: &KeyState) -> String {
     #[derive(Serialize)]
     struct Whole<'a> {
         object: &'a str,
@@ -91,55 +93,58 @@ pub fn key_state(question: &KeyQuestion, state: &KeyState) -> Reply {
         holds: holds.filter(|hold| !hold.tokens.is_empty()).collect(),
         decisions: decisions.map(Decided::of).collect(),
     };
-    Reply::json(200, "application/json", &body)
+    serde_json::to_string(&body).unwrap_or_default() // our own type cannot fail to serialize
 }
 
-/// The answer of a key whose budgets lie in several objects, from the texts of theirs, the key's own first: all their policies, and the
-/// latest decisions. If one has no answer, that is the answer.
-#[must_use]
-pub fn merged_key_states(texts: &[String]) -> String {
-    let Some((first, others)) = texts.split_first() else { return String::new() };
-    if others.is_empty() {
-        return first.clone();
+/// The answer about a key, from what its objects tell, its own first: all their policies, and the latest decisions.
+///
+/// # Errors
+/// [`Problem::Unavailable`], if it cannot be read what one of them tells: it is of another version.
+pub fn inspected(told: &[String]) -> Result<Reply, Problem> {
+    merged(told).ok_or(Problem::Unavailable { cause: Cause::Failed })
+}
+
+fn merged(told: &[String]) -> Option<Reply> {
+    #[derive(Serialize)]
+    struct Whole<'a> {
+        object: &'a RawValue,
+        now: &'a RawValue,
+        policies: Vec<&'a RawValue>,
+        reservations: &'a RawValue,
+        holds: &'a RawValue,
+        decisions: Vec<&'a RawValue>,
     }
-    let mut lists = [Vec::new(), Vec::new()];
-    for text in texts {
-        let Some(found) = lists_of(text) else { return text.clone() };
-        for (list, found) in lists.iter_mut().zip(found) {
-            list.extend(found);
-        }
-    }
+    let fields: Vec<_> = told.iter().map(|text| Json::parse(text).ok()?.fields().ok()).collect::<Option<_>>()?;
+    let own = fields.first()?;
+    let lists = |name: &str| fields.iter().map(|fields| fields.get(name)?.array()).collect::<Option<Vec<_>>>();
+    let (mut policies, mut decisions) = (lists("policies")?.concat(), lists("decisions")?.concat());
     let place = |entry: &Json<'_>| {
         let fields = entry.fields().ok()?;
         let shard = fields.get("shard").and_then(|shard| shard.fields().ok()?.get("index")?.integer());
         Some((fields.get("policy")?.string()?.into_owned(), fields.get("shadow").is_some(), shard))
     };
-    let [mut policies, mut decisions] = lists;
     sort_by(&mut policies, |a, b| place(a).cmp(&place(b)));
     let at = |entry: &Json<'_>| entry.fields().ok()?.get("at")?.integer();
     sort_by(&mut decisions, |a, b| at(b).cmp(&at(a)));
     decisions.truncate(MAX_DECISIONS);
-    let (head, body) = first.split_once("\n\n").unwrap_or_default();
-    let member = |name: &str| Json::parse(body).ok()?.fields().ok()?.get(name).map(Json::raw);
+    fn raw<'a>(json: Json<'a>) -> Option<&'a RawValue> {
+        serde_json::from_str(json.raw()).ok()
+    }
     let [object, now, reservations, holds] =
-        ["object", "now", "reservations", "holds"].map(|name| member(name).unwrap_or("null"));
-    let [policies, decisions] =
-        [policies, decisions].map(|list| list.into_iter().map(Json::raw).collect::<Vec<_>>().join(","));
-    format!(
-        "{head}\n\n{{\"object\":{object},\"now\":{now},\"policies\":[{policies}],\"reservations\":{reservations},\
-         \"holds\":{holds},\"decisions\":[{decisions}]}}\n"
-    )
+        ["object", "now", "reservations", "holds"].map(|name| own.get(name).and_then(raw));
+    let whole = Whole {
+        object: object?,
+        now: now?,
+        policies: policies.into_iter().map(raw).collect::<Option<_>>()?,
+        reservations: reservations?,
+        holds: holds?,
+        decisions: decisions.into_iter().map(raw).collect::<Option<_>>()?,
+    };
+    Some(Reply::json(200, "application/json", &whole))
 }
 
 /// As many as one object tells.
 const MAX_DECISIONS: usize = 16;
-
-/// The policies and the decisions of an answer.
-fn lists_of(text: &str) -> Option<[Vec<Json<'_>>; 2]> {
-    let (_, body) = text.split_once("\n\n").filter(|_| text.starts_with("200"))?;
-    let fields = Json::parse(body).ok()?.fields().ok()?;
-    Some([fields.get("policies")?.array()?, fields.get("decisions")?.array()?])
-}
 
 #[derive(Serialize)]
 struct Bucket<'a> {
@@ -326,5 +331,27 @@ mod tests {
         assert_eq!(parsed.key(), Key::Text("alice".into()).to_bytes(64));
         let large = format!(r#"{{"key":"{}"}}"#, "x".repeat(MAX_BODY_LEN));
         assert_eq!(InspectKeyRequest::parse(large.as_bytes()), Err(Problem::BodyTooLarge { max: MAX_BODY_LEN }));
+    }
+
+    #[test]
+    fn what_several_objects_tell_is_one_answer() {
+        let told = |object: &str, policies: &str, decisions: &str| {
+            format!(
+                r#"{{"object":"{object}","now":5,"policies":[{policies}],"reservations":[1],"holds":[],"decisions":[{decisions}]}}"#
+            )
+        };
+        let shard = |index: u8| format!(r#"{{"policy":"p","shard":{{"index":{index},"count":2}}}}"#);
+        let own = told("own", &format!(r#"{{"policy":"q"}},{}"#, shard(0)), r#"{"at":3}"#);
+        let other = told("other", &shard(1), r#"{"at":4},{"at":2}"#);
+        let answer = inspected(&[own.clone(), other]).unwrap().body();
+        let expected = format!(
+            r#"{{"object":"own","now":5,"policies":[{},{},{{"policy":"q"}}],"reservations":[1],"holds":[],"decisions":[{{"at":4}},{{"at":3}},{{"at":2}}]}}"#,
+            shard(0),
+            shard(1)
+        );
+        assert_eq!(answer, expected + "\n");
+        for wrong in [vec![], vec!["{}".to_owned()], vec![own, "200\n\n{}".to_owned()]] {
+            assert_eq!(inspected(&wrong), Err(Problem::Unavailable { cause: Cause::Failed }), "{wrong:?}");
+        }
     }
 }

@@ -10,7 +10,7 @@ mod inspect;
 mod question;
 
 pub use block::{BLOCK_PATH, BlockRequest};
-pub use inspect::{INSPECT_KEY_PATH, InspectKeyRequest, key_state, merged_key_states};
+pub use inspect::{INSPECT_KEY_PATH, InspectKeyRequest, inspected, key_state};
 pub use question::KeyQuestion;
 
 pub(super) use act::Act;
