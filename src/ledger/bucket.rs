@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::cover::{block, cover};
-use super::decide::without;
 use super::follow::{follow, untouched};
 use super::inline::Change;
 use super::leases::Leases;
 use super::reservation::ReservedPart;
 use super::row::{NamedState, Registered, RowError, StoredRow, encode_row, mark_covered};
+use super::without::without;
 use crate::limit::{Limit, State, Verb};
 use crate::policy::{NamedLimit, Policy};
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::bucket::{Bucket, Need};
 use super::inline::Change;
-use super::leases::refusal_while_leased;
+use super::leasing::refusal_while_leased;
 use super::standing::{count_all, is_unlimited, refuse_all};
+use super::without::without;
 use super::{Ledger, LedgerError, Slot};
 use crate::limit::{Decision, Limit, Part, State, Verb, decide_policies};
 use crate::policy::Policy;
@@ -266,11 +267,6 @@ const fn tokens_of(decision: Decision) -> u64 {
         Decision::Allow { tokens, .. } => tokens,
         _ => 0,
     }
-}
-
-/// The state without tokens that are held, or with them taken.
-pub(super) fn without(limit: &Limit, state: &State, held: u64, now: i64) -> State {
-    if held == 0 { *state } else { limit.lowered(&limit.refilled(state, now), held) }
 }
 
 /// What `limit` says, and how it stands while `held` tokens are held.

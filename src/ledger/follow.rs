@@ -15,10 +15,10 @@
 //! * From a time of which several versions were merged into one, a bucket goes through the weakest of them, which it
 //!   enters at the moment it was last carried over or later: see `policy/weakest.rs`.
 
-use super::decide::without;
 use super::inline::accounts;
 use super::leases::Leases;
 use super::row::NamedState;
+use super::without::without;
 use crate::limit::{Carry, Limit, State};
 use crate::policy::{NamedLimit, Policy};
 

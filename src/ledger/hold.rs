@@ -15,13 +15,14 @@
 use std::sync::Arc;
 
 use super::bucket::Need;
-use super::decide::{self, tokens};
+use super::decide::tokens;
 use super::inline::Change;
 use super::page::{Replay, weight};
 use super::replay::grants_of;
 use super::reservation::ReservedPart;
 use super::reserve::{MAX_RESERVATIONS, is_full};
 use super::shadow::taken_of;
+use super::without::without;
 use super::{Ledger, LedgerError};
 use crate::limit::{Decision, Verb};
 use crate::policy::Policy;
@@ -317,7 +318,7 @@ impl Ledger {
     fn take_held(&mut self, policy: &Policy, held: &[u64], now: i64) -> Result<(), LedgerError> {
         let bucket = self.bucket(policy)?;
         for ((limit, state), &held) in policy.limits().iter().zip(&mut bucket.states).zip(held) {
-            *state = decide::without(limit.limit(), state, held, now);
+            *state = without(limit.limit(), state, held, now);
         }
         let taken: Vec<_> = held.iter().map(|&held| Change::Take(held)).collect();
         bucket.charge_others(&taken, now);

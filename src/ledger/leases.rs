@@ -19,15 +19,11 @@
 //! Tokens that are still to come back may be leased too, to be spent from the moment when they have. So in an overload each
 //! frontend has its share of the next moments, and refuses by itself until then.
 
-use std::sync::Arc;
-
-use super::bucket::Need;
-use super::decide::{held_of, without};
 use super::row::{LEASED, StoredRow};
-use super::{Ledger, LedgerError};
-use crate::limit::{Decision, Limit, State, Verb};
-use crate::policy::{NamedLimit, Policy, Standing};
-use crate::protocol::{Action, Decided, EndedLease, LATE_MS, Lease, LeaseRequest, ObjectRequest};
+use super::without::without;
+use crate::limit::{Limit, State};
+use crate::policy::{NamedLimit, Policy};
+use crate::protocol::{EndedLease, LATE_MS};
 
 /// The longest that tokens can be leased.
 pub const MAX_LEASE_MS: u64 = 10_000;
@@ -169,7 +165,7 @@ impl Leases {
 
     /// Removes the one of that id, and returns what was spent of it. The report is about the policy's `limits`; of others, all tokens count as
     /// spent.
-    fn close(&mut self, ended: &EndedLease, limits: usize) -> Option<Vec<u64>> {
+    pub(super) fn close(&mut self, ended: &EndedLease, limits: usize) -> Option<Vec<u64>> {
         let lease = self.open.extract_if(.., |lease| lease.id == ended.id).next()?;
         let reported = if ended.spent.len() == limits { ended.spent.as_slice() } else { &[] };
         let reported = reported.iter().copied().chain(std::iter::repeat(u64::MAX));
@@ -226,12 +222,12 @@ impl Leases {
     }
 
     /// Whether there is room for a lease of a policy with this many limits.
-    fn has_room(&self, limits: usize) -> bool {
+    pub(super) fn has_room(&self, limits: usize) -> bool {
         let absent = (limits..self.limits.len()).filter(|&position| self.of(position) > 0);
         self.open.len() < MAX_LEASES && absent.count() <= MAX_ABSENT
     }
 
-    fn add(&mut self, lease: OpenLease, policy: &Policy) {
+    pub(super) fn add(&mut self, lease: OpenLease, policy: &Policy) {
         if self.limits.is_empty() {
             self.limits = policy.limits().iter().map(|limit| LeasedLimit::of(limit.name())).collect();
         }
@@ -239,7 +235,12 @@ impl Leases {
         self.is_unsaved = true;
     }
 
-    fn is_paused(&self, now: i64) -> bool {
+    /// Gives none until then.
+    pub(super) fn pause(&mut self, until: i64) {
+        self.paused_until = self.paused_until.max(Some(until));
+    }
+
+    pub(super) fn is_paused(&self, now: i64) -> bool {
         self.paused_until.is_some_and(|until| now < until && until.abs_diff(now) <= MAX_LEASE_MS)
     }
 }
@@ -248,142 +249,4 @@ impl Leases {
 fn in_order(places: &[Option<usize>], tokens: &[u64]) -> Vec<u64> {
     let at = |place: &Option<usize>| place.and_then(|place| tokens.get(place)).copied().unwrap_or(0);
     places.iter().map(at).collect()
-}
-
-impl Ledger {
-    /// Takes what was spent of leases that have ended.
-    pub(super) fn return_leases(
-        &mut self,
-        asked: &[Arc<Policy>],
-        request: Option<&LeaseRequest>,
-        now: i64,
-    ) -> Result<(), LedgerError> {
-        for policy in asked {
-            self.bucket(policy)?.end_leases(now);
-        }
-        let ([policy], Some(request)) = (asked, request) else { return Ok(()) };
-        let bucket = self.bucket(policy)?;
-        for ended in &request.ended {
-            // One that is unknown is over, or was returned before.
-            if let Some(spent) = bucket.leases.close(ended, policy.limits().len()) {
-                bucket.spend(&spent, now);
-                bucket.need(Need::Spent);
-            }
-        }
-        Ok(())
-    }
-
-    /// Leases tokens as requested, if there are any to spare. A request that is refused gets a lease only if it can then be granted
-    /// from it, and is told that moment; else there is none for anybody until it can be granted.
-    pub(super) fn lease(
-        &mut self,
-        asked: &[Arc<Policy>],
-        request: &ObjectRequest,
-        decided: &mut Decided,
-        random: impl FnOnce() -> Option<u64>,
-    ) -> Result<(), LedgerError> {
-        let ([policy], [costs], Some(terms)) = (asked, request.costs.as_slice(), &request.lease) else { return Ok(()) };
-        let (decision, now) = (decided.decision(), decided.now);
-        let given = if terms.wants_any() { self.spare(policy, terms, now)? } else { None };
-        let is_of_use = |(_, tokens): &(i64, Vec<u64>)| {
-            decision.is_allow() || tokens.iter().zip(costs).all(|(tokens, cost)| tokens >= cost)
-        };
-        let lease = given.filter(is_of_use).and_then(|(from, tokens)| {
-            let until = from.saturating_add_unsigned(terms.lease_ms.min(MAX_LEASE_MS));
-            Some(Lease { id: random()?, from, until, tokens })
-        });
-        let bucket = self.bucket(policy)?;
-        match (&lease, decision) {
-            (Some(Lease { id, until, tokens, from }), _) => {
-                let until = until.saturating_add_unsigned(LATE_MS);
-                bucket.leases.add(OpenLease { id: *id, until, tokens: tokens.clone() }, policy);
-                bucket.need(Need::Spent);
-                for limit in &mut decided.limits {
-                    if let Decision::Wait { retry_at } = &mut limit.decision {
-                        *retry_at = (*from).max(*retry_at);
-                    }
-                }
-            }
-            (None, Decision::Wait { retry_at }) if matches!(request.action, Action::Take(_)) => {
-                bucket.leases.paused_until = bucket.leases.paused_until.max(Some(retry_at));
-            }
-            _ => {}
-        }
-        decided.lease = lease;
-        Ok(())
-    }
-
-    /// From when so many tokens of each limit could be leased: half of those that there are, so that others find some, too; if there
-    /// are none, of those that there will be.
-    fn spare(
-        &mut self,
-        policy: &Arc<Policy>,
-        request: &LeaseRequest,
-        now: i64,
-    ) -> Result<Option<(i64, Vec<u64>)>, LedgerError> {
-        let held = held_of(self, policy);
-        let bucket = self.bucket(policy)?;
-        let is_full = !bucket.leases.has_room(policy.limits().len()) || bucket.leases.is_paused(now);
-        let is_limited = policy.standing() == Standing::Limited && !policy.is_inline();
-        if is_full || !is_limited || request.wanted.len() != policy.limits().len() {
-            return Ok(None);
-        }
-        let horizon = now.saturating_add_unsigned(request.horizon_ms.min(MAX_LEASE_MS));
-        let limits = || {
-            let limits = policy.limits().iter().zip(&bucket.states).zip(&held).zip(&request.wanted);
-            limits.map(|(((limit, state), &held), &wanted)| (limit.limit(), state, held, wanted))
-        };
-        Ok(spare_at(limits(), now, now).or_else(|| spare_at(limits(), now, horizon)))
-    }
-}
-
-/// From when half of the tokens that there will be `by` then could be spent; `None` if there will be none of a limit of which
-/// some are wanted. Of each limit its state, and how many tokens are held and wanted.
-fn spare_at<'a>(
-    limits: impl Iterator<Item = (&'a Limit, &'a State, u64, u64)>,
-    now: i64,
-    by: i64,
-) -> Option<(i64, Vec<u64>)> {
-    let mut from = now;
-    let mut tokens = Vec::new();
-    for (limit, state, held, wanted) in limits {
-        let there = limit.remaining(&without(limit, state, held, by), by);
-        let given = wanted.min(there.div_ceil(2));
-        if given > 0 {
-            match limit.decide(without(limit, state, held, now), now, given, Verb::Consume).0 {
-                Decision::Allow { .. } => {}
-                Decision::Wait { retry_at } => from = from.max(retry_at),
-                Decision::Never { .. } => return None,
-            }
-        } else if wanted > 0 {
-            return None;
-        }
-        tokens.push(given);
-    }
-    Some((from, tokens))
-}
-
-/// When a cost passes that is refused while so many tokens are held, of which `leased` are leased out, all until then at the latest.
-/// If all of these are spent, there may be fewer than if they had been taken now: the bucket was full with them.
-pub(super) fn refusal_while_leased(
-    limit: &Limit,
-    state: &State,
-    (held, leased, until): (u64, u64, i64),
-    (cost, verb): (u64, Verb),
-    (refusal, now): (Decision, i64),
-) -> Decision {
-    let at = |at: i64, held| limit.decide(without(limit, state, held, at), at, cost, verb).0;
-    let spent = match refusal {
-        Decision::Wait { retry_at } if at(retry_at, held).is_allow() => refusal,
-        Decision::Wait { .. } => at(until, held),
-        other => other,
-    };
-    match (spent, at(now, held.saturating_sub(leased))) {
-        // They may be returned.
-        (Decision::Allow { .. }, _) | (Decision::Never { .. }, Decision::Allow { .. }) => {
-            Decision::Wait { retry_at: until }
-        }
-        (Decision::Never { .. }, Decision::Wait { retry_at }) => Decision::Wait { retry_at: retry_at.max(until) },
-        (refusal, _) => refusal,
-    }
 }

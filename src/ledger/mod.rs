@@ -61,6 +61,7 @@ mod holds;
 mod inline;
 mod inspect;
 mod leases;
+mod leasing;
 mod legacy;
 mod notices;
 mod page;
@@ -72,6 +73,7 @@ mod reserve;
 mod row;
 mod shadow;
 mod standing;
+mod without;
 mod writes;
 
 use std::fmt;

@@ -1,6 +1,7 @@
 //! What a change of a policy means, in words.
 
-use super::named::{NamedLimit, Policy};
+use super::named::Policy;
+use super::named_limit::NamedLimit;
 use crate::length;
 use crate::limit::{Carry, Config, Kind};
 

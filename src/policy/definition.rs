@@ -4,12 +4,14 @@
 
 use serde::Serialize;
 
-use super::named::{NamedLimit, Policy, Standing};
+use super::named::{Policy, Standing};
+use super::named_limit::NamedLimit;
 use super::object_terms::{self, ObjectTerms};
-use super::shards::Shard;
-use super::stored::{StoredConfig, StoredConfigError, limits_of, version_of};
+use super::shard::Shard;
+use super::stored::{StoredConfig, StoredConfigError, limits_of, stored_limits, version_of};
 use super::timeline::{Timeline, TimelineFields, is_one, shards_in};
 use crate::json::{Fields, Json};
+use crate::limit::Limit;
 
 /// Readers ignore fields that they do not know, so that the next version can add one; but not within `numbers`, where
 /// each field changes the arithmetic.
@@ -127,6 +129,31 @@ impl Policy {
         Ok(policy
             .with_standing(standing, fields.get("of_key").and_then(Json::bool) == Some(true))
             .with_id(version_of(definition)))
+    }
+}
+
+impl Policy {
+    /// A policy of stored numbers, for a bucket that is opened before its policy is known. It writes every change.
+    ///
+    /// # Errors
+    /// [`StoredConfigError`] for text that is not a list of valid limits.
+    pub fn from_numbers(name: &str, numbers: &str) -> Result<Self, StoredConfigError> {
+        Ok(Self::of_limits(name, stored_limits(numbers)?))
+    }
+
+    /// The same of the first `count` numbers, which came with a request.
+    ///
+    /// # Errors
+    /// As for [`Policy::from_numbers`].
+    pub(crate) fn inline_from_numbers(name: &str, numbers: &str, count: usize) -> Result<Self, StoredConfigError> {
+        let mut limits = stored_limits(numbers)?;
+        limits.truncate(count);
+        Ok(Self::of_limits(name, limits).into_inline())
+    }
+
+    fn of_limits(name: &str, limits: Vec<(Option<String>, Limit)>) -> Self {
+        let limits = limits.into_iter().map(|(limit, config)| NamedLimit::new(name, limit.as_deref(), config, 0));
+        Self::new(name, limits.collect(), ObjectTerms::default())
     }
 }
 

@@ -26,7 +26,7 @@ impl Policy {
     }
 }
 
-fn limits_of(name: &str, limits: Json<'_>, errors: &mut Vec<PolicyError>) -> Vec<super::named::NamedLimit> {
+fn limits_of(name: &str, limits: Json<'_>, errors: &mut Vec<PolicyError>) -> Vec<super::named_limit::NamedLimit> {
     if limits.array().is_some() {
         let fields = Fields::one(FIELD, limits);
         let read = Reader { place: String::new(), fields: &fields, errors }.limits(name, Mode::Enforce);

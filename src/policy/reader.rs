@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use super::error::PolicyError;
 use super::frontend_terms::LeaseTerms;
 use super::mode::Mode;
-use super::named::NamedLimit;
+use super::named_limit::NamedLimit;
 use super::notify::Notify;
 use super::rate::{Burst, Rate};
 use super::shards::{self, MAX_SHARDS};

@@ -11,21 +11,14 @@
 
 use std::sync::Arc;
 
-use super::named::{NamedLimit, Policy};
+use super::named::Policy;
+use super::named_limit::NamedLimit;
+use super::shard::Shard;
 use super::timeline::{Merged, Timeline, Version};
 use crate::limit::{Carry, Config, ConfigError, Kind, Limit};
 
 /// The most shards of a policy: each decision of a refused key may ask all of them.
 pub const MAX_SHARDS: u8 = 16;
-
-/// A shard of a policy: which, and of how many.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shard {
-    /// From 0.
-    pub index: u8,
-    /// 1 if the others are gone.
-    pub count: u8,
-}
 
 impl Policy {
     /// The policies of its shards; empty if one object has the whole budget of a key. A single one, if it was shared before: then

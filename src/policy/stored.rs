@@ -8,8 +8,7 @@ use std::fmt;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::named::{NamedLimit, Policy};
-use super::object_terms::ObjectTerms;
+use super::named_limit::NamedLimit;
 use crate::json::Json;
 use crate::limit::{Config, ConfigError, Kind, Limit};
 
@@ -63,31 +62,6 @@ fn named_config(numbers: Json<'_>) -> Option<(Option<String>, Config)> {
 pub fn numbers_of<'a>(limits: impl IntoIterator<Item = (Option<&'a str>, &'a Limit)>) -> String {
     let numbers: Vec<_> = limits.into_iter().map(|(name, limit)| StoredConfig::new(name, limit)).collect();
     serde_json::to_string(&numbers).unwrap_or_default() // our own type cannot fail to serialize
-}
-
-impl Policy {
-    /// A policy of stored numbers, for a bucket that is opened before its policy is known. It writes every change.
-    ///
-    /// # Errors
-    /// [`StoredConfigError`] for text that is not a list of valid limits.
-    pub fn from_numbers(name: &str, numbers: &str) -> Result<Self, StoredConfigError> {
-        Ok(Self::of_limits(name, stored_limits(numbers)?))
-    }
-
-    /// The same of the first `count` numbers, which came with a request.
-    ///
-    /// # Errors
-    /// As for [`Policy::from_numbers`].
-    pub(crate) fn inline_from_numbers(name: &str, numbers: &str, count: usize) -> Result<Self, StoredConfigError> {
-        let mut limits = stored_limits(numbers)?;
-        limits.truncate(count);
-        Ok(Self::of_limits(name, limits).into_inline())
-    }
-
-    fn of_limits(name: &str, limits: Vec<(Option<String>, Limit)>) -> Self {
-        let limits = limits.into_iter().map(|(limit, config)| NamedLimit::new(name, limit.as_deref(), config, 0));
-        Self::new(name, limits.collect(), ObjectTerms::default())
-    }
 }
 
 /// Why stored numbers cannot be used.

@@ -7,7 +7,7 @@
 
 use serde::Serialize;
 
-use super::named::NamedLimit;
+use super::named_limit::NamedLimit;
 use super::stored::{StoredConfig, StoredConfigError, limits_of};
 use crate::json::{Fields, Json};
 use crate::limit::{Carry, Config, Kind, Limit};

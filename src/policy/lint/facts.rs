@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use super::worst::Worst;
 use crate::limit::{Config, Decision, Kind, Limit, State};
-use crate::policy::named::{NamedLimit, Policy};
+use crate::policy::named::Policy;
+use crate::policy::named_limit::NamedLimit;
 use crate::sorted::sort_by;
 
 /// The numbers of one limit, and what follows from them.

@@ -8,7 +8,8 @@ use super::worst::{Worst, gcd};
 use crate::length;
 use crate::limit::{Config, Kind};
 use crate::policy::frontend_terms::FrontendTerms;
-use crate::policy::named::{NamedLimit, Policy};
+use crate::policy::named::Policy;
+use crate::policy::named_limit::NamedLimit;
 use crate::policy::on_error::{Cause, OnError};
 
 /// Something about a policy that is probably a mistake, or that its owner should know.

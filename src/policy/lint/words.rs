@@ -8,7 +8,8 @@ use super::findings::{Code, Finding, Level};
 use super::worst::Worst;
 use crate::length;
 use crate::limit::{Config, Kind, Limit};
-use crate::policy::named::{NamedLimit, Policy};
+use crate::policy::named::Policy;
+use crate::policy::named_limit::NamedLimit;
 use crate::policy::on_error::OnError;
 
 /// One line for people: what the policy allows, on average and at worst.

@@ -7,7 +7,7 @@ use crate::json::{Fields, Json};
 use crate::limit::MAX_TOKENS;
 use crate::policy::error::PolicyError;
 use crate::policy::mode::Mode;
-use crate::policy::named::NamedLimit;
+use crate::policy::named_limit::NamedLimit;
 use crate::policy::reader::{LIMIT_FIELDS, Reader, is_name, name_rule, shown_value, table};
 
 /// One override, such as `{"policy":"api","key":"alice","multiple":2.5}`.

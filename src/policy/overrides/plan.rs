@@ -1,7 +1,8 @@
 //! What an override makes of its policy's limits.
 
 use crate::limit::{Carry, Config, ConfigError, Kind, Limit, MAX_SPAN_MS, MAX_TOKENS};
-use crate::policy::named::{NamedLimit, Policy};
+use crate::policy::named::Policy;
+use crate::policy::named_limit::NamedLimit;
 
 /// What an override makes of its policy.
 #[derive(Clone, Debug, PartialEq, Eq)]

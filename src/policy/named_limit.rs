@@ -1,0 +1,54 @@
+//! One limit of a policy, with its name.
+
+use crate::limit::Limit;
+
+/// One limit of a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedLimit {
+    name: Option<String>,
+    full_name: String,
+    limit: Limit,
+    write_ahead: u64,
+}
+
+impl NamedLimit {
+    /// The limit's name within its policy; `None` for the only limit of a policy that is written without `limits`.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The name in answers: `policy/limit`, or the policy's.
+    #[must_use]
+    pub fn full_name(&self) -> &str {
+        &self.full_name
+    }
+
+    /// The limit itself.
+    #[must_use]
+    pub const fn limit(&self) -> &Limit {
+        &self.limit
+    }
+
+    /// Whether less than a fifth of it is left: time to slow down.
+    #[must_use]
+    pub const fn is_near(&self, remaining: u64) -> bool {
+        remaining.saturating_mul(5) < self.limit.config().capacity
+    }
+
+    /// Tokens that may be spent without a write, and so the most that a crash may cost.
+    #[must_use]
+    pub const fn write_ahead(&self) -> u64 {
+        self.write_ahead
+    }
+
+    pub(super) fn new(policy: &str, name: Option<&str>, limit: Limit, write_ahead: u64) -> Self {
+        let full_name = name.map_or_else(|| policy.to_owned(), |name| format!("{policy}/{name}"));
+        Self { name: name.map(str::to_owned), full_name, limit, write_ahead }
+    }
+
+    /// The same limit with other numbers.
+    pub(super) fn with_numbers(&self, limit: Limit, write_ahead: u64) -> Self {
+        Self { limit, write_ahead, ..self.clone() }
+    }
+}
