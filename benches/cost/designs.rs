@@ -1,17 +1,17 @@
 //! Who answers: Tollgate in its modes, and the designs that people write by hand.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tollgate::edge::{Leased, LocalState, ObjectCall, Outcome, Return, ShardCalls, ShardLevels};
-use tollgate::limit::Verb;
-use tollgate::policy::{Policies, Policy};
-use tollgate::protocol::{Action, Decided, LeaseRequest, ObjectReply, ObjectRequest};
+use tollgate::edge::ObjectCall;
+use tollgate::frontend::Call;
+use tollgate::policy::Policies;
+use tollgate::protocol::Rows;
 
 use crate::bill::Usage;
+use crate::frontend::{Frontend, now, policies_of};
 use crate::object::{KeyObject, Presence};
-use crate::split_mix::Random;
-use crate::traces::{Request, Trace};
+use crate::traces::{Request, START, Trace};
 
 /// A way to answer the requests of a trace.
 pub(crate) trait Design {
@@ -29,7 +29,7 @@ pub(crate) const DESIGNS: &[(&str, Make)] = &[
     ("and each change written", |trace| Box::new(Tollgate::new(trace, r#","refusal_cache":"0s","write_ahead":0"#))),
     ("leases", |trace| Box::new(Tollgate::new(trace, r#","lease":"2s""#))),
     ("leases of 20", |trace| Box::new(Tollgate::new(trace, r#","lease":"10s","max_lease":20"#))),
-    ("16 shards", |trace| Box::new(Sharded::new(trace, 16))),
+    ("16 shards", |trace| Box::new(Tollgate::new(trace, &format!(r#","shards":{}"#, trace.capacity.min(16))))),
     ("row per call", |trace| Box::new(RowPerCall::new(trace))),
     ("memory only", |trace| Box::new(MemoryOnly::new(trace))),
 ];
@@ -38,91 +38,71 @@ type Make = fn(&Trace) -> Box<dyn Design>;
 
 /// The real frontends and objects. Calls take no time here.
 struct Tollgate {
-    policies: [Arc<Policy>; 1],
-    isolates: Vec<LocalState>,
-    objects: BTreeMap<usize, KeyObject>,
-    /// Leases to be looked at: when, the isolate, the key and the lease.
-    timers: BTreeSet<(i64, usize, usize, u64)>,
+    deployed: Arc<Policies>,
+    isolates: Vec<Frontend>,
+    objects: BTreeMap<String, KeyObject>,
+    /// Calls that have got leases: when to look at them, and how many timers were set before.
+    timers: BTreeMap<(i64, usize), Call>,
+    timers_set: usize,
 }
 
 impl Tollgate {
     fn new(trace: &Trace, fields: &str) -> Self {
         let Trace { rate, period, capacity, isolates, .. } = trace;
         let policy = format!(r#"{{"p":{{"rate":{rate},"period":"{period}","capacity":{capacity}{fields}}}}}"#);
-        let policies = Policies::parse(&policy).expect("a policy");
-        let policy = Arc::clone(policies.get("p").expect("it is there"));
-        let isolates = (0..*isolates).map(|_| LocalState::default()).collect();
-        Self { policies: [policy], isolates, objects: BTreeMap::new(), timers: BTreeSet::new() }
+        let deployed = Arc::new(Policies::parse(&policy).expect("a policy"));
+        let isolates = (0..*isolates).map(|isolate| Frontend::new(&deployed, isolate as u64, START)).collect();
+        Self { deployed, isolates, objects: BTreeMap::new(), timers: BTreeMap::new(), timers_set: 0 }
     }
 
-    /// Asks the object, and takes over the lease that comes with the answer.
-    fn call(
-        &mut self,
-        Request { at, key, isolate }: Request,
-        (action, cost): (Action, u64),
-        lease: Option<LeaseRequest>,
-        usage: &mut Usage,
-    ) -> Decided {
-        let request = ObjectRequest {
-            action,
-            request_id: None,
-            costs: vec![vec![cost]],
-            shadow_costs: vec![],
-            known: None,
-            wants_notices: false,
-            lease,
-        };
-        let object = self.objects.entry(key).or_insert_with(KeyObject::new);
-        let reply = object.ask(&self.policies, &request, at, usage);
-        let ObjectReply::Decided(decided) = reply else { panic!("not an answer: {reply:?}") };
-        if let Some(lease) = &request.lease {
-            let ([policy], known) = (&self.policies, &mut self.isolates[isolate]);
-            if let Some((id, wait_ms)) = known.leased(&name_of(key), policy, lease, &decided, (at, at)) {
-                self.timers.insert((at.saturating_add_unsigned(wait_ms), isolate, key, id));
-            }
+    /// Makes all calls of objects.
+    fn carry_out(&mut self, call: &mut Call, at: i64, usage: &mut Usage) {
+        while let Some(ObjectCall { object: index, request, .. }) = call.next(now(at)) {
+            let policies = policies_of(call, index, &self.deployed);
+            let object = self.objects.entry(call.object(index).to_owned()).or_insert_with(KeyObject::new);
+            let reply = object.ask(&policies, &request, at, usage);
+            call.answered(index, Some((reply, Rows::default())), now(at));
         }
-        decided
+    }
+
+    /// Makes a call about leases, for which no caller waits.
+    fn carry_out_in_background(&mut self, mut call: Call, at: i64, usage: &mut Usage) {
+        self.carry_out(&mut call, at, usage);
+        self.keep_lease(call, at);
+    }
+
+    /// Sets the timer of the lease that came with the answer, if one did.
+    fn keep_lease(&mut self, call: Call, at: i64) {
+        if let Some(ms) = call.lease_ms() {
+            self.timers.insert((at.saturating_add_unsigned(ms), self.timers_set), call);
+            self.timers_set += 1;
+        }
     }
 
     /// Timers of leases up to `now`.
-    fn ring(&mut self, now: i64, usage: &mut Usage) {
-        while let Some((at, isolate, key, id)) = self.timers.first().copied().filter(|(at, ..)| *at <= now) {
-            self.timers.pop_first();
-            let [policy] = &self.policies;
-            match self.isolates[isolate].end(&name_of(key), policy, id, at) {
-                Return::Over => {}
-                Return::Wait(ms) => _ = self.timers.insert((at.saturating_add_unsigned(ms), isolate, key, id)),
-                Return::Send(lease) => {
-                    _ = self.call(Request { at, key, isolate }, (Action::Look(Verb::Consume), 0), Some(lease), usage);
-                }
+    fn ring(&mut self, until: i64, usage: &mut Usage) {
+        while let Some(timer) = self.timers.first_entry().filter(|timer| timer.key().0 <= until) {
+            let ((at, _), mut call) = timer.remove_entry();
+            if let Some(ended) = call.end_lease(now(at)) {
+                self.carry_out_in_background(ended, at, usage);
             }
+            self.keep_lease(call, at);
         }
     }
 }
 
 impl Design for Tollgate {
-    fn ask(&mut self, request: Request, usage: &mut Usage) -> bool {
-        let Request { at, key, isolate } = request;
+    fn ask(&mut self, Request { at, key, isolate }: Request, usage: &mut Usage) -> bool {
         self.ring(at, usage);
-        let name = name_of(key);
-        let ([policy], known) = (&self.policies, &mut self.isolates[isolate]);
-        if let Some(Leased { decided, renewal }) = known.consume(&name, policy, &[1], at) {
-            let is_granted = decided.decision().is_allow();
-            if renewal.is_some() {
-                self.call(request, (Action::Look(Verb::Consume), 0), renewal, usage);
-            }
-            return is_granted;
+        let mut call = self.isolates[isolate].ask("/v1/consume", &format!(r#"{{"policy":"p","key":"{key}"}}"#), at);
+        self.carry_out(&mut call, at, usage);
+        let status = call.reply(now(at)).status;
+        if let Some(renewal) = call.renewal(now(at)) {
+            self.carry_out_in_background(renewal, at, usage);
         }
-        let bound = known.bound(&name, [(&**policy, &[1][..])].into_iter(), Verb::Consume, true, at);
-        if bound.is_some_and(|bound| bound.is_refused) {
-            return false;
-        }
-        let lease = known.ask(&name, policy, &[1], at);
-        let decided = self.call(request, (Action::Take(Verb::Consume), 1), lease, usage);
-        let ([policy], known) = (&self.policies, &mut self.isolates[isolate]);
-        let is_granted = decided.decision().is_allow();
-        known.answered(&name, [&**policy].into_iter(), (is_granted, &decided), (at, at));
-        is_granted
+        self.keep_lease(call, at);
+        assert!(matches!(status, 200 | 429), "not decided: {status}");
+        status == 200
     }
 
     fn end(&mut self, usage: &mut Usage) {
@@ -130,72 +110,6 @@ impl Design for Tollgate {
         for object in self.objects.values_mut() {
             object.pass(i64::MAX / 4, usage);
             assert_eq!(object.alarm_at(), None, "a key that is not used is forgotten");
-        }
-    }
-}
-
-fn name_of(key: usize) -> String {
-    format!("{key:032x}")
-}
-
-/// Tollgate, with the budget of each key in several objects.
-struct Sharded {
-    policy: Arc<Policy>,
-    isolates: Vec<(ShardLevels, LocalState)>,
-    /// Those of the first key, then those of the second, ...
-    objects: BTreeMap<usize, KeyObject>,
-    random: Random,
-}
-
-impl Sharded {
-    fn new(trace: &Trace, shards: u64) -> Self {
-        let Trace { rate, period, capacity, isolates, .. } = trace;
-        let shards = shards.min(*capacity);
-        let json = format!(r#"{{"rate":{rate},"period":"{period}","capacity":{capacity},"shards":{shards}}}"#);
-        let policy = Arc::new(Policy::parse("p", &json).expect("a policy"));
-        let isolates = (0..*isolates).map(|_| <(ShardLevels, LocalState)>::default()).collect();
-        Self { policy, isolates, objects: BTreeMap::new(), random: Random(7) }
-    }
-}
-
-impl Design for Sharded {
-    fn ask(&mut self, Request { at, key, isolate }: Request, usage: &mut Usage) -> bool {
-        let shards = self.policy.shards();
-        let names: Vec<_> = (0..shards.len()).map(|index| name_of(key * shards.len() + index)).collect();
-        let (levels, local_state) = &mut self.isolates[isolate];
-        let order = levels.order(names.iter().map(String::as_str).zip(shards), self.random.next(), at);
-        let known = names.iter().zip(shards).map(|(name, policy)| {
-            let bound = local_state.bound(name, [(&**policy, &[1][..])].into_iter(), Verb::Consume, false, at)?;
-            bound.is_refused.then_some(bound.decided)
-        });
-        let known = known.collect();
-        let request = ObjectRequest {
-            action: Action::Take(Verb::Consume),
-            request_id: None,
-            costs: vec![vec![1]],
-            shadow_costs: vec![],
-            known: None,
-            wants_notices: false,
-            lease: None,
-        };
-        let mut calls = ShardCalls::one_by_one(vec![request; shards.len()], &order, known, at);
-        while let Some(ObjectCall { object: index, request, .. }) = calls.next(at) {
-            let (name, policy) = (&names[index], &shards[index]);
-            let object = self.objects.entry(key * shards.len() + index).or_insert_with(KeyObject::new);
-            let reply = object.ask(&[Arc::clone(policy)], &request, at, usage);
-            let ObjectReply::Decided(decided) = &reply else { panic!("not an answer: {reply:?}") };
-            levels.keep(name, policy, decided, at);
-            let answer = (decided.decision().is_allow(), decided);
-            local_state.answered(name, [&**policy].into_iter(), answer, (at, at));
-            calls.answered(index, Ok(reply));
-        }
-        let Some(Outcome::Decided(replies)) = calls.outcome() else { panic!("not decided: {calls:?}") };
-        matches!(replies.as_slice(), [Ok(ObjectReply::Decided(decided))] if decided.decision().is_allow())
-    }
-
-    fn end(&mut self, usage: &mut Usage) {
-        for object in self.objects.values_mut() {
-            object.pass(i64::MAX / 4, usage);
         }
     }
 }

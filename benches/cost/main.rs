@@ -12,6 +12,7 @@ use std::thread;
 
 mod bill;
 mod designs;
+mod frontend;
 mod object;
 #[path = "../../tests/chance/split_mix.rs"]
 mod split_mix;

@@ -31,7 +31,8 @@ impl Trace {
     }
 }
 
-const START: i64 = 1_700_000_000_000;
+/// When traces begin.
+pub(crate) const START: i64 = 1_700_000_000_000;
 
 pub(crate) fn all() -> Vec<Trace> {
     let mut random = Random(7);

@@ -69,6 +69,21 @@ impl SettingsErrors {
 }
 
 impl Settings {
+    /// Those of a deployment that has these policies and nothing else: no credentials, no secret, no registry and no receivers of notices.
+    /// Use this where all callers are in the same program.
+    #[must_use]
+    pub fn trusting(policies: Arc<Policies>) -> Self {
+        Self {
+            policies,
+            registry: None,
+            sends_definitions: false,
+            names: Names::without_secret(),
+            receivers: Receivers::None,
+            callers: Callers::Trusted,
+            memory: Rc::default(),
+        }
+    }
+
     /// The policies to answer under: those of the registry as far as it is known, else those of the deployment. `newer` are those under
     /// which an object has been asked: see [`PolicySnapshot::in_force_with`].
     pub(super) fn in_force(&self, newer: Option<(&str, i64)>) -> InForce {

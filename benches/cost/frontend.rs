@@ -1,0 +1,46 @@
+//! The real frontend of an isolate, as benchmarks use it: requests come as JSON, and the benchmark makes the calls of objects.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tollgate::frontend::{Asked, Call, Isolate, Now, Service, Settings, Step};
+use tollgate::policy::{Policies, Policy};
+
+use crate::split_mix::Random;
+
+/// The only frontend of an isolate.
+pub(crate) struct Frontend {
+    service: Service,
+    random: Random,
+}
+
+impl Frontend {
+    /// One that begins at `at`, under the policies of its deployment.
+    pub(crate) fn new(deployed: &Arc<Policies>, seed: u64, at: i64) -> Self {
+        let mut random = Random(seed);
+        let isolate = Rc::new(Isolate::new(now(at), &mut || Some(random.next())));
+        Self { service: Service::new(Ok(Settings::trusting(Arc::clone(deployed))), isolate), random }
+    }
+
+    /// Begins the request with this body.
+    pub(crate) fn ask(&mut self, url: &str, body: &str, at: i64) -> Call {
+        let Self { service, random } = self;
+        let asked = Asked { url, body: body.as_bytes(), ..Asked::default() };
+        match service.ask(&asked, now(at), &mut || Some(random.next())) {
+            Step::Call(call) => *call,
+            Step::Reply(reply) => panic!("{body}: {reply:?}"),
+            Step::Administer { .. } | Step::InspectKey(_) => panic!("{url} is for operators"),
+        }
+    }
+}
+
+/// Both clocks are the same, as on Workers.
+pub(crate) const fn now(at: i64) -> Now {
+    Now { at, waiting: at }
+}
+
+/// The policies under which an object decides: its own deployment's of the same wire names.
+pub(crate) fn policies_of(call: &Call, object: usize, deployed: &Policies) -> Vec<Arc<Policy>> {
+    let own = |policy: &Policy| Arc::clone(deployed.by_wire_name(policy.wire_name()).expect("of the same deployment"));
+    call.policies_of(object).map(own).collect()
+}
