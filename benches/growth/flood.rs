@@ -3,21 +3,21 @@
 
 use std::sync::Arc;
 
-use tollgate::edge::{LocalState, MAX_BUDGETS};
-use tollgate::limit::Verb;
-use tollgate::metrics::Counts;
-use tollgate::policy::Policy;
+use tollgate::edge::{MAX_BUDGETS, ObjectCall};
+use tollgate::policy::Policies;
+use tollgate::protocol::Rows;
 
 use crate::counting::live_bytes;
+use crate::frontend::{Frontend, now, policies_of};
 use crate::measure::{head, line, timed};
-use crate::object::{NOW, Object, name, policy};
+use crate::object::{NOW, Object, policies, policy_in};
 
 /// What is bounded and was not.
 pub(crate) fn of_keys() -> Vec<String> {
     let [often, less, seldom] = EVERY_MS.map(|ms| format!("calls in 1000, {ms} ms"));
     head(
         "A flood of distinct keys, 100 a millisecond, and three keys over their limits, asked every so many milliseconds",
-        &["tables, bytes", &often, &less, &seldom, "granted to them", "to look up, ns", "to refuse, ns"],
+        &["isolate, bytes", &often, &less, &seldom, "granted to them", "a new key, ns", "a refused key, ns"],
     );
     let mut missed = Vec::new();
     let mut bound = |is_met: bool, words: String| {
@@ -43,12 +43,12 @@ pub(crate) fn of_keys() -> Vec<String> {
 const EVERY_MS: [usize; 3] = [1, 10, 100];
 
 struct Seen {
-    /// What the isolate's tables take.
+    /// What the isolate takes.
     bytes: i64,
     /// Of the keys over their limits.
     calls_per_1000: [f64; 3],
     granted: usize,
-    /// What it takes to look up a key that is not known and one that is: the median.
+    /// What it takes to begin a request about a key of which nothing is known, and about one that is refused: the median.
     unknown_ns: Option<u64>,
     known_ns: Option<u64>,
 }
@@ -65,24 +65,25 @@ impl Seen {
 }
 
 fn flood(keys: usize) -> Seen {
-    let policy = policy(r#""rate":1,"period":"1day","capacity":1"#);
-    let mut isolate = Isolate::default();
-    let mut limited = EVERY_MS.map(|every| (name(usize::MAX - every), Object::new(), every));
+    let deployed = policies(r#""rate":1,"period":"1day","capacity":1"#);
+    let policy = policy_in(&deployed);
+    let mut isolate = Isolate::new(deployed);
+    let mut limited = EVERY_MS.map(|every| (format!("every {every} ms"), Object::new(), every));
     for (_, object, _) in &mut limited {
         object.consume(&policy, NOW); // all that it has
     }
     let (mut calls, mut granted) = ([0_usize; 3], 0);
     let millis = keys.max(SHORTEST) / PER_MS;
     for ms in 0..millis {
-        let now = NOW + i64::try_from(ms).expect("some seconds");
+        let at = NOW + i64::try_from(ms).expect("some seconds");
         for key in (ms * PER_MS..(ms + 1) * PER_MS).take_while(|&key| key < keys) {
             let mut object = Object::new();
-            object.consume(&policy, now);
-            isolate.ask(&name(key), &mut object, &policy, now);
+            object.consume(&policy, at);
+            isolate.ask(&key.to_string(), &mut object, at);
         }
-        for ((name, object, every), calls) in limited.iter_mut().zip(&mut calls) {
+        for ((key, object, every), calls) in limited.iter_mut().zip(&mut calls) {
             if ms % *every == 0 {
-                let is_granted = isolate.ask(name, object, &policy, now);
+                let is_granted = isolate.ask(key, object, at);
                 *calls += usize::from(is_granted.is_some());
                 granted += usize::from(is_granted == Some(true));
             }
@@ -95,37 +96,37 @@ fn flood(keys: usize) -> Seen {
     });
     let calls_per_1000 = [0, 1, 2].map(|index| 1_000.0 * (calls[index] * EVERY_MS[index]) as f64 / millis as f64);
     let with_tables = live_bytes();
-    drop((isolate.local_state, isolate.counts));
+    drop(isolate.frontend);
     Seen { bytes: with_tables - live_bytes(), calls_per_1000, granted, unknown_ns, known_ns }
 }
 
-/// What one isolate knows, and how long it took to look a key up, in nanoseconds.
-#[derive(Default)]
+/// An isolate, and how long it took to begin requests about keys of which it knew nothing and about those that it refused, in nanoseconds.
 struct Isolate {
-    local_state: LocalState,
-    counts: Counts,
+    frontend: Frontend,
+    deployed: Arc<Policies>,
     unknown: Vec<u64>,
     known: Vec<u64>,
 }
 
 impl Isolate {
+    fn new(deployed: Arc<Policies>) -> Self {
+        Self { frontend: Frontend::new(&deployed, 0, NOW), deployed, unknown: Vec::new(), known: Vec::new() }
+    }
+
     /// Whether the object has granted it; `None` if it was refused from memory.
-    fn ask(&mut self, name: &str, object: &mut Object, policy: &Arc<Policy>, now: i64) -> Option<bool> {
-        let asked = [(&**policy, &[1][..])];
-        let (took, bound) = timed(|| self.local_state.bound(name, asked.into_iter(), Verb::Consume, false, now));
+    fn ask(&mut self, key: &str, object: &mut Object, at: i64) -> Option<bool> {
+        let body = format!(r#"{{"policy":"p","key":"{key}"}}"#);
+        let (took, mut call) = timed(|| self.frontend.ask("/v1/consume", &body, at));
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        let is_refused = bound.is_some_and(|bound| bound.is_refused);
-        (if is_refused { &mut self.known } else { &mut self.unknown }).push(took);
-        let decided = (!is_refused).then(|| object.consume(policy, now));
-        let is_granted = decided.as_ref().map(|decided| decided.decision().is_allow());
-        if is_granted != Some(true) {
-            let key = u128::from_str_radix(&name[..32], 16).expect("hex digits");
-            self.counts.refused("p", key, || None);
+        let is_known = call.is_decided();
+        (if is_known { &mut self.known } else { &mut self.unknown }).push(took);
+        while let Some(ObjectCall { object: index, request, .. }) = call.next(now(at)) {
+            let reply = object.ask(&policies_of(&call, index, &self.deployed), &request, at, 0);
+            call.answered(index, Some((reply, Rows::default())), now(at));
         }
-        if let (Some(is_granted), Some(decided)) = (is_granted, &decided) {
-            self.local_state.answered(name, [&**policy].into_iter(), (is_granted, decided), (now, now));
-        }
-        is_granted
+        let status = call.reply(now(at)).status;
+        assert!(matches!(status, 200 | 429), "not decided: {status}");
+        (!is_known).then_some(status == 200)
     }
 }
 

@@ -1,11 +1,11 @@
 //! Limits of a policy.
 
-use tollgate::limit::Verb;
-use tollgate::protocol::{Action, Format};
+use tollgate::edge::ObjectCall;
 
 use crate::counting::allocations;
+use crate::frontend::{Frontend, now};
 use crate::measure::{head, least_nanos, line, weighed};
-use crate::object::{NOW, Object, policy, request};
+use crate::object::{NOW, Object, policies, policy_in};
 
 pub(crate) fn of_a_policy() {
     head(
@@ -18,24 +18,25 @@ pub(crate) fn of_a_policy() {
         };
         let with_last = |capacity| {
             let limits: Vec<_> = (0..count).map(|n| limit(n, if n + 1 == count { capacity } else { MANY })).collect();
-            policy(&format!(r#""limits":[{}]"#, limits.join(",")))
+            policies(&format!(r#""limits":[{}]"#, limits.join(",")))
         };
         // All but the last let everything pass.
-        let (open, closed) = (with_last(MANY), with_last(1));
+        let (deployed, closed) = (with_last(MANY), policy_in(&with_last(1)));
+        let open = policy_in(&deployed);
         let (bytes, mut object) = weighed(|| {
             let mut object = Object::new();
             object.consume(&open, NOW);
             object
         });
-        let mut now = NOW;
+        let mut at = NOW;
         let to_grant = least_nanos(ASKED, || {
             for _ in 0..ASKED {
-                now += 1;
-                assert!(object.consume(&open, now).decision().is_allow());
+                at += 1;
+                assert!(object.consume(&open, at).decision().is_allow());
             }
         });
         let before = allocations();
-        object.consume(&open, now);
+        object.consume(&open, at);
         let allocations = allocations() - before;
         let mut object = Object::new();
         object.consume(&closed, NOW);
@@ -44,7 +45,9 @@ pub(crate) fn of_a_policy() {
                 assert!(!object.consume(&closed, NOW).decision().is_allow());
             }
         });
-        let question = request(Action::Take(Verb::Consume), &open).to_text(Format::NEWEST).len();
+        let mut call = Frontend::new(&deployed, 0, NOW).ask("/v1/consume", r#"{"policy":"p","key":"a"}"#, NOW);
+        let ObjectCall { request, dialect, .. } = call.next(now(NOW)).expect("nothing is known of the key");
+        let question = request.to_text(dialect.format).len();
         line(
             &count.to_string(),
             [

@@ -14,6 +14,8 @@ mod callers;
 #[path = "../decisions/counting.rs"]
 mod counting;
 mod flood;
+#[path = "../cost/frontend.rs"]
+mod frontend;
 mod keys;
 mod limits;
 mod measure;

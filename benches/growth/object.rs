@@ -1,5 +1,6 @@
 //! An object, with its rows written at once; and what is asked of it.
 
+use std::slice;
 use std::sync::Arc;
 
 use tollgate::ledger::{Ledger, Writes};
@@ -17,8 +18,7 @@ impl Object {
     }
 
     /// Its reply. Ids of reservations are taken from `id`.
-    pub(crate) fn ask(&mut self, policy: &Arc<Policy>, request: &ObjectRequest, now: i64, id: u64) -> ObjectReply {
-        let asked = std::slice::from_ref(policy);
+    pub(crate) fn ask(&mut self, asked: &[Arc<Policy>], request: &ObjectRequest, now: i64, id: u64) -> ObjectReply {
         let (reply, writes) = self.0.ask(asked, request, now, || Some(id)).expect("it can be decided");
         self.confirm(&writes);
         reply
@@ -26,7 +26,7 @@ impl Object {
 
     /// Takes a token, if there is one.
     pub(crate) fn consume(&mut self, policy: &Arc<Policy>, now: i64) -> Decided {
-        decided(self.ask(policy, &request(Action::Take(Verb::Consume), policy), now, 0))
+        decided(self.ask(slice::from_ref(policy), &request(Action::Take(Verb::Consume), policy), now, 0))
     }
 
     fn confirm(&mut self, writes: &Writes) {
@@ -58,8 +58,17 @@ pub(crate) fn request(action: Action, policy: &Policy) -> ObjectRequest {
 
 /// The policy `p` with these fields, as JSON.
 pub(crate) fn policy(fields: &str) -> Arc<Policy> {
-    let policies = Policies::parse(&format!(r#"{{"p":{{{fields}}}}}"#)).expect("a policy");
-    let policy = policies.get("p").expect("it is there");
+    policy_in(&policies(fields))
+}
+
+/// The policies of a deployment with just that one.
+pub(crate) fn policies(fields: &str) -> Arc<Policies> {
+    Arc::new(Policies::parse(&format!(r#"{{"p":{{{fields}}}}}"#)).expect("a policy"))
+}
+
+/// That one.
+pub(crate) fn policy_in(deployed: &Policies) -> Arc<Policy> {
+    let policy = deployed.get("p").expect("it is there");
     // Computed once it is asked for, and no part of what is weighed.
     _ = policy.numbers();
     Arc::clone(policy)

@@ -1,5 +1,6 @@
 //! Open reservations of a key.
 
+use std::slice;
 use std::sync::Arc;
 
 use tollgate::ledger::MAX_RESERVATIONS;
@@ -34,13 +35,14 @@ pub(crate) fn of_a_key() {
             for _ in 0..ASKED {
                 next += 1;
                 let id = reserve(&mut object, &policy, now, next);
-                decided(object.ask(&policy, &request(Action::Cancel(id), &policy), now, 0));
+                decided(object.ask(slice::from_ref(&policy), &request(Action::Cancel(id), &policy), now, 0));
             }
         });
         line(&open.to_string(), [bytes.to_string(), format!("{to_grant:.0}"), format!("{to_open:.0}")]);
         if open + 1 == MAX_RESERVATIONS {
             reserve(&mut object, &policy, now, next + 1);
-            let one_more = object.ask(&policy, &request(Action::Reserve(Verb::Consume), &policy), now, next + 2);
+            let request = request(Action::Reserve(Verb::Consume), &policy);
+            let one_more = object.ask(slice::from_ref(&policy), &request, now, next + 2);
             assert!(matches!(one_more, ObjectReply::TooManyReservations { .. }), "there are no more");
         }
     }
@@ -48,7 +50,7 @@ pub(crate) fn of_a_key() {
 
 /// Its id.
 fn reserve(object: &mut Object, policy: &Arc<Policy>, now: i64, id: u64) -> u64 {
-    let reply = decided(object.ask(policy, &request(Action::Reserve(Verb::Consume), policy), now, id));
+    let reply = decided(object.ask(slice::from_ref(policy), &request(Action::Reserve(Verb::Consume), policy), now, id));
     reply.reservation.expect("it is granted").id
 }
 
