@@ -92,7 +92,7 @@ impl Row {
             while let Some(index) = world.network.iter().position(|message| message.arrives_at <= world.now) {
                 let is_request = world.network[index].reply.is_none();
                 if lost_in > 0 && world.random.once_in(lost_in) {
-                    world.lose(index);
+                    world.lose(index, false);
                 } else {
                     if is_request && lost_in > 0 && world.random.once_in(lost_in) {
                         let again = world.network[index].clone();
@@ -101,7 +101,7 @@ impl Row {
                     world.deliver(index);
                 }
             }
-            while let Some(index) = world.timers.iter().position(|(_, _, at)| *at <= world.now) {
+            while let Some(index) = world.timers.iter().position(|timer| timer.at <= world.now) {
                 world.ring(index);
             }
             if crash_in > 0 && world.random.once_in(crash_in) {
@@ -117,7 +117,7 @@ impl Row {
             for _ in 0..world.random.below(ASKED_PER_SECOND * 2 / 1_000 + 1) {
                 let at = world.random.below(upto[ISOLATES - 1]);
                 let isolate = upto.partition_point(|&upto| upto <= at);
-                world.ask(isolate, vec![1], true);
+                world.ask(isolate, &[1], true);
                 let mut parts = [Part::new(&limit, ideal[0], 1)];
                 ideal_of[isolate] += u64::from(decide_all(&mut parts, world.now, Verb::Consume).is_allow());
                 ideal[0] = parts[0].state;

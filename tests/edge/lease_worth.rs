@@ -20,14 +20,14 @@ fn play(limit: &str, lease: Option<&str>, moments: &[i64]) -> Seen {
         while let Some(index) = world.network.iter().position(|message| message.arrives_at <= world.now) {
             world.deliver(index);
         }
-        while let Some(index) = world.timers.iter().position(|(_, _, at)| *at <= world.now) {
+        while let Some(index) = world.timers.iter().position(|timer| timer.at <= world.now) {
             world.ring(index);
         }
         if world.now % 200 == 0 {
             world.object.flush(world.now);
         }
         while moments.next_if(|at| start + **at <= world.now).is_some() {
-            world.ask(0, vec![1], true);
+            world.ask(0, &[1], true);
         }
         world.now += 1;
     }

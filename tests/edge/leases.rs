@@ -35,12 +35,12 @@ pub(crate) fn step(world: &mut World<'_>) {
                 let costs: Vec<_> = world.policy.limits().iter().map(|_| world.random.below(3) as u64).collect();
                 // Some must be asked each time.
                 let may_lease = !world.random.once_in(10);
-                world.ask(isolate, costs, may_lease);
+                world.ask(isolate, &costs, may_lease);
             }
         }
         16..27 => (0..24).for_each(|_| deliver(world)),
         27..30 => {
-            if let Some(index) = world.timers.iter().position(|(_, _, at)| *at <= world.now) {
+            if let Some(index) = world.timers.iter().position(|timer| timer.at <= world.now) {
                 world.ring(index);
             }
         }
@@ -60,8 +60,13 @@ pub(crate) fn step(world: &mut World<'_>) {
         33 => world.object.flush(world.now),
         34 if !world.network.is_empty() => {
             let lost = world.random.below(world.network.len());
-            world.lost_at = Some(world.now);
-            world.network.swap_remove(lost);
+            if world.random.once_in(2) {
+                let is_retryable = world.random.once_in(2);
+                world.lose(lost, is_retryable);
+            } else {
+                world.lost_at = Some(world.now);
+                world.network.swap_remove(lost);
+            }
         }
         35 => {
             // Only requests: each call has one answer.

@@ -1,20 +1,23 @@
-//! Isolates that lease tokens of one key from its object, and perhaps remember its refusals, and what one bucket in memory would have
-//! granted. When what happens is for the laws to say.
+//! Frontends that lease tokens of one key from its object and remember its refusals, each in an isolate of its own, and what one bucket
+//! in memory would have granted. When what happens is for the laws to say.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tollgate::edge::{Leased, LocalState, Return};
+use tollgate::edge::Failure;
+use tollgate::frontend::{Asked, Call, Left, Now, Service, Step};
 use tollgate::ledger::{Ledger, Writes};
 use tollgate::limit::{Decision, Part, State, Verb, decide_all};
-use tollgate::policy::{Policies, Policy};
-use tollgate::protocol::{Action, Decided, Format, LeaseRequest, LimitAnswer, ObjectReply, ObjectRequest, RequestId};
+use tollgate::policy::{Cause, Policies, Policy};
+use tollgate::protocol::{Action, Decided, ObjectReply, ObjectRequest};
 
 use super::asked::request;
+use super::frontend::{self, Told, cost_of, object_of, path_of};
 use super::random::Random;
 
 pub(crate) const START: i64 = 1_700_000_000_000;
 pub(crate) const OBJECT: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+const KEY: &str = "alice";
 
 /// How often.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,13 +62,17 @@ pub(crate) struct World<'r> {
     pub(crate) now: i64,
     pub(crate) policy: Arc<Policy>,
     pub(crate) object: Object,
+    /// How frontends call it.
+    name: String,
     /// What is left of one bucket that knows of every grant at once.
     pub(crate) reference: Vec<State>,
     pub(crate) isolates: Vec<Isolate>,
     pub(crate) network: Vec<Message>,
-    /// Leases to be looked at: the isolate, the lease, and when.
-    pub(crate) timers: Vec<(usize, u64, i64)>,
-    ids: u64,
+    /// Leases to be looked at.
+    pub(crate) timers: Vec<Timer>,
+    /// What waits for an answer, by the number of its message.
+    waiting: BTreeMap<u64, Waiting>,
+    messages: u64,
     came_back: Vec<CameBack>,
     /// When the object has decided something for which isolate.
     decided: Vec<(i64, usize)>,
@@ -95,9 +102,8 @@ pub(crate) struct Object {
 }
 
 pub(crate) struct Isolate {
-    known: LocalState,
-    /// Whether it is asked for refusals from memory.
-    remembers: bool,
+    service: Service,
+    policies: Arc<Policies>,
     /// When those answers were decided that it has.
     heard_of: Vec<i64>,
     /// The calls that gave something back, and whose answers it has.
@@ -113,44 +119,64 @@ pub(crate) struct Isolate {
 
 #[derive(Clone)]
 pub(crate) struct Message {
+    number: u64,
     isolate: usize,
     life: u64,
-    called_at: i64,
     /// If the law says when.
     pub(crate) arrives_at: i64,
-    request: ObjectRequest,
-    pub(crate) reply: Option<ObjectReply>,
+    request: String,
+    pub(crate) reply: Option<String>,
+}
+
+/// A call that waits for the answer of the object.
+struct Waiting {
+    call: Call,
+    purpose: Purpose,
+    /// Of a request that takes or gives back.
+    taking: Option<u128>,
+}
+
+/// What a call is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// For a caller, who is told the reply.
+    Reply,
+    /// For a lease, which is nobody else's concern.
+    Lease,
+}
+
+/// A lease to be looked at.
+pub(crate) struct Timer {
+    isolate: usize,
+    life: u64,
+    pub(crate) at: i64,
+    call: Call,
 }
 
 impl<'r> World<'r> {
     pub(crate) fn new(random: &'r mut Random, policies: &str, isolates: usize) -> Self {
-        let policies = Policies::parse(policies).unwrap();
+        let policies = Arc::new(Policies::parse(policies).unwrap());
         let policy = Arc::clone(policies.get("p").unwrap());
-        let isolates = (0..isolates).map(|_| Isolate {
-            known: LocalState::default(),
-            remembers: false,
-            heard_of: Vec::new(),
-            heard: Vec::new(),
-            ahead_ms: signed(random.below(8_000)) - 4_000,
-            stands_still_ms: 0,
-            life: 0,
-            asked: 0,
-            granted: 0,
+        let isolates = (0..isolates).map(|_| {
+            let ahead_ms = signed(random.below(8_000)) - 4_000;
+            Isolate::new(Arc::clone(&policies), ahead_ms)
         });
         let isolates = isolates.collect();
         let object = Object::new();
         let reference = policy.limits().iter().map(|limit| limit.limit().new_state(START, 7)).collect();
-        let (network, timers, ids, came_back, decided, lost_at, takes_ms, seen) = Default::default();
+        let (network, timers, waiting, messages, came_back, decided, lost_at, takes_ms, seen) = Default::default();
         Self {
             random,
             now: START,
             policy,
             object,
+            name: object_of(KEY),
             reference,
             isolates,
             network,
             timers,
-            ids,
+            waiting,
+            messages,
             came_back,
             decided,
             lost_at,
@@ -159,76 +185,73 @@ impl<'r> World<'r> {
         }
     }
 
-    /// The isolates answer refusals from memory, too.
-    pub(crate) fn with_refusals(mut self) -> Self {
-        self.isolates.iter_mut().for_each(|isolate| isolate.remembers = true);
-        self
-    }
-
-    /// A request to consume arrives at an isolate. As in a frontend, leases are asked first, then refusals.
-    pub(crate) fn ask(&mut self, isolate: usize, costs: Vec<u64>, may_lease: bool) {
+    /// A request to consume arrives at an isolate; if it may not lease, it must be asked each time.
+    pub(crate) fn ask(&mut self, isolate: usize, costs: &[u64], may_lease: bool) {
         self.seen.asked += 1;
         self.isolates[isolate].asked += 1;
-        let policy = Arc::clone(&self.policy);
-        let now = self.isolates[isolate].now(self.now);
-        let known = &mut self.isolates[isolate].known;
-        if let Some(leased) = may_lease.then(|| known.consume(OBJECT, &policy, &costs, now)).flatten() {
-            let Leased { decided, renewal } = leased;
-            if decided.decision().is_allow() {
-                self.seen.granted_from_leases += 1;
-                self.seen.spent += costs[0];
-                self.granted(isolate, &costs);
-            } else {
-                self.seen.refused_from_leases += 1;
-                let max_ms = signed(policy.frontend().refusal_cache_ms);
-                let retry_at = decided.limits.iter().filter_map(LimitAnswer::retry_at).max().unwrap();
-                let wait_ms = retry_at - decided.now;
-                assert!(0 < wait_ms && wait_ms <= max_ms + 300, "{decided:?}");
-            }
-            if let Some(lease) = renewal {
-                let nothing = vec![0; costs.len()];
-                self.call(isolate, Action::Look(Verb::Consume), nothing, Some(lease));
-            }
-            return;
-        }
-        if self.is_refused_from_memory(isolate, &costs, Verb::Consume, may_lease) {
-            return;
-        }
-        let known = &mut self.isolates[isolate].known;
-        let lease = may_lease.then(|| known.ask(OBJECT, &policy, &costs, now)).flatten();
-        self.call(isolate, Action::Take(Verb::Consume), costs, lease);
+        let more = if may_lease { "" } else { r#","snapshot":true"# };
+        self.request(isolate, Verb::Consume, costs, more);
     }
 
     /// Another request arrives at an isolate, which only its object can grant.
-    pub(crate) fn ask_object(&mut self, isolate: usize, verb: Verb, costs: Vec<u64>) {
-        if verb.takes() && self.is_refused_from_memory(isolate, &costs, verb, false) {
-            return;
-        }
-        self.forget(isolate, verb);
-        self.call(isolate, Action::Take(verb), costs, None);
+    pub(crate) fn ask_object(&mut self, isolate: usize, verb: Verb, costs: &[u64]) {
+        self.request(isolate, verb, costs, "");
     }
 
-    /// What is given back is known here at once.
-    fn forget(&mut self, isolate: usize, verb: Verb) {
-        let (policy, now) = (Arc::clone(&self.policy), self.isolates[isolate].now(self.now));
-        if let Verb::Refund | Verb::Reset = verb {
-            self.isolates[isolate].known.forget(OBJECT, &policy, now);
+    fn request(&mut self, isolate: usize, verb: Verb, costs: &[u64], more: &str) {
+        let (path, terms) = path_of(verb);
+        let cost =
+            if verb == Verb::Reset { String::new() } else { format!(r#","cost":{}"#, cost_of(&self.policy, costs)) };
+        let body = format!(r#"{{"policy":"p","key":"{KEY}"{cost}{terms}{more}}}"#);
+        let asked = Asked { url: path, body: body.as_bytes(), ..Asked::default() };
+        let now = self.isolates[isolate].now(self.now);
+        let Self { isolates, random, .. } = self;
+        match isolates[isolate].service.ask(&asked, now, &mut || Some(random.next())) {
+            Step::Call(call) if call.is_decided() => self.decided_without_object(isolate, *call, costs, verb),
+            Step::Call(call) => self.go_on(isolate, *call, Purpose::Reply),
+            Step::Reply(reply) => {
+                let decision = self.decide_by_reference(costs, verb).0;
+                assert!(matches!(decision, Decision::Never { .. }), "{}: {decision:?}", reply.body());
+            }
+            Step::Administer { .. } | Step::InspectKey(_) => panic!("{body}"),
         }
     }
 
-    /// Asks the isolate's memory of refusals, and checks what it says: the object would refuse, too, and for as long, unless tokens have
-    /// come back within the time of [`Policy::refusal_cache_ms`] of which the isolate has not heard.
-    fn is_refused_from_memory(&mut self, isolate: usize, costs: &[u64], verb: Verb, may_lease: bool) -> bool {
-        let (policy, now) = (Arc::clone(&self.policy), self.isolates[isolate].now(self.now));
-        let Isolate { known, remembers: true, .. } = &mut self.isolates[isolate] else { return false };
-        let bound = known.bound(OBJECT, [(&*policy, costs)].into_iter(), verb, may_lease, now);
-        let Some(bound) = bound.filter(|bound| bound.is_refused) else { return false };
+    /// The frontend knows the answer.
+    fn decided_without_object(&mut self, isolate: usize, mut call: Call, costs: &[u64], verb: Verb) {
+        let now = self.isolates[isolate].now(self.now);
+        assert_eq!(call.next(now), None);
+        let told = Told::by(call.reply(now));
+        match told.source.as_deref() {
+            Some("lease") if told.allowed => {
+                self.seen.granted_from_leases += 1;
+                self.seen.spent += costs[0];
+                self.granted(isolate, costs);
+            }
+            Some("lease") => {
+                self.seen.refused_from_leases += 1;
+                let max_ms = signed(self.policy.frontend().refusal_cache_ms);
+                let wait_ms = told.retry_after_ms.map_or(0, signed);
+                assert!(0 < wait_ms && wait_ms <= max_ms + 300, "{told:?}");
+            }
+            Some("cache") => self.refused_from_memory(isolate, &told, costs, verb),
+            _ => panic!("{told:?}"),
+        }
+        if let Some(renewal) = call.renewal(now) {
+            self.go_on(isolate, renewal, Purpose::Lease);
+        }
+        assert_eq!(call.lease_ms(), None);
+    }
+
+    /// Checks what a frontend says from memory: the object would refuse, too, and for as long, unless tokens have come back within the time
+    /// of [`Policy::refusal_cache_ms`] of which the isolate has not heard.
+    fn refused_from_memory(&mut self, isolate: usize, told: &Told, costs: &[u64], verb: Verb) {
         self.seen.refused_from_memory += 1;
-        let said = bound.decided.decision();
-        assert!(!said.is_allow(), "nothing is granted from memory: {bound:?}");
-        assert!(bound.decided.now <= self.now, "a wait is not reported too short: {bound:?}");
+        let said = told.decision();
+        assert!(!told.allowed, "nothing is granted from memory: {told:?}");
+        assert!(told.now <= self.now, "a wait is not reported too short: {told:?}");
         let look = request(Action::Look(verb), vec![costs.to_vec()]);
-        let reply = self.object.ask(&policy, &look, self.now, &mut Seen::default());
+        let reply = self.object.ask(&self.policy, &look, self.now, &mut Seen::default());
         let ObjectReply::Decided(decided) = reply else { panic!("{reply:?}") };
         let is_right = match (said, decided.decision()) {
             (Decision::Wait { retry_at: said }, Decision::Wait { retry_at }) => said <= retry_at,
@@ -239,7 +262,7 @@ impl<'r> World<'r> {
         };
         if !is_right {
             let Isolate { heard, stands_still_ms, .. } = &self.isolates[isolate];
-            let max_ms = signed(policy.frontend().refusal_cache_ms) + stands_still_ms;
+            let max_ms = signed(self.policy.frontend().refusal_cache_ms) + stands_still_ms;
             let is_excuse = |back: &CameBack| {
                 let is_heard = back.call.is_none_or(|call| heard.contains(&call));
                 // Which of several answers of a millisecond is the latest is not known.
@@ -250,7 +273,6 @@ impl<'r> World<'r> {
             self.seen.refused_wrongly += 1;
         }
         self.assert_is_long_enough(costs, verb, said);
-        true
     }
 
     /// With no other isolate, where all answers were heard in time, nothing that was granted is missing from a wait that is said from memory.
@@ -270,18 +292,33 @@ impl<'r> World<'r> {
         }
     }
 
-    fn call(&mut self, isolate: usize, action: Action, costs: Vec<u64>, lease: Option<LeaseRequest>) {
-        self.ids += 1;
-        self.seen.calls += 1;
-        let is_look = matches!(action, Action::Look(_));
-        let id = u128::from(self.ids);
-        let request_id = (!is_look).then_some(RequestId { id, fingerprint: 0, ttl_ms: 0, by_grant: false });
-        let request = ObjectRequest { request_id, lease, ..request(action, vec![costs]) };
-        let request = ObjectRequest::from_text(&request.to_text(Format::NEWEST)).unwrap().0;
-        let Isolate { life, .. } = self.isolates[isolate];
-        let called_at = self.isolates[isolate].now(self.now);
-        let arrives_at = self.arrives_at();
-        self.network.push(Message { isolate, life, called_at, arrives_at, request, reply: None });
+    /// Makes the call that is due, or replies.
+    fn go_on(&mut self, isolate: usize, mut call: Call, purpose: Purpose) {
+        let now = self.isolates[isolate].now(self.now);
+        if let Some(next) = call.next(now) {
+            assert_eq!((call.count(), call.object(next.object)), (1, &*self.name));
+            self.messages += 1;
+            self.seen.calls += 1;
+            let (number, life, arrives_at) = (self.messages, self.isolates[isolate].life, self.arrives_at());
+            let request = next.request.to_text(next.dialect.format);
+            self.network.push(Message { number, isolate, life, arrives_at, request, reply: None });
+            let taking = next.request.request_id.map(|request_id| request_id.id);
+            self.waiting.insert(number, Waiting { call, purpose, taking });
+            return;
+        }
+        if purpose == Purpose::Reply {
+            call.reply(now);
+            assert!(call.renewal(now).is_none());
+        }
+        self.keep_lease(isolate, call);
+    }
+
+    /// Sees to the lease that came with an answer, if one did, when it is time.
+    fn keep_lease(&mut self, isolate: usize, call: Call) {
+        if let Some(wait_ms) = call.lease_ms() {
+            let Isolate { life, .. } = self.isolates[isolate];
+            self.timers.push(Timer { isolate, life, at: self.now + signed(wait_ms), call });
+        }
     }
 
     fn comes_back(&mut self, from: usize, call: Option<u128>) {
@@ -296,90 +333,98 @@ impl<'r> World<'r> {
     /// What is on its way at that position arrives: a request, or its answer.
     pub(crate) fn deliver(&mut self, index: usize) {
         let message = self.network.remove(index);
-        let Message { isolate, life, called_at, ref request, ref reply, .. } = message;
-        let Some(reply) = reply else {
-            if request.lease.iter().any(|lease| !lease.ended.is_empty()) {
-                self.comes_back(isolate, None);
+        match &message.reply {
+            None => {
+                let (request, format) = ObjectRequest::from_text(&message.request).unwrap();
+                let reply = self.decide(message.isolate, &request).to_text(format);
+                let arrives_at = self.arrives_at();
+                self.network.push(Message { reply: Some(reply), arrives_at, ..message });
             }
-            self.decided.push((self.now, isolate));
-            let reply = self.object.ask(&self.policy, request, self.now, &mut self.seen);
-            if let (Action::Take(verb), ObjectReply::Decided(decided)) = (request.action, &reply)
-                && decided.decision().is_allow()
-                && !decided.is_replayed
-            {
-                match verb {
-                    Verb::Consume => self.granted(isolate, &request.costs[0]),
-                    Verb::ConsumeUpTo => {
-                        let taken = decided.limits.iter().map(|limit| match limit.decision {
-                            Decision::Allow { tokens, .. } => tokens,
-                            Decision::Wait { .. } | Decision::Never { .. } => 0,
-                        });
-                        self.granted(isolate, &taken.collect::<Vec<_>>());
-                    }
-                    _ => {
-                        let call = request.request_id.map(|request_id| request_id.id);
-                        self.comes_back(isolate, call);
-                        self.changed(&request.costs[0], verb);
-                    }
-                }
-            }
-            let (reply, _) = ObjectReply::from_text(&reply.to_text(Format::NEWEST)).unwrap();
-            let arrives_at = self.arrives_at();
-            return self.network.push(Message { reply: Some(reply), arrives_at, ..message });
-        };
-        if self.isolates[isolate].life != life {
-            self.lost_at = Some(self.now); // it has crashed meanwhile
-            return;
-        }
-        // An answer sets the clock.
-        self.isolates[isolate].stands_still_ms = 0;
-        let answered_at = self.isolates[isolate].now(self.now);
-        if let Action::Take(verb) = request.action {
-            self.isolates[isolate].heard.extend(request.request_id.map(|request_id| request_id.id));
-            self.forget(isolate, verb);
-        }
-        let ObjectReply::Decided(decided) = reply else { return };
-        let heard_of = &mut self.isolates[isolate].heard_of;
-        if heard_of.contains(&decided.now) {
-            self.lost_at = Some(self.now);
-        }
-        heard_of.push(decided.now);
-        let Isolate { known, .. } = &mut self.isolates[isolate];
-        let moments = (called_at, answered_at);
-        let leased =
-            (request.lease.as_ref()).and_then(|lease| known.leased(OBJECT, &self.policy, lease, decided, moments));
-        if let Some((id, wait_ms)) = leased {
-            self.timers.push((isolate, id, self.now + signed(wait_ms)));
-        }
-        if matches!(request.action, Action::Take(_)) {
-            let answer = (decided.decision().is_allow(), decided);
-            known.answered(OBJECT, [&*self.policy].into_iter(), answer, moments);
+            Some(reply) => self.hear(&message, reply),
         }
     }
 
-    /// What is on its way at that position is lost.
-    pub(crate) fn lose(&mut self, index: usize) {
-        self.lost_at = Some(self.now);
-        let Message { isolate, life, request, .. } = self.network.swap_remove(index);
-        let lost_by = &mut self.isolates[isolate];
-        if lost_by.life == life {
-            let now = lost_by.now(self.now);
-            if let Some(lease) = &request.lease {
-                lost_by.known.failed(OBJECT, &self.policy, lease, now);
+    /// What the object answers to a request of that isolate.
+    fn decide(&mut self, isolate: usize, request: &ObjectRequest) -> ObjectReply {
+        if request.lease.iter().any(|lease| !lease.ended.is_empty()) {
+            self.comes_back(isolate, None);
+        }
+        self.decided.push((self.now, isolate));
+        let reply = self.object.ask(&self.policy, request, self.now, &mut self.seen);
+        if let (Action::Take(verb), ObjectReply::Decided(decided)) = (request.action, &reply)
+            && decided.decision().is_allow()
+            && !decided.is_replayed
+        {
+            match verb {
+                Verb::Consume | Verb::Borrow { .. } => self.granted(isolate, &request.costs[0]),
+                Verb::ConsumeUpTo => {
+                    let taken = decided.limits.iter().map(|limit| match limit.decision {
+                        Decision::Allow { tokens, .. } => tokens,
+                        Decision::Wait { .. } | Decision::Never { .. } => 0,
+                    });
+                    self.granted(isolate, &taken.collect::<Vec<_>>());
+                }
+                _ => {
+                    let call = request.request_id.map(|request_id| request_id.id);
+                    self.comes_back(isolate, call);
+                    self.changed(&request.costs[0], verb);
+                }
             }
+        }
+        reply
+    }
+
+    /// An answer arrives.
+    fn hear(&mut self, message: &Message, reply: &str) {
+        let (isolate, waiting) = (message.isolate, self.waiting.remove(&message.number));
+        let Some(Waiting { mut call, purpose, taking }) =
+            waiting.filter(|_| self.isolates[isolate].life == message.life)
+        else {
+            self.lost_at = Some(self.now); // it has crashed meanwhile, or has an answer or given up already
+            return;
+        };
+        let (reply, rows) = ObjectReply::from_text(reply).unwrap();
+        let one = &mut self.isolates[isolate];
+        one.stands_still_ms = 0; // an answer sets the clock
+        one.heard.extend(taking);
+        let ObjectReply::Decided(decided) = &reply else { panic!("{reply:?}") };
+        if one.heard_of.contains(&decided.now) {
+            self.lost_at = Some(self.now);
+        }
+        one.heard_of.push(decided.now);
+        let (now, is_allowed) = (one.now(self.now), decided.decision().is_allow());
+        assert_ne!(call.answered(0, Some((reply, rows)), now), Left::Calls);
+        if purpose == Purpose::Reply {
+            assert_eq!(call.reply(now).status, if is_allowed { 200 } else { 429 });
+        }
+        self.go_on(isolate, call, purpose);
+    }
+
+    /// What is on its way at that position is lost, and the isolate learns that.
+    pub(crate) fn lose(&mut self, index: usize, is_retryable: bool) {
+        self.lost_at = Some(self.now);
+        let Message { isolate, life, number, .. } = self.network.swap_remove(index);
+        if self.isolates[isolate].life == life
+            && let Some(Waiting { mut call, purpose, .. }) = self.waiting.remove(&number)
+        {
+            let cause = if is_retryable { Cause::Failed } else { Cause::Timeout };
+            let now = self.isolates[isolate].now(self.now);
+            call.failed(0, Failure { cause, is_retryable }, now);
+            if purpose == Purpose::Reply && call.is_decided() {
+                assert_eq!(call.reply(now).status, 503);
+            }
+            self.go_on(isolate, call, purpose);
         }
     }
 
     /// The timer at that position rings.
     pub(crate) fn ring(&mut self, index: usize) {
-        let (isolate, id, _) = self.timers.swap_remove(index);
-        let now = self.isolates[isolate].now(self.now);
-        match self.isolates[isolate].known.end(OBJECT, &self.policy, id, now) {
-            Return::Over => {}
-            Return::Wait(ms) => self.timers.push((isolate, id, self.now + signed(ms))),
-            Return::Send(lease) => {
-                let nothing = vec![0; self.policy.limits().len()];
-                self.call(isolate, Action::Look(Verb::Consume), nothing, Some(lease));
+        let Timer { isolate, life, mut call, .. } = self.timers.swap_remove(index);
+        if self.isolates[isolate].life == life {
+            let ended = call.end_lease(self.isolates[isolate].now(self.now));
+            self.keep_lease(isolate, call);
+            if let Some(ended) = ended {
+                self.go_on(isolate, ended, Purpose::Lease);
             }
         }
     }
@@ -407,13 +452,19 @@ impl<'r> World<'r> {
 }
 
 impl Isolate {
-    fn now(&self, now: i64) -> i64 {
-        now + self.ahead_ms - self.stands_still_ms
+    fn new(policies: Arc<Policies>, ahead_ms: i64) -> Self {
+        let service = frontend::service(&policies, frontend::now(START + ahead_ms));
+        let (heard_of, heard, stands_still_ms, life, asked, granted) = Default::default();
+        Self { service, policies, heard_of, heard, ahead_ms, stands_still_ms, life, asked, granted }
+    }
+
+    fn now(&self, now: i64) -> Now {
+        frontend::now(now + self.ahead_ms - self.stands_still_ms)
     }
 
     /// Another one takes its place.
     pub(crate) fn crash(&mut self) {
-        self.known = LocalState::default();
+        self.service = frontend::service(&self.policies, frontend::now(START + self.ahead_ms));
         self.life += 1;
     }
 }

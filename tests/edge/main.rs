@@ -4,6 +4,7 @@ mod asked;
 #[path = "../chance/mod.rs"]
 mod chance;
 mod crowds;
+mod frontend;
 mod lease_terms;
 mod lease_worth;
 mod leases;

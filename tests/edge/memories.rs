@@ -1,4 +1,4 @@
-//! Leases and refusals from memory together, as a frontend has them: leases are asked first, then what was refused, then the object.
+//! Leases and refusals from memory together: requests that are larger than most, and what is given back.
 
 use tollgate::limit::Verb;
 
@@ -13,7 +13,7 @@ fn isolates_with_leases_and_refusals_grant_what_one_bucket_would_and_refuse_what
     let mut seen = Seen::default();
     random::cases(1_000, |random| {
         let (policy, isolates) = (policy(random), 1 + random.below(7));
-        let mut world = World::new(random, &policy, isolates).with_refusals();
+        let mut world = World::new(random, &policy, isolates);
         for _ in 0..300 {
             if world.random.once_in(16) {
                 ask_for_more(&mut world);
@@ -38,17 +38,17 @@ fn a_wait_of_a_lone_isolate_that_leases_misses_nothing_that_it_has_granted() {
     let mut seen = Seen::default();
     random::cases(1_000, |random| {
         let policy = policy(random);
-        let mut world = World::new(random, &policy, 1).with_refusals();
+        let mut world = World::new(random, &policy, 1);
         for _ in 0..300 {
             match world.random.below(8) {
                 0..3 => {
-                    let costs = world.policy.limits().iter().map(|_| world.random.below(3) as u64).collect();
-                    world.ask(0, costs, true);
+                    let costs: Vec<_> = world.policy.limits().iter().map(|_| world.random.below(3) as u64).collect();
+                    world.ask(0, &costs, true);
                 }
                 3 => ask_for_more(&mut world),
                 4 => world.now += signed([1, 10, 100, 1_000][world.random.below(4)]),
                 5 => {
-                    if let Some(index) = world.timers.iter().position(|(_, _, at)| *at <= world.now) {
+                    if let Some(index) = world.timers.iter().position(|timer| timer.at <= world.now) {
                         world.ring(index);
                     }
                 }
@@ -79,10 +79,10 @@ fn ask_for_more(world: &mut World<'_>) {
     };
     let (large, small) = (up_to(1), up_to(8));
     match world.random.below(12) {
-        0 => world.ask_object(isolate, Verb::Refund, small),
-        1 if world.random.once_in(4) => world.ask_object(isolate, Verb::Reset, vec![0; small.len()]),
-        2..4 => world.ask_object(isolate, Verb::ConsumeUpTo, small),
-        4..6 => world.ask_object(isolate, Verb::Consume, large),
-        _ => world.ask(isolate, large, true),
+        0 => world.ask_object(isolate, Verb::Refund, &small),
+        1 if world.random.once_in(4) => world.ask_object(isolate, Verb::Reset, &vec![0; small.len()]),
+        2..4 => world.ask_object(isolate, Verb::ConsumeUpTo, &small),
+        4..6 => world.ask_object(isolate, Verb::Borrow { max_wait_ms: Some(0) }, &large),
+        _ => world.ask(isolate, &large, true),
     }
 }

@@ -1,0 +1,82 @@
+//! A frontend as its callers see it: what they send, and what they are told.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use tollgate::access::Names;
+use tollgate::api::Reply;
+use tollgate::frontend::{Isolate, Now, Service, Settings};
+use tollgate::limit::{Decision, Verb};
+use tollgate::policy::{Policies, Policy};
+
+/// A frontend that trusts its callers, in an isolate of its own.
+pub(crate) fn service(policies: &Arc<Policies>, now: Now) -> Service {
+    let isolate = Isolate::new(now, &mut || Some(7));
+    Service::new(Ok(Settings::trusting(Arc::clone(policies))), Rc::new(isolate))
+}
+
+/// The name of the object of a key.
+pub(crate) fn object_of(key: &str) -> String {
+    Names::without_secret().object_name(key)
+}
+
+/// By both clocks.
+pub(crate) const fn now(at: i64) -> Now {
+    Now { at, waiting: at }
+}
+
+/// Where a verb is asked for, and what the body says of it beside the cost.
+pub(crate) fn path_of(verb: Verb) -> (&'static str, &'static str) {
+    match verb {
+        Verb::Consume => ("/v1/consume", ""),
+        Verb::ConsumeUpTo => ("/v1/consume", r#","mode":"up_to""#),
+        Verb::Borrow { max_wait_ms: Some(0) } => ("/v1/consume", r#","mode":"borrow","max_wait_ms":0"#),
+        Verb::Refund => ("/v1/refund", ""),
+        Verb::Reset => ("/v1/reset", ""),
+        other => panic!("no world asks for {other:?}"),
+    }
+}
+
+/// These costs of each limit of the policy, as a body has them.
+pub(crate) fn cost_of(policy: &Policy, costs: &[u64]) -> String {
+    if let [limit] = policy.limits()
+        && limit.name().is_none()
+    {
+        return costs[0].to_string();
+    }
+    let each = policy.limits().iter().zip(costs);
+    let each = each.map(|(limit, cost)| format!(r#""{}":{cost}"#, limit.name().unwrap()));
+    format!("{{{}}}", each.collect::<Vec<_>>().join(","))
+}
+
+/// What a caller is told of a decision.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Told {
+    pub(crate) allowed: bool,
+    /// By the object's clock.
+    pub(crate) now: i64,
+    retry_at: Option<i64>,
+    pub(crate) retry_after_ms: Option<u64>,
+    /// "lease" or "cache" if no object was asked.
+    pub(crate) source: Option<String>,
+}
+
+impl Told {
+    /// What a reply says that is a decision.
+    pub(crate) fn by(reply: &Reply) -> Self {
+        let body = reply.body();
+        let told: Self = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
+        assert_eq!(reply.status, if told.allowed { 200 } else { 429 }, "{body}");
+        told
+    }
+
+    /// The decision, as far as it is told.
+    pub(crate) fn decision(&self) -> Decision {
+        match (self.allowed, self.retry_at) {
+            (true, _) => Decision::Allow { tokens: 0, ready_at: self.now },
+            (false, Some(retry_at)) => Decision::Wait { retry_at },
+            (false, None) => Decision::Never { max: 0 },
+        }
+    }
+}
