@@ -1,17 +1,20 @@
-//! Several objects with storage of their own, frontends that send batches to them, and a network between that loses,
-//! delays and reorders whatever it carries. Objects and frontends crash between any two steps.
+//! Several objects with storage of their own, a frontend that is asked for batches over their keys, and a network between that loses,
+//! delays and reorders whatever it carries. Objects crash between any two steps, and so do tries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use tollgate::edge::{BATCH_MS, Batch, Failure, ObjectCall, Outcome};
+use tollgate::api::Reply;
+use tollgate::edge::{BATCH_MS, Failure};
+use tollgate::frontend::{Asked, Call, Left, Service, Step};
 use tollgate::ledger::{Background, Ledger, Writes};
 use tollgate::limit::Verb;
 use tollgate::policy::{Cause, Policies, Policy};
-use tollgate::protocol::{Action, Decided, ObjectReply, ObjectRequest, RequestId};
+use tollgate::protocol::{Action, Decided, ObjectReply, ObjectRequest};
 
 use super::asked::request;
+use super::frontend::{Told, now as moment, object_of, service};
 use super::random::Random;
 
 /// Nothing refills, so the end shows what was taken. Each client takes an amount of its own from `tokens` (see
@@ -34,6 +37,7 @@ pub(crate) struct World<'r> {
     steps: usize,
     policy: [Arc<Policy>; 1],
     now: i64,
+    frontend: Service,
     objects: Vec<Object>,
     clients: Vec<Client>,
     tries: Vec<Try>,
@@ -53,7 +57,7 @@ struct Client {
 #[expect(clippy::struct_excessive_bools, reason = "they are what has happened to it")]
 pub(crate) struct Try {
     client: usize,
-    batch: Batch,
+    call: Call,
     began: i64,
     /// The steps from its first call to its last answer.
     life: RangeInclusive<usize>,
@@ -87,11 +91,12 @@ struct Message {
 }
 
 enum Content {
-    Request(ObjectRequest),
-    Reply(Result<ObjectReply, Failure>),
+    Request(String),
+    Reply(String),
 }
 
 struct Object {
+    name: String,
     ledger: Ledger,
     storage: BTreeMap<String, Vec<u8>>,
     in_flight: Vec<Background>,
@@ -105,11 +110,13 @@ struct Object {
 
 impl<'r> World<'r> {
     pub(crate) fn new(random: &'r mut Random) -> Self {
-        let objects = (0..2 + random.below(3)).map(|_| Object::new(random.below(1_000))).collect();
-        let policy = [Arc::clone(Policies::parse(POLICIES).unwrap().get("p").unwrap())];
+        let objects = (0..2 + random.below(3)).map(|key| Object::new(key, random.below(1_000))).collect();
+        let policies = Arc::new(Policies::parse(POLICIES).unwrap());
+        let policy = [Arc::clone(policies.get("p").unwrap())];
         let trouble = [0, 1, 3, 12][random.below(4)];
+        let frontend = service(&policies, moment(START));
         let (steps, clients, tries, network, ids) = Default::default();
-        Self { random, trouble, steps, policy, now: START, objects, clients, tries, network, ids }
+        Self { random, trouble, steps, policy, now: START, frontend, objects, clients, tries, network, ids }
     }
 
     /// A new client with some of the keys, and its first try.
@@ -134,67 +141,59 @@ impl<'r> World<'r> {
 
     fn send(&mut self, client: usize) {
         let Client { ref keys, has_key } = self.clients[client];
-        let id = u128::try_from(if has_key { client } else { 1_000 + self.tries.len() }).unwrap();
-        let request_id = Some(RequestId {
-            id,
-            fingerprint: 0,
-            ttl_ms: if has_key { RequestId::USUAL_TTL_MS } else { 0 },
-            by_grant: false,
-        });
-        let costs = vec![vec![share_of(client), 1]];
-        let requests = keys.iter().map(|_| {
-            self.ids += 1;
-            ObjectRequest { request_id, ..request(Action::Hold(self.ids), costs.clone()) }
-        });
-        let batch = Batch::new(requests.collect(), self.now);
+        let tokens = share_of(client);
+        let item = |key: &usize| format!(r#"{{"policy":"p","key":"{key}","cost":{{"tokens":{tokens},"gate":1}}}}"#);
+        let body = format!(r#"{{"requests":[{}]}}"#, keys.iter().map(item).collect::<Vec<_>>().join(","));
+        let key = client.to_string();
+        let idempotency_key = has_key.then_some(key.as_str());
+        let asked = Asked { url: "/v1/batch", idempotency_key, body: body.as_bytes(), ..Asked::default() };
+        let Self { frontend, random, .. } = self;
+        let Step::Call(call) = frontend.ask(&asked, moment(self.now), &mut || Some(random.next())) else {
+            panic!("{body}")
+        };
         self.tries.push(Try {
             client,
-            batch,
+            was_refused: call.is_decided(),
+            call: *call,
             began: self.now,
             life: self.steps..=usize::MAX,
             in_flight: BTreeMap::new(),
-            was_refused: false,
             was_commit_sent: false,
             has_commit_failed: false,
             was_undo_lost: false,
             has_crashed: false,
             ended: None,
         });
-        self.drive(self.tries.len() - 1);
+        self.drive(self.tries.len() - 1, None);
     }
 
-    /// Makes the calls that are due, and records the outcome.
-    fn drive(&mut self, of: usize) {
-        let Self { tries, clients, network, ids, now, steps, .. } = self;
+    /// Makes the calls that are due, and records the reply. After an answer the frontend has said what is left to do.
+    fn drive(&mut self, of: usize, left: Option<Left>) {
+        let Self { tries, objects, network, ids, now, steps, .. } = self;
         let one = &mut tries[of];
-        while let Some(ObjectCall { object: place, request, wait_ms, .. }) = one.batch.next(*now) {
+        while let Some(next) = one.call.next(moment(*now)) {
             *ids += 1;
-            one.was_commit_sent |= matches!(request.action, Action::Settle(_));
-            let previous = one.in_flight.insert(place, (*ids, *now + i64::try_from(wait_ms).unwrap()));
+            one.was_commit_sent |= matches!(next.request.action, Action::Settle(_));
+            let place = next.object;
+            let previous = one.in_flight.insert(place, (*ids, *now + i64::try_from(next.wait_ms).unwrap()));
             assert_eq!(previous, None, "one call at a time");
-            let object = clients[one.client].keys[place];
-            network.push(Message { of, place, number: *ids, object, content: Content::Request(request) });
+            let object = objects.iter().position(|object| object.name == one.call.object(place)).unwrap();
+            let content = Content::Request(next.request.to_text(next.dialect.format));
+            network.push(Message { of, place, number: *ids, object, content });
         }
-        let Some(outcome) = one.batch.outcome() else {
+        assert!(left.is_none_or(|left| (left == Left::Calls) != one.is_over()), "{left:?}");
+        if !one.call.is_decided() {
             assert!(!one.in_flight.is_empty(), "an answer is expected");
             return;
-        };
-        assert_eq!(one.batch.is_over(), one.in_flight.is_empty());
-        if one.batch.is_over() {
+        }
+        if one.is_over() {
             one.life = *one.life.start()..=*steps;
         }
         if one.ended.is_some() {
             return;
         }
         assert!(*now - one.began <= i64::try_from(BATCH_MS).unwrap(), "in time");
-        let is_grant = |reply: &Result<ObjectReply, Cause>| matches!(reply, Ok(ObjectReply::Decided(decided)) if decided.decision().is_allow());
-        let ended = match outcome {
-            Outcome::Decided(replies) if replies.iter().all(is_grant) => Ended::Granted,
-            Outcome::Decided(_) => Ended::Refused,
-            Outcome::Failed { cause: Cause::Overloaded, .. } => Ended::NotDone,
-            Outcome::Outdated { .. } => panic!("there is no registry"),
-            Outcome::Failed { .. } => Ended::Failed,
-        };
+        let ended = Ended::by(one.call.reply(moment(*now)));
         assert_eq!(ended == Ended::Refused, one.was_refused, "a refusal is final");
         one.ended = Some(ended);
     }
@@ -234,10 +233,11 @@ impl<'r> World<'r> {
         let Message { object, content, .. } = message;
         match content {
             Content::Request(request) => {
-                let reply = self.objects[object].ask(&self.policy, &request, self.now);
-                self.network.push(Message { content: Content::Reply(Ok(reply)), ..message });
+                let (request, format) = ObjectRequest::from_text(&request).unwrap();
+                let reply = self.objects[object].ask(&self.policy, &request, self.now).to_text(format);
+                self.network.push(Message { content: Content::Reply(reply), ..message });
             }
-            Content::Reply(result) => self.hear(message.of, message.place, message.number, result),
+            Content::Reply(reply) => self.hear(message.of, message.place, message.number, Ok(&reply)),
         }
     }
 
@@ -249,28 +249,32 @@ impl<'r> World<'r> {
         self.hear(message.of, message.place, message.number, Err(failure));
     }
 
-    fn hear(&mut self, of: usize, place: usize, number: u64, result: Result<ObjectReply, Failure>) {
+    fn hear(&mut self, of: usize, place: usize, number: u64, result: Result<&str, Failure>) {
         let one = &mut self.tries[of];
         if one.has_crashed || one.in_flight.get(&place).is_none_or(|&(expected, _)| expected != number) {
             return; // it is no longer awaited
         }
         one.in_flight.remove(&place);
-        let refuses = |reply: &ObjectReply| match reply {
-            ObjectReply::Decided(decided) => !decided.decision().is_allow(),
-            _ => false,
-        };
-        if one.ended.is_none() {
-            one.was_refused |= result.as_ref().is_ok_and(refuses);
+        let result = result.map(|reply| ObjectReply::from_text(reply).unwrap());
+        if let (None, Ok((ObjectReply::Decided(decided), _))) = (&one.ended, &result) {
+            one.was_refused |= !decided.decision().is_allow();
         }
         match &result {
-            Ok(ObjectReply::NoReservation) | Err(_) if one.was_commit_sent => {
+            Ok((ObjectReply::NoReservation, _)) | Err(_) if one.was_commit_sent => {
                 one.was_undo_lost |= one.has_commit_failed;
                 one.has_commit_failed = true;
             }
             _ => {}
         }
-        one.batch.answered(place, result);
-        self.drive(of);
+        let now = moment(self.now);
+        let left = match result {
+            Ok(answer) => Some(one.call.answered(place, Some(answer), now)),
+            Err(failure) => {
+                one.call.failed(place, failure, now);
+                None
+            }
+        };
+        self.drive(of, left);
     }
 
     /// Time passes, and calls that have waited too long time out.
@@ -291,7 +295,7 @@ impl<'r> World<'r> {
         let index = self.random.below(self.objects.len());
         let arrived = self.random.below(3);
         self.objects[index].crash(arrived);
-        for one in self.tries.iter_mut().filter(|one| one.was_commit_sent && !one.batch.is_over()) {
+        for one in self.tries.iter_mut().filter(|one| one.was_commit_sent && !one.is_over()) {
             one.was_undo_lost |= self.clients[one.client].keys.contains(&index);
         }
     }
@@ -299,7 +303,7 @@ impl<'r> World<'r> {
     fn crash_frontend(&mut self) {
         let count = self.tries.len();
         let one = &mut self.tries[self.random.below(count)];
-        if !one.has_crashed && !one.batch.is_over() {
+        if !one.has_crashed && !one.is_over() {
             one.has_crashed = true;
             one.ended.get_or_insert(Ended::Crashed);
             one.has_commit_failed |= one.was_commit_sent;
@@ -357,16 +361,36 @@ impl<'r> World<'r> {
     }
 }
 
+impl Try {
+    /// Whether the reply is known, and no call is in flight: those that are to be made have been made.
+    fn is_over(&self) -> bool {
+        self.call.is_decided() && self.in_flight.is_empty()
+    }
+}
+
+impl Ended {
+    /// How a try has ended that is replied to so.
+    fn by(reply: &Reply) -> Self {
+        match reply.status {
+            503 if reply.body().contains(r#""cause":"overloaded""#) => Self::NotDone,
+            503 => Self::Failed,
+            _ if Told::by(reply).allowed => Self::Granted,
+            _ => Self::Refused,
+        }
+    }
+}
+
 /// The cost of a client: a power of four, so that each can be recovered from the sum of all.
 fn share_of(client: usize) -> u64 {
     4_u64.pow(u32::try_from(client).unwrap())
 }
 
 impl Object {
-    fn new(ahead_ms: usize) -> Self {
+    fn new(key: usize, ahead_ms: usize) -> Self {
         let ledger = Ledger::new([], 0);
         let ahead_ms = i64::try_from(ahead_ms).unwrap() - 500;
         Self {
+            name: object_of(&key.to_string()),
             ledger,
             storage: BTreeMap::new(),
             in_flight: Vec::new(),
