@@ -60,6 +60,17 @@ pub(crate) struct Told {
     pub(crate) retry_after_ms: Option<u64>,
     /// "lease" or "cache" if no object was asked.
     pub(crate) source: Option<String>,
+    #[serde(default)]
+    pub(crate) replayed: bool,
+    /// Of a policy whose limits have names.
+    #[serde(default)]
+    pub(crate) limits: Vec<Level>,
+}
+
+/// What a caller is told of one limit.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Level {
+    pub(crate) remaining: u64,
 }
 
 impl Told {

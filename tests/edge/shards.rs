@@ -1,22 +1,27 @@
-//! One key's budget in several objects: never more than one bucket would have granted, however often the number of shards changes or the
+//! One key's budget in several objects, as a frontend asks them: never more than one bucket would have granted, however often the number of shards changes or the
 //! key's override, and refused only when all shards together have little.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::sync::Arc;
 
-use tollgate::edge::{Failure, Outcome, ShardCalls, ShardLevels};
+use tollgate::api::Reply;
+use tollgate::edge::{Failure, PolicySnapshot};
+use tollgate::frontend::{Asked, Call, Isolate, Service, Settings, Step};
 use tollgate::key_hash::KeyHasher;
 use tollgate::ledger::{Ledger, Writes};
 use tollgate::limit::{Carry, Decision, State, Verb};
 use tollgate::policy::overrides::{History, InForce, Overrides, Selector, WrittenOverride};
-use tollgate::policy::{Cause, Policy};
-use tollgate::protocol::{Action, Decided, Format, Known, ObjectReply, ObjectRequest, RequestId};
+use tollgate::policy::{Cause, Policies, Policy};
+use tollgate::protocol::{Action, Decided, Definitions, Known, ObjectReply, ObjectRequest, Rows, Update, Versioned};
 
 use super::asked::request;
+use super::frontend::{Told, now as moment, path_of};
 use super::random::{self, Random};
 
 const START: i64 = 1_700_000_000_000;
-const KEY: &[u8] = b"alice";
+const KEY: &str = "alice";
 const PHASE: u64 = 7;
 
 /// How long the objects remember an id.
@@ -35,6 +40,8 @@ fn shards_grant_no_more_than_one_bucket_would() {
     println!("{seen:?}");
     if seen.granted > 100_000 {
         assert!(seen.changes * 100 > seen.granted && seen.refused * 10 > seen.granted, "too few to show anything");
+        assert!(seen.refused_from_memory * 20 > seen.refused, "too few to show anything");
+        assert!(seen.retries * 5 > seen.refused, "too few to show anything");
     }
 }
 
@@ -48,6 +55,10 @@ struct Seen {
     changes: u64,
     refunds: u64,
     reused: u64,
+    /// Of those that were refused, for which a shard was not asked.
+    refused_from_memory: u64,
+    /// Moments at which a refused request would have passed.
+    retries: u64,
 }
 
 impl Seen {
@@ -59,12 +70,17 @@ impl Seen {
         self.changes += other.changes;
         self.refunds += other.refunds;
         self.reused += other.reused;
+        self.refused_from_memory += other.refused_from_memory;
+        self.retries += other.retries;
     }
 }
 
 struct World<'r> {
     random: &'r mut Random,
     now: i64,
+    service: Service,
+    /// The policies that the objects have been sent.
+    definitions: Definitions,
     /// The policy without the key's override.
     base: Arc<Policy>,
     history: History,
@@ -76,8 +92,8 @@ struct World<'r> {
     shards: BTreeMap<usize, Object>,
     /// What one object would have.
     whole: Vec<State>,
-    levels: ShardLevels,
-    ids: u128,
+    /// When an answer was last lost, or an object had to go by what is stored: then it may have less than the frontend knows.
+    lost_at: Option<i64>,
     /// What was given back under a client's id.
     refunds: Vec<Refund>,
     seen: Seen,
@@ -85,7 +101,6 @@ struct World<'r> {
 
 /// A refund or a reset under an `Idempotency-Key`, which is repeated.
 struct Refund {
-    id: RequestId,
     verb: Verb,
     cost: u64,
     /// When the first shard did it, and over how many shards.
@@ -104,12 +119,41 @@ struct Object {
 
 impl<'r> World<'r> {
     fn new(random: &'r mut Random) -> Self {
-        let policy = Arc::new(policy(random).in_force_since(START));
+        let written = policy(random);
+        let policy = Arc::new(Policy::parse("p", &written).unwrap().in_force_since(START));
         let whole = policy.limits().iter().map(|limit| limit.limit().new_state(START, PHASE)).collect();
-        let (history, overrides, shards, levels, ids, refunds, seen) = Default::default();
+        let (definitions, history, overrides, shards, lost_at, refunds, seen) = Default::default();
         let base = Arc::clone(&policy);
-        let (now, as_of) = (START, START);
-        Self { random, now, base, history, overrides, as_of, policy, shards, whole, levels, ids, refunds, seen }
+        let (now, as_of, service) = (START, START, service(&written));
+        let mut world = Self {
+            random,
+            now,
+            service,
+            definitions,
+            base,
+            history,
+            overrides,
+            as_of,
+            policy,
+            shards,
+            whole,
+            lost_at,
+            refunds,
+            seen,
+        };
+        world.update(Some(&written), Vec::new());
+        world
+    }
+
+    /// The frontend hears of a change at once.
+    fn update(&mut self, policy: Option<&str>, overrides: Vec<u8>) {
+        let timeline = self.base.timeline().to_json();
+        let versioned =
+            |text: &str| ("p".to_owned(), Some(Versioned { text: text.to_owned(), timeline: timeline.clone() }));
+        let policies = policy.into_iter().map(versioned).collect();
+        let update = Update { as_of: self.as_of, born_at: START, policies, overrides, ..Update::default() };
+        assert!(self.service.poll(moment(self.now)).is_some());
+        assert_eq!(self.service.updated(&update.to_text(), moment(self.now)), Ok(None));
     }
 
     fn step(&mut self) {
@@ -118,6 +162,7 @@ impl<'r> World<'r> {
             1..3 => {
                 let shard = self.random.below(16);
                 self.object(shard).ledger = None; // it crashes, or is evicted
+                self.lost_at = Some(self.now);
             }
             3 => self.clean(),
             4 => self.look(),
@@ -139,13 +184,16 @@ impl<'r> World<'r> {
             let written = (!self.random.once_in(3)).then(|| written_override(self.random));
             self.history.push(self.now, written.map(|text| InForce { plan: plan(text), until: None }));
             let mut records = Vec::new();
-            Selector::key("p", KeyHasher::default().hash(KEY)).record(&self.history.encode(), &mut records);
+            Selector::key("p", KeyHasher::default().hash(KEY.as_bytes())).record(&self.history.encode(), &mut records);
             self.overrides.update(&records).unwrap();
+            self.update(None, records);
         } else {
             let carry = if self.random.once_in(6) { Carry::Reset } else { Carry::AsIs };
-            self.base = Arc::new(policy(self.random).succeeding(&self.base, self.now, carry));
+            let written = policy(self.random);
+            self.base = Arc::new(Policy::parse("p", &written).unwrap().succeeding(&self.base, self.now, carry));
+            self.update(Some(&written), Vec::new());
         }
-        let next = self.overrides.apply(&self.base, KEY, self.now);
+        let next = self.overrides.apply(&self.base, KEY.as_bytes(), self.now);
         let carry = next.timeline().carry();
         if next.timeline().since() < self.now {
             // What is in force is as before.
@@ -171,9 +219,8 @@ impl<'r> World<'r> {
     /// An alarm. It goes by the version under which the object was asked last, so that is to be the latest.
     fn clean(&mut self) {
         let (shard, now, parts) = (self.random.below(16), self.now, self.parts());
-        let requests = self.requests(Action::Look(Verb::Consume), 0, &parts);
-        if let (Some(part), Some(request)) = (parts.get(shard), requests.get(shard)) {
-            self.object(shard).ask(part, request, now);
+        if let Some(part) = parts.get(shard) {
+            self.looked(shard, part, 0, now);
         }
         let object = self.object(shard);
         let writes = object.ledger().clean(now);
@@ -192,71 +239,86 @@ impl<'r> World<'r> {
         }
     }
 
-    fn requests(&mut self, action: Action, cost: u64, parts: &[Arc<Policy>]) -> Vec<ObjectRequest> {
-        self.ids += 1;
-        let id = RequestId { id: self.ids, fingerprint: 0, ttl_ms: 0, by_grant: false };
-        let (as_of, count) = (self.as_of, self.policy.limits().len());
-        let request_id = (!matches!(action, Action::Look(_))).then_some(id);
-        let request = |part: &Arc<Policy>| ObjectRequest {
-            request_id,
-            known: Some(Known { as_of, ids: vec![part.id()] }),
-            ..request(action, vec![vec![cost; count]])
-        };
-        parts.iter().map(request).collect()
+    /// What a shard says to a look.
+    fn looked(&mut self, shard: usize, part: &Arc<Policy>, cost: u64, now: i64) -> Decided {
+        let known = Some(Known { as_of: self.as_of, ids: vec![part.id()] });
+        let costs = vec![vec![cost; part.limits().len()]];
+        let look = ObjectRequest { known, ..request(Action::Look(Verb::Consume), costs) };
+        match self.object(shard).ask(&[Arc::clone(part)], &look, now) {
+            ObjectReply::Decided(decided) => decided,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A request for this cost of each limit arrives at the frontend, which replies at once if no cost like this can pass.
+    fn ask(&mut self, url: &str, cost: Option<u64>, idempotency_key: Option<&str>) -> Result<Call, Reply> {
+        let cost = cost.map(|cost| format!(r#","cost":{cost}"#)).unwrap_or_default();
+        let body = format!(r#"{{"policy":"p","key":"{KEY}"{cost}}}"#);
+        let asked = Asked { url, body: body.as_bytes(), idempotency_key, ..Asked::default() };
+        let Self { service, random, .. } = self;
+        match service.ask(&asked, moment(self.now), &mut || Some(random.next())) {
+            Step::Call(call) => Ok(*call),
+            Step::Reply(reply) => Err(reply),
+            Step::Administer { .. } | Step::InspectKey(_) => panic!("{body}"),
+        }
     }
 
     fn consume(&mut self) {
         let (cost, parts) = (1 + self.random.below(4) as u64, self.parts());
-        let requests = self.requests(Action::Take(Verb::Consume), cost, &parts);
-        let names: Vec<_> = (0..parts.len()).map(name).collect();
-        let order = self.levels.order(names.iter().map(String::as_str).zip(&parts), self.random.next(), self.now);
-        let mut sorted = order.clone();
-        sorted.sort_unstable();
-        assert_eq!(sorted, (0..parts.len()).collect::<Vec<_>>(), "each once");
         let before = self.levels_of(&parts);
-        let mut calls = ShardCalls::one_by_one(requests, &order, vec![None; parts.len()], self.now);
-        self.run(&mut calls, &parts, cost);
-        assert!(calls.is_over());
-        match calls.outcome() {
-            Some(Outcome::Decided(replies)) => {
-                let [Ok(ObjectReply::Decided(decided))] = replies.as_slice() else { panic!("{replies:?}") };
-                if decided.decision().is_allow() {
-                    return;
-                }
+        let is_scarce = |levels: &Vec<u64>| levels.iter().any(|&tokens| tokens < cost);
+        let call = match self.ask("/v1/consume", Some(cost), None) {
+            Ok(call) => call,
+            // It is more than any shard can have.
+            Err(reply) => {
                 self.seen.refused += 1;
-                let is_scarce = |levels: &Vec<u64>| levels.iter().any(|&tokens| tokens < cost);
-                assert!(before.iter().all(is_scarce), "refused {cost} with {before:?}");
-                self.check_retry(decided, cost, &parts);
-                let whole = self.policy.limits().iter().zip(&self.whole);
-                let has_enough = whole.clone().all(|(limit, state)| limit.limit().remaining(state, self.now) >= cost);
-                self.seen.refused_by_shards += u64::from(has_enough);
+                return assert!(before.iter().all(is_scarce), "{} with {before:?}", reply.body());
             }
-            Some(Outcome::Failed { .. }) => self.seen.failed += 1,
-            outcome => panic!("{outcome:?}"),
+        };
+        let (reply, asked) = self.run(call, &parts, None);
+        let distinct: BTreeSet<_> = asked.iter().copied().collect();
+        assert_eq!(distinct.len(), asked.len(), "each once");
+        if reply.status == 503 {
+            return self.seen.failed += 1;
         }
+        let told = Told::by(&reply);
+        if told.allowed {
+            return;
+        }
+        self.seen.refused += 1;
+        self.seen.refused_from_memory += u64::from(asked.len() < parts.len());
+        let may_remember = self.policy.refusal_cache_ms() > 0;
+        assert!(may_remember || asked.len() == parts.len(), "not all were asked: {asked:?}");
+        assert!(before.iter().all(is_scarce), "refused {cost} with {before:?}");
+        self.check_retry(&told, cost, &parts);
+        let whole = self.policy.limits().iter().zip(&self.whole);
+        let has_enough = whole.clone().all(|(limit, state)| limit.limit().remaining(state, self.now) >= cost);
+        self.seen.refused_by_shards += u64::from(has_enough);
     }
 
-    /// Nobody else asking, it passes at the moment that was said, and not before.
-    fn check_retry(&mut self, decided: &Decided, cost: u64, parts: &[Arc<Policy>]) {
-        let Decision::Wait { retry_at } = decided.decision() else { return };
+    /// Nobody else asking, it passes at the moment that was said, and not before. It may pass later if the frontend has refused by what it
+    /// remembers of a shard that has less since.
+    fn check_retry(&mut self, told: &Told, cost: u64, parts: &[Arc<Policy>]) {
+        let Decision::Wait { retry_at } = told.decision() else { return };
         let would_pass = |world: &mut Self, at: i64| {
-            let requests = world.requests(Action::Look(Verb::Consume), cost, parts);
-            parts.iter().zip(requests).enumerate().any(|(shard, (part, request))| {
-                let ObjectReply::Decided(decided) = world.object(shard).ask(part, &request, at) else { panic!() };
-                decided.decision().is_allow()
-            })
+            let mut shards = parts.iter().enumerate();
+            shards.any(|(shard, part)| world.looked(shard, part, cost, at).decision().is_allow())
         };
-        assert!(!would_pass(self, retry_at - 1) && would_pass(self, retry_at), "not at {retry_at}");
+        assert!(!would_pass(self, retry_at - 1), "before {retry_at}");
+        let memory_ms = i64::try_from(self.policy.refusal_cache_ms()).unwrap();
+        if self.lost_at.is_none_or(|at| self.now - at >= memory_ms) {
+            self.seen.retries += 1;
+            assert!(would_pass(self, retry_at), "not at {retry_at}");
+        }
     }
 
     /// What each shard has of each limit.
     fn levels_of(&mut self, parts: &[Arc<Policy>]) -> Vec<Vec<u64>> {
-        let requests = self.requests(Action::Look(Verb::Consume), 0, parts);
-        let (now, asked) = (self.now, parts.iter().zip(requests).enumerate());
-        let levels = asked.map(|(shard, (part, request))| {
-            let ObjectReply::Decided(decided) = self.object(shard).ask(part, &request, now) else { panic!() };
-            decided.limits.iter().map(|limit| limit.remaining).collect()
-        });
+        let now = self.now;
+        let levels = parts
+            .iter()
+            .enumerate()
+            .map(|(shard, part)| self.looked(shard, part, 0, now).limits.iter().map(|limit| limit.remaining).collect());
         levels.collect()
     }
 
@@ -269,13 +331,13 @@ impl<'r> World<'r> {
     /// A look is of the whole: never more than one bucket would have.
     fn look(&mut self) {
         let parts = self.parts();
-        let requests = self.requests(Action::Look(Verb::Consume), 1, &parts);
         let expected = self.total(&parts);
-        let mut calls = ShardCalls::all(requests, self.now);
-        self.run(&mut calls, &parts, 0);
-        let Some(Outcome::Decided(replies)) = calls.outcome() else { return };
-        let [Ok(ObjectReply::Decided(decided))] = replies.as_slice() else { panic!("{replies:?}") };
-        let found: Vec<_> = decided.limits.iter().map(|limit| limit.remaining).collect();
+        let call = self.ask("/v1/peek", None, None).unwrap();
+        let (reply, _) = self.run(call, &parts, None);
+        if reply.status == 503 {
+            return;
+        }
+        let found: Vec<_> = Told::by(&reply).limits.iter().map(|limit| limit.remaining).collect();
         assert_eq!(found, expected);
         for ((limit, state), found) in self.policy.limits().iter().zip(&self.whole).zip(found) {
             assert!(found <= limit.limit().remaining(state, self.now), "{found} is more than one bucket would have");
@@ -285,15 +347,14 @@ impl<'r> World<'r> {
     /// All shards are full again, if all were reached.
     fn reset(&mut self) {
         let parts = self.parts();
-        let requests = self.requests(Action::Take(Verb::Reset), 0, &parts);
         for (limit, state) in self.policy.limits().iter().zip(&mut self.whole) {
             *state = limit.limit().decide(*state, self.now, 0, Verb::Reset).1;
         }
-        let mut calls = ShardCalls::first_then_others(requests, 0, self.now);
-        self.run(&mut calls, &parts, 0);
-        if let Some(Outcome::Decided(_)) = calls.outcome() {
+        let call = self.ask("/v1/reset", None, None).unwrap();
+        let (reply, _) = self.run(call, &parts, None);
+        if reply.status != 503 {
             let capacities: Vec<_> = self.policy.limits().iter().map(|limit| limit.limit().config().capacity).collect();
-            assert_eq!(self.total(&parts), capacities);
+            assert_eq!(self.total(&parts), capacities, "{}", reply.body());
         }
     }
 
@@ -302,32 +363,22 @@ impl<'r> World<'r> {
     fn refund(&mut self) {
         let index = self.random.below(self.refunds.len() + 1);
         if index == self.refunds.len() {
-            self.ids += 1;
-            let id = RequestId {
-                id: self.ids << 64,
-                fingerprint: self.random.next(),
-                ttl_ms: RequestId::USUAL_TTL_MS,
-                by_grant: false,
-            };
             let verb = if self.random.once_in(4) { Verb::Reset } else { Verb::Refund };
             let cost = if verb == Verb::Reset { 0 } else { self.random.below(40) as u64 };
-            self.refunds.push(Refund { id, verb, cost, done: None, given: BTreeMap::new(), is_plain: true });
+            self.refunds.push(Refund { verb, cost, done: None, given: BTreeMap::new(), is_plain: true });
         }
         let parts = self.parts();
-        let Refund { id, verb, cost, done, .. } = self.refunds[index];
-        let mut requests = self.requests(Action::Take(verb), cost, &parts);
-        for request in &mut requests {
-            request.request_id = Some(id);
-        }
-        let mut calls = ShardCalls::first_then_others(requests, id.fingerprint, self.now);
+        let Refund { verb, cost, done, .. } = self.refunds[index];
         let was_done = done.is_some_and(|(at, _)| self.now < at + TTL_MS);
-        self.run(&mut calls, &parts, 0);
-        let (outcome, refund) = (calls.outcome(), &mut self.refunds[index]);
+        let cost_asked = (verb == Verb::Refund).then_some(cost);
+        let call = self.ask(path_of(verb).0, cost_asked, Some(&index.to_string())).unwrap();
+        let (reply, _) = self.run(call, &parts, Some(index));
+        let refund = &mut self.refunds[index];
         let Some((_, count)) = refund.done else { return };
         refund.is_plain &= count == parts.len();
-        if let Some(Outcome::Decided(replies)) = outcome {
-            let [Ok(ObjectReply::Decided(decided))] = replies.as_slice() else { panic!("{replies:?}") };
-            assert!(decided.is_replayed || !was_done); // or a call was repeated at once
+        if reply.status != 503 {
+            let told = Told::by(&reply);
+            assert!(told.replayed || !was_done); // or a call was repeated at once
             if refund.is_plain {
                 assert_eq!(refund.given.len(), count, "each shard has a part");
                 assert_eq!(refund.given.values().sum::<u64>(), cost, "all of it");
@@ -341,32 +392,25 @@ impl<'r> World<'r> {
         let index = self.random.below(self.refunds.len().max(1));
         let now = self.now;
         let Some(refund) = self.refunds.get(index) else { return };
-        let (id, verb) = (RequestId { fingerprint: refund.id.fingerprint ^ 1, ..refund.id }, refund.verb);
         if refund.done.is_none_or(|(at, _)| now >= at + TTL_MS) {
             return;
         }
-        let parts = self.parts();
-        let mut requests = self.requests(Action::Take(verb), 1, &parts);
-        for request in &mut requests {
-            request.request_id = Some(id);
-        }
-        let mut calls = ShardCalls::first_then_others(requests, id.fingerprint, now);
-        let call = calls.next(now).unwrap();
-        let reply = self.object(0).ask(&parts[0], &call.request, now);
+        let (cost, parts) = (refund.cost + 1, self.parts());
+        let mut call = self.ask("/v1/refund", Some(cost), Some(&index.to_string())).unwrap();
+        let next = call.next(moment(now)).unwrap();
+        assert_eq!(next.object, 0);
+        let reply = self.object(0).ask(&parts[..1], &next.request, now);
         assert_eq!(reply, ObjectReply::RequestIdReused);
-        calls.answered(0, Ok(reply.clone()));
-        assert_eq!(calls.outcome(), Some(&Outcome::Decided(vec![Ok(reply)])));
-        assert!(calls.is_over() && calls.next(now).is_none(), "no other shard is asked");
+        call.answered(0, Some((reply, Rows::default())), moment(now));
+        assert!(call.is_decided() && call.next(moment(now)).is_none(), "no other shard is asked");
+        assert_eq!(call.reply(moment(now)).status, 422);
         self.seen.reused += 1;
     }
 
-    /// Records what a shard has done for the first time, and gives as much to the one bucket.
-    fn given(&mut self, request: &ObjectRequest, shard: usize, count: usize) {
-        let (Action::Take(verb), Some(id)) = (request.action, request.request_id.filter(RequestId::is_lasting)) else {
-            return;
-        };
+    /// Records what a shard has done for the first time of such a refund, and gives as much to the one bucket.
+    fn given(&mut self, refund: usize, request: &ObjectRequest, verb: Verb, (shard, count): (usize, usize)) {
         let (now, cost) = (self.now, request.costs[0][0]);
-        let refund = self.refunds.iter_mut().find(|refund| refund.id.id >> 64 == id.id >> 64).unwrap();
+        let refund = &mut self.refunds[refund];
         if shard == 0 {
             assert!(refund.done.is_none_or(|(at, _)| now >= at + TTL_MS), "again within the hour");
             (refund.done, refund.is_plain) = (Some((now, count)), true);
@@ -381,33 +425,57 @@ impl<'r> World<'r> {
         }
     }
 
-    /// Makes the calls. One in forty is lost, on its way or with its answer.
-    fn run(&mut self, calls: &mut ShardCalls, parts: &[Arc<Policy>], cost: u64) {
-        while let Some(call) = calls.next(self.now) {
+    /// Makes the calls of a request, perhaps of that refund. One in forty is lost, on its way or with its answer. Returns the reply, and which
+    /// shards were asked for the first time.
+    fn run(&mut self, mut call: Call, parts: &[Arc<Policy>], refund: Option<usize>) -> (Reply, Vec<usize>) {
+        let now = moment(self.now);
+        let mut asked = Vec::new();
+        while let Some(next) = call.next(now) {
+            let shard = call.object(next.object).split_once('-').map_or(0, |(_, shard)| shard.parse().unwrap());
+            let names: Vec<_> = call.policies_of(next.object).map(Policy::wire_name).collect();
+            assert_eq!(names, [parts[shard].wire_name()]);
+            let definitions = call.policies_of(next.object).map(Policy::definition).collect::<Vec<_>>().join("\n");
+            let definitions = next.dialect.has_definitions.then_some(definitions);
+            if !next.is_repeated && !next.dialect.has_definitions {
+                asked.push(shard);
+            }
             let is_lost = self.random.once_in(40);
             let failure = Failure { cause: Cause::Timeout, is_retryable: self.random.once_in(2) };
             if is_lost && self.random.once_in(2) {
-                calls.answered(call.object, Err(failure));
+                call.failed(next.object, failure, now);
                 continue;
             }
-            let (part, now) = (&parts[call.object], self.now);
-            let object = self.object(call.object);
-            let reply = object.ask(part, &call.request, now);
-            let (reply, _) = ObjectReply::from_text(&reply.to_text(Format::NEWEST)).unwrap();
+            let (request, format) = ObjectRequest::from_text(&next.request.to_text(next.dialect.format)).unwrap();
+            let own = Policies::default();
+            let Some(policies) = self.definitions.asked(&own, names[0], request.known.as_ref(), definitions.as_deref())
+            else {
+                call.answered(next.object, Some((ObjectReply::PolicyUnknown, Rows::default())), now);
+                continue;
+            };
+            let reply = self.object(shard).ask(&policies, &request, now.at);
             let ObjectReply::Decided(decided) = &reply else { panic!("{reply:?}") };
-            self.levels.keep(&name(call.object), part, decided, now);
-            if call.request.action == Action::Take(Verb::Consume)
+            if let Action::Take(verb) = request.action
                 && decided.decision().is_allow()
                 && !decided.is_replayed
             {
-                self.seen.granted += 1;
-                self.grant(cost, call.object);
+                match (verb, refund) {
+                    (Verb::Consume, _) => {
+                        self.seen.granted += 1;
+                        self.grant(request.costs[0][0], shard);
+                    }
+                    (_, Some(refund)) => self.given(refund, &request, verb, (shard, parts.len())),
+                    (_, None) => {}
+                }
             }
-            if matches!(call.request.action, Action::Take(Verb::Refund | Verb::Reset)) && !decided.is_replayed {
-                self.given(&call.request, call.object, parts.len());
+            if is_lost {
+                self.lost_at = Some(self.now);
+                call.failed(next.object, failure, now);
+            } else {
+                call.answered(next.object, Some(ObjectReply::from_text(&reply.to_text(format)).unwrap()), now);
             }
-            calls.answered(call.object, if is_lost { Err(failure) } else { Ok(reply) });
         }
+        assert!(call.is_decided());
+        (call.reply(now).clone(), asked)
     }
 
     fn grant(&mut self, cost: u64, shard: usize) {
@@ -423,8 +491,8 @@ impl Object {
         self.ledger.get_or_insert_with(|| Ledger::new(self.storage.clone(), PHASE))
     }
 
-    fn ask(&mut self, policy: &Arc<Policy>, request: &ObjectRequest, now: i64) -> ObjectReply {
-        let (reply, writes) = self.ledger().ask(&[Arc::clone(policy)], request, now, || Some(1)).unwrap();
+    fn ask(&mut self, policies: &[Arc<Policy>], request: &ObjectRequest, now: i64) -> ObjectReply {
+        let (reply, writes) = self.ledger().ask(policies, request, now, || Some(1)).unwrap();
         self.write(writes);
         reply
     }
@@ -446,13 +514,17 @@ impl Object {
     }
 }
 
-/// The name of a shard's object.
-fn name(shard: usize) -> String {
-    format!("{shard:032x}{:032x}", 0)
+/// A frontend of a deployment with this policy, and with a registry.
+fn service(policy: &str) -> Service {
+    let deployed = format!(r#"{{"p":{policy}}}"#);
+    let policies = Arc::new(Policies::parse(&deployed).unwrap());
+    let registry = Some(RefCell::new(PolicySnapshot::new(&deployed, &policies)));
+    let isolate = Isolate::new(moment(START), &mut || Some(7));
+    Service::new(Ok(Settings { registry, ..Settings::trusting(policies) }), Rc::new(isolate))
 }
 
 /// Two limits, in one to sixteen shards.
-fn policy(random: &mut Random) -> Policy {
+fn policy(random: &mut Random) -> String {
     let shards = [1, 1, 2, 3, 4, 8, 16][random.below(7)];
     let limits = ["a", "b"].map(|name| {
         let (rate, period) = (random.below(30), ["100ms", "1s", "7s"][random.below(3)]);
@@ -462,7 +534,8 @@ fn policy(random: &mut Random) -> Policy {
             r#"{{"name":"{name}","rate":{rate},"period":"{period}","capacity":{capacity},"write_ahead":{write_ahead}}}"#
         )
     });
-    Policy::parse("p", &format!(r#"{{"limits":[{}],"shards":{shards}}}"#, limits.join(","))).unwrap()
+    let cache = ["0s", "1s"][random.below(2)];
+    format!(r#"{{"limits":[{}],"shards":{shards},"refusal_cache":"{cache}"}}"#, limits.join(","))
 }
 
 /// Other numbers of one of the limits or of both, also such as no policy with shards may have.
