@@ -1,20 +1,23 @@
-//! Leases of one isolate and one object that answers at once: when refused requests pass, and what is withheld after changes and
+//! Leases of one frontend and one object that answers at once: when refused requests pass, and what is withheld after changes and
 //! restarts.
 
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::mem;
+use std::rc::Rc;
 use std::sync::Arc;
 
-use tollgate::edge::{LocalState, Return};
+use tollgate::frontend::{Asked, Call, Isolate, Memory, Service, Settings, Step};
 use tollgate::limit::{Decision, Verb};
 use tollgate::policy::{Policies, Policy};
-use tollgate::protocol::{Action, Decided, EndedLease, Format, Lease, LeaseRequest, ObjectReply, ObjectRequest};
+use tollgate::protocol::{Action, Decided, EndedLease, Format, Lease, LeaseRequest, ObjectReply, ObjectRequest, Rows};
 
 use super::asked::request;
+use super::frontend::{Told, cost_of, now as moment};
 use super::leases::policy;
-use super::leasing::{OBJECT, Object, START, Seen, signed};
+use super::leasing::{Object, START, Seen, signed};
 use super::random;
 
-/// With nobody else, what an object or an isolate refuses passes at the moment that it says.
+/// With nobody else, what an object or a frontend refuses passes at the moment that it says.
 #[test]
 fn a_lone_client_is_granted_at_its_retry_at() {
     let (mut asked, mut refused) = (0, 0);
@@ -40,13 +43,13 @@ fn a_lone_client_is_granted_at_its_retry_at() {
     }
 }
 
-/// The same if it remembers refusals, and has been refused other costs since the last grant.
+/// The same if it has been refused other costs since the last grant, and idle leases are returned.
 #[test]
 fn a_lone_client_that_remembers_refusals_is_granted_at_its_retry_at() {
     let (mut asked, mut refused, mut remembered) = (0, 0, 0);
     random::cases(1_000, |random| {
         let policy = of(&policy(random));
-        let mut pair = Pair { remembers: true, ..Pair::new() };
+        let mut pair = Pair::new();
         for _ in 0..200 {
             asked += 1;
             let capacities = policy.limits().iter().map(|limit| limit.limit().config().capacity);
@@ -78,7 +81,7 @@ fn large_costs_among_small_ones_leave_more_than_half_to_leases_and_memory() {
     let policy = of(r#"{"p":{"rate":1000,"period":"1s","lease":"2s"}}"#);
     let most = [(1, 100, 7_000), (2, 100, 6_000), (1, 300, 9_000), (2, 300, 6_000), (1, 1_000, 17_000)];
     for (large_of_five, large, most) in most {
-        let mut pair = Pair { remembers: true, ..Pair::new() };
+        let mut pair = Pair::new();
         for i in 0..20_000 {
             pair.ask(&policy, if i % 5 < large_of_five { large } else { 1 });
             let later = pair.now + 2;
@@ -90,30 +93,32 @@ fn large_costs_among_small_ones_leave_more_than_half_to_leases_and_memory() {
     }
 }
 
-/// Leases, an object and a policy, without a network.
+/// A frontend, whose policies may change, and an object, without a network.
 struct Pair {
-    known: LocalState,
-    /// Whether it is asked for refusals from memory.
-    remembers: bool,
+    memory: Rc<RefCell<Memory>>,
+    isolate: Rc<Isolate>,
     object: Object,
     now: i64,
     /// When to look at which lease.
-    timers: BTreeSet<(i64, u64)>,
+    timers: Vec<(i64, Call)>,
+    /// Of the refusals, those from memory.
     remembered: u64,
     calls: u64,
 }
 
 impl Pair {
     fn new() -> Self {
-        let (known, remembers, timers, remembered, calls) = Default::default();
-        Self { known, remembers, object: Object::new(), now: START, timers, remembered, calls }
+        let isolate = Rc::new(Isolate::new(moment(START), &mut || Some(7)));
+        let (memory, timers, remembered, calls) = Default::default();
+        Self { memory, isolate, object: Object::new(), now: START, timers, remembered, calls }
     }
 
     /// The fourth request from now brings a lease: those before it were not answered.
-    fn make_busy(&mut self, policy: &Policy) {
+    fn make_busy(&mut self, policy: &Arc<Policy>) {
         for _ in 4..32 {
             let costs = vec![1; policy.limits().len()];
-            assert_eq!(self.known.ask(OBJECT, policy, &costs, self.now), None);
+            let next = self.begun(policy, &costs).next(moment(self.now)).unwrap();
+            assert_eq!(next.request.lease, None);
         }
     }
 
@@ -124,56 +129,68 @@ impl Pair {
 
     /// What is said to a request of these costs. All calls are answered at once.
     fn decision(&mut self, policy: &Arc<Policy>, costs: &[u64]) -> Decision {
-        let moments = (self.now, self.now);
-        if let Some(leased) = self.known.consume(OBJECT, policy, costs, self.now) {
-            if let Some(lease) = leased.renewal {
-                self.send(policy, &lease);
-            }
-            return leased.decided.decision();
+        let mut call = self.begun(policy, costs);
+        self.answer(policy, &mut call);
+        let told = Told::by(call.reply(moment(self.now)));
+        self.remembered += u64::from(told.source.as_deref() == Some("cache"));
+        if let Some(renewal) = call.renewal(moment(self.now)) {
+            self.send(policy, renewal);
         }
-        let asked = [(&**policy, costs)].into_iter();
-        if self.remembers
-            && let Some(bound) = self.known.bound(OBJECT, asked, Verb::Consume, true, self.now)
-            && bound.is_refused
-        {
-            self.remembered += 1;
-            return bound.decided.decision();
-        }
-        let lease = self.known.ask(OBJECT, policy, costs, self.now);
-        let decided = self.call(policy, Action::Take(Verb::Consume), costs.to_vec(), lease.clone());
-        if let Some(lease) = lease {
-            let leased = self.known.leased(OBJECT, policy, &lease, &decided, moments);
-            self.watch(leased);
-        }
-        let answer = (decided.decision().is_allow(), &decided);
-        self.known.answered(OBJECT, [&**policy].into_iter(), answer, moments);
-        decided.decision()
+        self.watch(call);
+        told.decision()
     }
 
-    fn send(&mut self, policy: &Arc<Policy>, lease: &LeaseRequest) -> Option<(u64, u64)> {
-        let nothing = vec![0; policy.limits().len()];
-        let decided = self.call(policy, Action::Look(Verb::Consume), nothing, Some(lease.clone()));
-        let leased = self.known.leased(OBJECT, policy, lease, &decided, (self.now, self.now));
-        self.watch(leased);
-        leased
+    /// A request of these costs arrives at the frontend.
+    fn begun(&self, policy: &Arc<Policy>, costs: &[u64]) -> Call {
+        let policies = Arc::new(Policies::of([Arc::clone(policy)]));
+        let settings = Settings { memory: Rc::clone(&self.memory), ..Settings::trusting(policies) };
+        let service = Service::new(Ok(settings), Rc::clone(&self.isolate));
+        let body = format!(r#"{{"policy":"p","key":"alice","cost":{}}}"#, cost_of(policy, costs));
+        let asked = Asked { url: "/v1/consume", body: body.as_bytes(), ..Asked::default() };
+        match service.ask(&asked, moment(self.now), &mut || Some(7)) {
+            Step::Call(call) => *call,
+            _ => panic!("{body}"),
+        }
     }
 
-    fn watch(&mut self, lease: Option<(u64, u64)>) {
-        self.timers.extend(lease.map(|(id, ms)| (self.now.saturating_add_unsigned(ms), id)));
+    /// Makes the calls.
+    fn answer(&mut self, policy: &Arc<Policy>, call: &mut Call) {
+        while let Some(next) = call.next(moment(self.now)) {
+            let ObjectRequest { action, costs, lease, .. } = next.request;
+            let decided = self.call(policy, action, costs.concat(), lease);
+            call.answered(next.object, Some((ObjectReply::Decided(decided), Rows::default())), moment(self.now));
+        }
+    }
+
+    /// Makes a call about leases.
+    fn send(&mut self, policy: &Arc<Policy>, mut call: Call) {
+        self.answer(policy, &mut call);
+        self.watch(call);
+    }
+
+    fn watch(&mut self, call: Call) {
+        if let Some(ms) = call.lease_ms() {
+            self.timers.push((self.now.saturating_add_unsigned(ms), call));
+        }
     }
 
     /// Time passes, and idle leases are returned.
     fn go_to(&mut self, policy: &Arc<Policy>, moment: i64) {
-        while let Some((at, id)) = self.timers.first().copied().filter(|(at, _)| *at <= moment) {
-            self.timers.pop_first();
+        let first = |timers: &[(i64, Call)]| (0..timers.len()).min_by_key(|&index| timers[index].0);
+        while let Some(index) = first(&self.timers).filter(|&index| self.timers[index].0 <= moment) {
+            let (at, call) = self.timers.remove(index);
             self.now = self.now.max(at);
-            match self.known.end(OBJECT, policy, id, self.now) {
-                Return::Over => {}
-                Return::Wait(ms) => self.watch(Some((id, ms))),
-                Return::Send(lease) => _ = self.send(policy, &lease),
-            }
+            self.ring(policy, call);
         }
         self.now = moment;
+    }
+
+    /// It is time to look at the lease that came with a call.
+    fn ring(&mut self, policy: &Arc<Policy>, mut call: Call) {
+        if let Some(ended) = call.end_lease(moment(self.now)) {
+            self.send(policy, ended);
+        }
+        self.watch(call);
     }
 
     /// Asks the object, which must answer.
@@ -195,12 +212,10 @@ impl Pair {
     }
 
     /// Returns all leases as their timers would, once nobody asks.
-    fn rest(&mut self, policy: &Arc<Policy>, leases: std::ops::Range<u64>) {
+    fn rest(&mut self, policy: &Arc<Policy>) {
         self.now += 9_000;
-        for id in leases {
-            if let Return::Send(lease) = self.known.end(OBJECT, policy, id, self.now) {
-                self.send(policy, &lease);
-            }
+        for (_, call) in mem::take(&mut self.timers) {
+            self.ring(policy, call);
         }
     }
 }
@@ -223,7 +238,7 @@ fn a_wait_from_memory_is_not_short_of_what_a_lease_has_granted_since() {
     };
     // What was granted and seven fit into the bucket; with nine the object is asked.
     for (cost, remembered) in [(7, 1), (9, 0)] {
-        let mut pair = Pair { remembers: true, ..Pair::new() };
+        let mut pair = Pair::new();
         pair.make_busy(&policy);
         for cost in [1, 1, 8] {
             assert!(pair.ask(&policy, cost));
@@ -245,7 +260,7 @@ fn a_wait_from_memory_is_not_short_of_what_a_lease_has_granted_since() {
 fn a_key_under_numbers_that_are_not_leased_is_refused_from_memory() {
     let leased = of(r#"{"p":{"rate":"10/s","capacity":10,"lease":"2s"}}"#);
     let plain = of(r#"{"p":{"rate":"1/s","capacity":10}}"#);
-    let mut pair = Pair { remembers: true, ..Pair::new() };
+    let mut pair = Pair::new();
     pair.make_busy(&leased);
     for _ in 0..5 {
         assert!(pair.ask(&leased, 1));
@@ -306,7 +321,7 @@ fn an_object_that_has_restarted_takes_back_what_is_returned() {
     assert!(pair.remaining(&policy)[0] < 980);
     for _ in 0..3 {
         pair.object.crash();
-        pair.rest(&policy, 0..50);
+        pair.rest(&policy);
     }
     assert_eq!(pair.remaining(&policy), [980]);
 }
@@ -322,7 +337,7 @@ fn a_cost_that_fits_once_leases_are_returned_is_not_refused_for_ever() {
     assert!(pair.remaining(&policy)[0] < 6);
     let decided = pair.call(&policy, Action::Take(Verb::Consume), vec![6], None);
     assert!(decided.limits[0].retry_at().is_some(), "{decided:?}");
-    pair.rest(&policy, 0..50);
+    pair.rest(&policy);
     assert!(pair.call(&policy, Action::Take(Verb::Consume), vec![6], None).decision().is_allow());
     let decided = pair.call(&policy, Action::Take(Verb::Consume), vec![1], None);
     assert_eq!(decided.limits[0].retry_at(), None, "now it is");

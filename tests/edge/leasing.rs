@@ -16,7 +16,6 @@ use super::frontend::{self, Told, cost_of, object_of, path_of};
 use super::random::Random;
 
 pub(crate) const START: i64 = 1_700_000_000_000;
-pub(crate) const OBJECT: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 const KEY: &str = "alice";
 
 /// How often.
