@@ -287,7 +287,7 @@ impl<'r> World<'r> {
         }
         self.seen.refused += 1;
         self.seen.refused_from_memory += u64::from(asked.len() < parts.len());
-        let may_remember = self.policy.refusal_cache_ms() > 0;
+        let may_remember = self.policy.frontend().refusal_cache_ms > 0;
         assert!(may_remember || asked.len() == parts.len(), "not all were asked: {asked:?}");
         assert!(before.iter().all(is_scarce), "refused {cost} with {before:?}");
         self.check_retry(&told, cost, &parts);
@@ -305,7 +305,7 @@ impl<'r> World<'r> {
             shards.any(|(shard, part)| world.looked(shard, part, cost, at).decision().is_allow())
         };
         assert!(!would_pass(self, retry_at - 1), "before {retry_at}");
-        let memory_ms = i64::try_from(self.policy.refusal_cache_ms()).unwrap();
+        let memory_ms = i64::try_from(self.policy.frontend().refusal_cache_ms).unwrap();
         if self.lost_at.is_none_or(|at| self.now - at >= memory_ms) {
             self.seen.retries += 1;
             assert!(would_pass(self, retry_at), "not at {retry_at}");
