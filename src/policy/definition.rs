@@ -292,10 +292,10 @@ mod tests {
         let head = format!(r#"{{"name":"tried","numbers":[{a}],"write_ahead":[0]"#);
         let tail = r#""off":["c"],"reservation_ttl_ms":600000,"unsettled":"keep"}"#;
         let shadow = format!(r#""shadow":{{"numbers":[{b}],"write_ahead":[1]"#);
-        assert_eq!(tried.definition(), format!(r#"{head},{shadow}}},{tail}"#));
+        assert_eq!(tried.definition(), format!(r"{head},{shadow}}},{tail}"));
         let since = Policy::clone(tried).in_force_since(7);
         let timeline = r#""timeline":{"since":7,"carry":"as_is"}"#;
-        assert_eq!(since.definition(), format!(r#"{head},{timeline},{shadow},{timeline}}},{tail}"#));
+        assert_eq!(since.definition(), format!(r"{head},{timeline},{shadow},{timeline}}},{tail}"));
         let defined = Policy::from_definition(&since.definition()).unwrap();
         assert_eq!(defined.shadow().unwrap().timeline().since(), 7);
 

@@ -17,8 +17,11 @@ const POLICIES: &str = r#"{
     "tried": {"limits": [{"name": "a", "rate": "9/1m"}, {"name": "b", "rate": "1/1m", "mode": "shadow"}]}
 }"#;
 
+/// The policy, the outcome, where it was decided, and the cost.
+type End = (String, String, String, u64);
+
 /// What became of each budget of one request: as points have it, and as those see it who look on.
-fn ends(world: &mut World, body: &str) -> (Vec<(String, String, String, u64)>, Vec<Value>) {
+fn ends(world: &mut World, body: &str) -> (Vec<End>, Vec<Value>) {
     let path = if body.contains("requests") { "/v1/batch" } else { "/v1/consume" };
     let asked = Asked { url: path, authorization: Some(CONSUMER), body: body.as_bytes(), ..Asked::default() };
     let points = RefCell::new(Vec::new());

@@ -26,7 +26,10 @@ fn tokens() -> String {
     let hash = |token: &str| {
         use sha2::{Digest, Sha256};
         let hash = Sha256::digest(token.trim_start_matches("Bearer "));
-        hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+        hash.iter()
+            .flat_map(|byte| [byte >> 4, byte & 15])
+            .map(|digit| char::from_digit(digit.into(), 16).unwrap())
+            .collect::<String>()
     };
     let [consumer, adjuster, operator, of_api] = [CONSUMER, ADJUSTER, OPERATOR, OPERATOR_OF_API].map(hash);
     format!(
@@ -131,7 +134,7 @@ impl World {
     pub(crate) fn ask(&mut self, asked: &Asked<'_>) -> Answer {
         let mut call = match self.begin(asked) {
             Ok(call) => call,
-            Err(answer) => return answer,
+            Err(answer) => return *answer,
         };
         self.carry_out(&mut call);
         answer(call.reply(self.now()).clone())
@@ -149,7 +152,7 @@ impl World {
     }
 
     /// The calls of a request, or the reply if there are none.
-    pub(crate) fn begin(&mut self, asked: &Asked<'_>) -> Result<Call, Answer> {
+    pub(crate) fn begin(&mut self, asked: &Asked<'_>) -> Result<Call, Box<Answer>> {
         let now = self.now();
         let Self { service, random, has_randomness, .. } = self;
         let mut next = || {
@@ -158,7 +161,7 @@ impl World {
         };
         match service.ask(asked, now, &mut next) {
             Step::Call(call) => Ok(*call),
-            Step::Reply(reply) => Err(answer(reply)),
+            Step::Reply(reply) => Err(Box::new(answer(reply))),
             Step::Administer { question, .. } => panic!("for the registry: {question:?}"),
             Step::InspectKey(questions) => panic!("for objects: {questions:?}"),
         }

@@ -127,9 +127,6 @@ fn merged(told: &[String]) -> Option<Reply> {
     let at = |entry: &Json<'_>| entry.fields().ok()?.get("at")?.integer();
     sort_by(&mut decisions, |a, b| at(b).cmp(&at(a)));
     decisions.truncate(MAX_DECISIONS);
-    fn raw<'a>(json: Json<'a>) -> Option<&'a RawValue> {
-        serde_json::from_str(json.raw()).ok()
-    }
     let [object, now, reservations, holds] =
         ["object", "now", "reservations", "holds"].map(|name| own.get(name).and_then(raw));
     let whole = Whole {
@@ -141,6 +138,10 @@ fn merged(told: &[String]) -> Option<Reply> {
         decisions: decisions.into_iter().map(raw).collect::<Option<_>>()?,
     };
     Some(Reply::json(200, "application/json", &whole))
+}
+
+fn raw(json: Json<'_>) -> Option<&RawValue> {
+    serde_json::from_str(json.raw()).ok()
 }
 
 /// As many as one object tells.
