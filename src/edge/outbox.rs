@@ -6,12 +6,13 @@
 use crate::metrics::{Counts, Report};
 
 /// The counts of an isolate.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Outbox {
     /// What has been counted since the last report.
     pub counts: Counts,
-    since: i64,
-    isolate: u64,
+    since: Option<i64>,
+    /// A random number, once there was a report.
+    isolate: Option<u64>,
     /// The number of the last report.
     number: u64,
     /// The text of a report that the registry may not have.
@@ -19,22 +20,24 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Begins to count at `now`. `isolate` is a random number.
-    #[must_use]
-    pub fn new(isolate: u64, now: i64) -> Self {
-        Self { counts: Counts::default(), since: now, isolate, number: 0, unconfirmed: None }
+    /// Begins to count at `now`, unless it has begun.
+    pub fn begin(&mut self, now: i64) {
+        self.since.get_or_insert(now);
     }
 
-    /// The text of the report to send at `now`: the last one again, if it was not [confirmed](Outbox::confirm).
-    pub fn report(&mut self, now: i64) -> String {
+    /// The text of the report to send at `now`: the last one again, if it was not [confirmed](Outbox::confirm). `None` without a source of
+    /// randomness, by which isolates are told apart.
+    pub fn report(&mut self, now: i64, random: impl FnOnce() -> Option<u64>) -> Option<String> {
         if let Some(report) = &self.unconfirmed {
-            return report.clone();
+            return Some(report.clone());
         }
+        let isolate = self.isolate.or_else(random)?;
+        self.isolate = Some(isolate);
         let counts = std::mem::take(&mut self.counts);
         self.number = self.number.saturating_add(1);
-        let report = Report { isolate: self.isolate, number: self.number, since: self.since, counts };
-        self.since = now;
-        self.unconfirmed.insert(report.to_text()).clone()
+        let report = Report { isolate, number: self.number, since: self.since.unwrap_or(now), counts };
+        self.since = Some(now);
+        Some(self.unconfirmed.insert(report.to_text()).clone())
     }
 
     /// Records that the registry has this report.

@@ -8,7 +8,7 @@ use crate::edge::{Outbox, ShardLevels, Tap};
 use crate::metrics::{Counts, DecidedBy, LiveDecision, Outcome, Report, Totals};
 
 /// What all frontends of an isolate share.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Isolate {
     outbox: RefCell<Outbox>,
     /// Without a registry: what was reported, once somebody has asked.
@@ -20,16 +20,10 @@ pub struct Isolate {
 }
 
 impl Isolate {
-    /// One that begins at `now`.
-    #[must_use]
-    pub fn new(now: Now, random: Random<'_>) -> Self {
-        Self {
-            outbox: RefCell::new(Outbox::new(random().unwrap_or_default(), now.at)),
-            own: RefCell::default(),
-            tap: RefCell::default(),
-            shard_levels: RefCell::default(),
-            request_ids: Cell::new((None, 0)),
-        }
+    /// Begins to count at `now`, unless it has begun. Nothing is random before the first report: a frontend may be made where there is no
+    /// source of randomness yet.
+    pub(super) fn begin(&self, now: Now) {
+        self.outbox.borrow_mut().begin(now.at);
     }
 
     /// Counts something.
@@ -37,9 +31,9 @@ impl Isolate {
         step(&mut self.outbox.borrow_mut().counts);
     }
 
-    /// The report to send to the registry.
-    pub fn report(&self, now: Now) -> String {
-        self.outbox.borrow_mut().report(now.at)
+    /// The report to send to the registry; `None` without a source of randomness.
+    pub fn report(&self, now: Now, random: Random<'_>) -> Option<String> {
+        self.outbox.borrow_mut().report(now.at, random)
     }
 
     /// Records that the registry has it.
@@ -48,8 +42,8 @@ impl Isolate {
     }
 
     /// Without a registry: what this isolate alone has counted.
-    pub(super) fn own<T>(&self, now: Now, step: impl FnOnce(&mut Totals) -> T) -> T {
-        let report = self.report(now);
+    pub(super) fn own<T>(&self, now: Now, random: Random<'_>, step: impl FnOnce(&mut Totals) -> T) -> T {
+        let report = self.report(now, random).unwrap_or_default();
         let mut own = self.own.borrow_mut();
         let totals = own.get_or_insert_with(|| Totals::new(now.at));
         if let Some(report) = Report::from_text(&report) {

@@ -1,6 +1,6 @@
 //! What a frontend knows of budgets, as its requests ask and tell it.
 
-use super::call::Object;
+use super::object::Object;
 use crate::api::{ResolvedItem, ResolvedRequest};
 use crate::edge::{Leased, LocalState, Return};
 use crate::limit::Verb;

@@ -24,6 +24,7 @@ mod event;
 mod isolate;
 mod keys;
 mod memory;
+mod object;
 mod service;
 mod settings;
 mod shards;

@@ -2,9 +2,10 @@
 
 use std::rc::Rc;
 
-use super::call::{Asked as AskedOfObjects, Call, Object, Purpose, Terms, Verification};
+use super::call::{Asked as AskedOfObjects, Call, Purpose, Terms, Verification};
 use super::event::Event;
 use super::isolate::Isolate;
+use super::object::Object;
 use super::settings::{Settings, SettingsErrors};
 use super::{Address, Now, Random, Target};
 use crate::access::{Caller, CaptchaError, Sessions};
@@ -173,9 +174,13 @@ impl Service {
 
     /// Looks at a whole request: what it asks, whether its caller may ask that, and how it goes on.
     pub fn ask<'a>(&'a self, asked: &Asked<'a>, now: Now, random: Random<'_>) -> Step<'a> {
+        self.isolate.begin(now);
         match self.step(asked, now, random) {
             Ok(step) => step,
-            Err(problem) => Step::Reply(self.marked(&problem, now)),
+            Err(problem) => match Address::parse(asked.url).and_then(Target::of) {
+                Ok(Target::Endpoint(_) | Target::Session) => Step::Reply(self.marked(&problem, now)),
+                _ => Step::Reply(problem.reply()),
+            },
         }
     }
 
@@ -203,7 +208,7 @@ impl Service {
                 let question = super::keys::block(settings, &caller, asked.body, now)?;
                 Ok(Step::Administer { question, is_news: true })
             }
-            Target::Admin(at) => self.administer(settings, at, &caller, asked, now),
+            Target::Admin(at) => self.administer(settings, at, &caller, asked, now, random),
             Target::Contract | Target::Health | Target::Session => Err(not_found(asked.url)),
         }
     }
@@ -215,6 +220,7 @@ impl Service {
         caller: &Caller<'_>,
         asked: &Asked<'a>,
         now: Now,
+        random: Random<'_>,
     ) -> Result<Step<'a>, Problem> {
         require_registry(settings, at)?;
         let max = Target::Admin(at).max_body_len();
@@ -237,8 +243,8 @@ impl Service {
             return Ok(Step::Administer { question, is_news });
         }
         let reply = match question.request()? {
-            AdminRequest::Metrics => self.isolate.own(now, |totals| question.metrics(totals, None)),
-            AdminRequest::TopRefused => self.isolate.own(now, |totals| question.top_refused(totals, now.at)),
+            AdminRequest::Metrics => self.isolate.own(now, random, |totals| question.metrics(totals, None)),
+            AdminRequest::TopRefused => self.isolate.own(now, random, |totals| question.top_refused(totals, now.at)),
             _ => return Err(Problem::NoRegistry),
         };
         Ok(Step::Reply(reply))

@@ -1,9 +1,9 @@
 //! A budget in several shards: whom to ask in which order, and how the shards stood that this isolate has asked.
 
 use super::Now;
-use super::call::Object;
 use super::isolate::Isolate;
 use super::memory::Memory;
+use super::object::Object;
 use crate::api::ResolvedRequest;
 use crate::edge::ShardCalls;
 use crate::limit::Verb;

@@ -39,7 +39,7 @@ pub enum Answered {
 #[wasm_bindgen]
 #[derive(Clone, Copy, Debug)]
 pub enum Then {
-    /// Have the act recorded, a text; then call [`Call::recorded`].
+    /// Have the act recorded, a text. Behind it are the reply if it was, and the reply if it could not be.
     Record,
     /// Ask a captcha's verifier: where it is, the secret to send there, the captcha and the visitor's address. The reply is another:
     /// `Frontend::session`.
@@ -114,18 +114,16 @@ impl Call {
     /// What is to be done before the reply is sent: a [`Then`], and what it says; `undefined` if nothing is.
     pub fn after(&mut self) -> Option<Array> {
         let parts: Vec<JsValue> = match self.0.after(now())? {
-            After::Record(act) => vec![Then::Record.into(), act.to_text().into()],
+            After::Record { act, recorded, unrecorded } => {
+                let texts = [act.to_text(), recorded.to_text(), unrecorded.to_text()].map(JsValue::from);
+                [Then::Record.into()].into_iter().chain(texts).collect()
+            }
             After::Verify(Verification { url, secret, captcha, address }) => {
                 let texts = [url, secret, captcha, address].map(JsValue::from);
                 [Then::Verify.into()].into_iter().chain(texts).collect()
             }
         };
         Some(parts.into_iter().collect())
-    }
-
-    /// Records whether the act was recorded.
-    pub fn recorded(&mut self, is_recorded: bool) {
-        self.0.recorded(is_recorded);
     }
 
     /// The reply: a text, see [`Reply::to_text`](crate::api::Reply::to_text).
@@ -140,10 +138,9 @@ impl Call {
         self.reply()
     }
 
-    /// The reply when it is unknown what the objects did, of a call that is not used any more.
-    #[must_use]
-    pub fn unanswered(self) -> String {
-        self.0.unanswered(now()).to_text()
+    /// Ends it without knowing what the objects did.
+    pub fn lose(&mut self) {
+        self.0.lose(now());
     }
 
     /// The call to make in the background of this one, about leases.

@@ -1,9 +1,10 @@
 // A request that Rust has read: a reply at once, or after calls of objects, or the registry's.
 import { waitUntil } from "cloudflare:workers";
 import { log } from "./log.mjs";
-import { replyTo } from "./objects.mjs";
-import { administered, inspected } from "./operators.mjs";
+import { lostReplyOf, replyTo } from "./objects.mjs";
+import { administered, inspected, isRecorded } from "./operators.mjs";
 import * as built from "./rust/index.js";
+import { verified } from "./session.mjs";
 
 /**
  * The reply, as a text, to what `ask` asks: see `Frontend.ask` in frontend.rs. It is asked again with newer policies, if an object has some.
@@ -12,9 +13,10 @@ import * as built from "./rust/index.js";
 export async function decide(frontend, ask, keys, id) {
   const reply = await decided(frontend, ask, keys, id);
   frontend.live.decided();
-  return reply;
+  return typeof reply === "string" ? reply : finished(frontend, reply.then, id);
 }
 
+/** A reply, or what is to be done first. */
 async function decided(frontend, ask, keys, id) {
   let newer;
   for (let tries = 1; ; tries++) {
@@ -23,13 +25,13 @@ async function decided(frontend, ask, keys, id) {
     if (Array.isArray(step)) return goneOn(frontend, step, keys, id);
     try {
       const reply = await begun(step, keys, id, frontend);
-      if (typeof reply === "string") return reply;
-      newer = reply; // nothing was done: an object has been asked under newer policies than ours
+      if (reply.newer === undefined) return reply;
+      newer = reply.newer; // nothing was done: an object has been asked under newer policies than ours
     } catch (error) {
       // Another request panicked meanwhile, and this call was lost with the old instance's memory.
       log("error", "a call was lost", { request_id: id, error });
       const again = ask(); // a reply, if the request has become wrong because its policy has changed
-      return typeof again === "string" ? again : again.unanswered();
+      return typeof again === "string" ? again : lostReplyOf(again, frontend);
     }
     // Not one that fails open: what is newer may be a ban.
     if (tries === MAX_TRIES) return frontend.rust().failed();
@@ -45,11 +47,19 @@ function begun(call, keys, id, frontend) {
   return replying;
 }
 
+function finished(frontend, [then, ...asked], id) {
+  if (then === Then.Verify) return verified(frontend, asked, id);
+  const [act, recorded, unrecorded] = asked;
+  const recording = isRecorded(frontend, act, id).then((is) => (is ? recorded : unrecorded));
+  waitUntil(recording); // even if the client disconnects
+  return recording;
+}
+
 function goneOn(frontend, [go, ...asked], keys, id) {
   return go === Go.Administer ? administered(frontend, asked, id) : inspected(frontend, asked, keys, id);
 }
 
-const { Go } = built;
+const { Go, Then } = built;
 
 /** Under what it knows, under what it has learned, and under what the registry says. */
 const MAX_TRIES = 3;

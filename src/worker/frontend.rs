@@ -159,7 +159,8 @@ impl Frontend {
     /// The reply about a key that is inspected, from the answers in the order of the questions.
     #[must_use]
     pub fn inspected(&self, answers: Vec<String>) -> String {
-        inspected(&answers).unwrap_or_else(|problem: Problem| problem.reply()).to_text()
+        let unreadable = |problem: Problem| Reply { note: Some(UNREADABLE.to_owned()), ..problem.reply() };
+        inspected(&answers).unwrap_or_else(unreadable).to_text()
     }
 
     /// The reply to a visitor, when the captcha's verifier has answered so.
@@ -257,8 +258,8 @@ impl Frontend {
 
     /// What this isolate has counted, for the registry. Then call [`Frontend::reported`] if it has it.
     #[must_use]
-    pub fn report(&self) -> String {
-        self.service.isolate().report(now())
+    pub fn report(&self) -> Option<String> {
+        self.service.isolate().report(now(), &mut random)
     }
 
     /// Records that the registry has that report.
@@ -361,3 +362,6 @@ fn newer_of(newer: Option<&Array>) -> Option<(i64, String)> {
     let newer = newer?;
     Some((newer.get(0).as_f64()? as i64, newer.get(1).as_string()?))
 }
+
+/// For the log, when an object of another version has answered.
+const UNREADABLE: &str = "what an object tells of a key cannot be read";

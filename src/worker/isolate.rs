@@ -21,5 +21,5 @@ pub(super) fn random() -> Option<u64> {
 }
 
 thread_local! {
-    static ISOLATE: Rc<Isolate> = Rc::new(Isolate::new(now(), &mut random));
+    static ISOLATE: Rc<Isolate> = Rc::default();
 }

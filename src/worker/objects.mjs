@@ -3,12 +3,10 @@ import { waitUntil } from "cloudflare:workers";
 import { Timeout, within } from "./deadline.mjs";
 import { log } from "./log.mjs";
 import { received, sent } from "./numbers.mjs";
-import { isRecorded } from "./operators.mjs";
 import * as built from "./rust/index.js";
-import { verified } from "./session.mjs";
 
 /**
- * The reply to `call`, a text, or what `Call::newer` says, if it has to be made again; `keys` is the namespace of the objects, and `id` that
+ * The reply to `call`: see `replyOf`. `keys` is the namespace of the objects, and `id` that
  * of the request for the log. A batch may still have holds to abort after its reply, and must finish even if the client disconnects:
  * `waitUntil` covers both.
  */
@@ -22,7 +20,7 @@ async function replyOfOne(call, keys, id, frontend) {
     if (left === Answered.Reply && !frontend.points && !frontend.notices) return call.into_reply();
     if (left === Answered.Reply || left === Answered.ReplyAndMore) break;
   }
-  const reply = call.newer() ?? (await replyOf(call, frontend, id));
+  const reply = replyOf(call, frontend);
   renewLease(call, keys, id);
   keepLease(call, keys, id);
   return reply;
@@ -76,13 +74,11 @@ function replyOfSeveral(call, keys, id, frontend) {
     for (let next = call.next(); next; next = call.next()) answers.push(ask(call, next, keys, id).then(follow));
     if (!isDecided && call.is_decided) {
       isDecided = true;
-      resolve(call.newer() ?? replyOf(call, frontend, id));
+      resolve(replyOf(call, frontend));
     }
     await Promise.all(answers);
   };
-  const end = follow()
-    .then(() => promise)
-    .then(() => free(call));
+  const end = follow().then(() => free(call));
   end.catch(reject);
   waitUntil(end.catch(() => {}));
   return promise;
@@ -107,18 +103,25 @@ function free(call) {
   call.free();
 }
 
-/** The reply at last, of which the frontend's data points and notices are made; at once, if nothing is to be done before it is sent. */
-function replyOf(call, frontend, id) {
-  const after = call.after();
-  frontend.points?.write(call);
-  frontend.notices?.send(call);
-  return after === undefined ? call.reply() : finished(call, after, frontend, id);
+/**
+ * The reply at last, a text, of which the frontend's data points and notices are made; `newer`, if it has to be asked again; or `then`, what
+ * is to be done first. After that the call is not needed.
+ */
+function replyOf(call, { points, notices }) {
+  const newer = call.newer();
+  if (newer !== undefined) return { newer };
+  const then = call.after();
+  points?.write(call);
+  notices?.send(call);
+  return then === undefined ? call.reply() : { then };
 }
 
-async function finished(call, [then, ...asked], frontend, id) {
-  if (then === Then.Verify) return verified(frontend, asked, id);
-  call.recorded(await isRecorded(frontend, asked[0], id));
-  return call.reply();
+/** The same for a call that was lost with the memory of an instance that has panicked: `call` is the same once more, and is not made. */
+export function lostReplyOf(call, frontend) {
+  call.lose();
+  const reply = replyOf(call, frontend);
+  free(call);
+  return reply;
 }
 
 /** Calls one object and reports the result to `call`; returns what `Call::answered` does, or nothing if it has failed. */
@@ -144,4 +147,4 @@ function causeOf(error) {
   return error.overloaded ? "overloaded" : "failed";
 }
 
-const { Answered, Then } = built;
+const { Answered } = built;

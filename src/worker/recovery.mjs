@@ -43,7 +43,7 @@ export function watched(exports, reset) {
   return Object.fromEntries(entries.map((entry) => (isWatched(entry) ? [entry[0], watch(entry[1])] : entry)));
 }
 
-/** As many as {@link watched} passes on; `Frontend.head` has the most. */
+/** As many as {@link watched} passes on; `Frontend.head` and `Frontend.ask` have the most. */
 const MOST_PARAMETERS = 16;
 
 /** A function that gives what `make` makes in Rust's memory: always the same, until that memory is a new one. */

@@ -5,8 +5,8 @@
 //! [`Call::answered`] and [`Call::failed`].
 
 mod leases;
+mod report;
 mod requests;
-mod told;
 
 use std::cell::RefCell;
 use std::mem;
@@ -18,10 +18,11 @@ use requests::{batch_of, requests_of};
 use super::event::End;
 use super::isolate::Isolate;
 use super::memory::Memory;
+use super::object::Object;
 use super::settings::{Receivers, Settings};
 use super::{Now, shards};
 use crate::access::key_hash_in;
-use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest};
+use crate::api::{Problem, Reply, ResolvedRequest};
 use crate::edge::{Batch, Failure, InForce, Leased, ObjectCall, Outcome, ShardCalls};
 use crate::limit::Verb;
 use crate::metrics::{CallOutcome, DecidedBy, Outcome as BudgetOutcome, Repeat};
@@ -53,7 +54,7 @@ pub(super) struct Asked {
 }
 
 /// What is done once it is answered.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) enum Purpose {
     /// Nothing.
     Answer,
@@ -63,8 +64,8 @@ pub(super) enum Purpose {
     Session(Verification),
 }
 
-/// What a captcha's verifier is asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a captcha's verifier is asked. It has a secret, so it cannot be printed.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Verification {
     /// Where it is.
     pub url: String,
@@ -77,10 +78,17 @@ pub struct Verification {
 }
 
 /// What is done before the reply is sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum After {
-    /// Have the act recorded, then call [`Call::recorded`].
-    Record(KeyAct),
+    /// Have the act recorded. The reply says whether it was.
+    Record {
+        /// What was done.
+        act: KeyAct,
+        /// The reply if it was recorded.
+        recorded: Reply,
+        /// The reply if it could not be.
+        unrecorded: Reply,
+    },
     /// Ask the captcha's verifier: its answer is the reply to make.
     Verify(Verification),
 }
@@ -136,31 +144,6 @@ impl Calls {
             Self::Batch(batch) => batch.is_over(),
             Self::Shards(shards) => shards.is_over(),
         }
-    }
-}
-
-/// An object, and the indices of its items.
-#[derive(Debug)]
-pub(super) struct Object {
-    pub(super) name: String,
-    pub(super) items: Vec<usize>,
-    /// When it was last called.
-    called_at: i64,
-    /// When it was first called, and when it had last answered, by the clock of decisions.
-    pub(super) asked_at: Option<i64>,
-    pub(super) answered_at: i64,
-    /// Whether that call has failed.
-    has_failed: bool,
-}
-
-impl Object {
-    pub(super) const fn new(name: String, items: Vec<usize>) -> Self {
-        Self { name, items, called_at: 0, asked_at: None, answered_at: 0, has_failed: false }
-    }
-
-    /// What it is asked for.
-    pub(super) fn items_of<'a>(&'a self, asked: &'a ResolvedRequest) -> impl Iterator<Item = &'a ResolvedItem> + Clone {
-        self.items.iter().filter_map(|&item| asked.items().get(item))
     }
 }
 
@@ -370,15 +353,12 @@ impl Call {
             Purpose::Act { by } => {
                 let Some(Outcome::Decided(replies)) = self.plan.calls.outcome() else { return None };
                 let [Ok(reply)] = replies.as_slice() else { return None };
-                self.asked.whole.key_act(reply, by, key_hash_in(self.object(0))).map(After::Record)
+                let act = self.asked.whole.key_act(reply, by, key_hash_in(self.object(0)))?;
+                let said = |is_recorded| self.done.clone().map(|reply| reply.marked(|marks| marks.recorded = Some(is_recorded)));
+                Some(After::Record { act, recorded: said(true)?, unrecorded: said(false)? })
             }
             Purpose::Session(verification) => (status == 200).then(|| After::Verify(verification.clone())),
         }
-    }
-
-    /// Records whether the act was recorded.
-    pub fn recorded(&mut self, is_recorded: bool) {
-        self.done = self.done.take().map(|reply| reply.marked(|marks| marks.recorded = Some(is_recorded)));
     }
 
     /// The reply.
@@ -390,11 +370,10 @@ impl Call {
         self.done.get_or_insert_with(|| Problem::Unavailable { cause: Cause::Failed }.reply())
     }
 
-    /// The reply when it is unknown what the objects did.
-    #[must_use]
-    pub fn unanswered(mut self, now: Now) -> Reply {
+    /// Ends it without knowing what the objects did.
+    pub fn lose(&mut self, now: Now) {
         let reply = self.no_answer(now);
-        self.marked(reply)
+        self.done = Some(self.marked(reply));
     }
 
     /// Marked if the policies may be out of date.

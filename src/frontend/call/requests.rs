@@ -2,7 +2,8 @@
 
 use super::super::Now;
 use super::super::settings::Receivers;
-use super::{Asked, Object};
+use super::super::object::Object;
+use super::Asked;
 use crate::api::{ResolvedItem, ResolvedRequest};
 use crate::edge::{Batch, InForce};
 use crate::protocol::{Action, Known, LeaseRequest, ObjectRequest, RequestId};
