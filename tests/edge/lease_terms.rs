@@ -327,6 +327,20 @@ fn an_object_that_has_restarted_takes_back_what_is_returned() {
 }
 
 #[test]
+fn a_lease_that_is_in_use_when_it_is_looked_at_is_returned_later() {
+    let policy = with_limits(r#"{"name":"a","rate":1,"period":"1day","capacity":1000,"write_ahead":0}"#);
+    let mut pair = Pair::new();
+    pair.make_busy(&policy);
+    for number in 1..=50 {
+        assert!(pair.ask(&policy, 1));
+        pair.go_to(&policy, START + number * 100);
+    }
+    assert!(pair.remaining(&policy)[0] < 950);
+    pair.go_to(&policy, START + 25_000);
+    assert_eq!(pair.remaining(&policy), [950]);
+}
+
+#[test]
 fn a_cost_that_fits_once_leases_are_returned_is_not_refused_for_ever() {
     let policy = with_limits(r#"{"name":"a","rate":0,"period":"1s","capacity":10}"#);
     let mut pair = Pair::new();

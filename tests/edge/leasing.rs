@@ -105,7 +105,7 @@ pub(crate) struct Isolate {
     policies: Arc<Policies>,
     /// When those answers were decided that it has.
     heard_of: Vec<i64>,
-    /// The calls that gave something back, and whose answers it has.
+    /// The calls that gave something back, and that it knows to be over.
     heard: Vec<u128>,
     pub(crate) ahead_ms: i64,
     /// It began to compute so long ago that its clock shows an earlier moment.
@@ -402,10 +402,12 @@ impl<'r> World<'r> {
     /// What is on its way at that position is lost, and the isolate learns that.
     pub(crate) fn lose(&mut self, index: usize, is_retryable: bool) {
         self.lost_at = Some(self.now);
-        let Message { isolate, life, number, .. } = self.network.swap_remove(index);
+        let Message { isolate, life, number, reply, .. } = self.network.swap_remove(index);
         if self.isolates[isolate].life == life
-            && let Some(Waiting { mut call, purpose, .. }) = self.waiting.remove(&number)
+            && let Some(Waiting { mut call, purpose, taking }) = self.waiting.remove(&number)
         {
+            // What may have been done is as good as done.
+            self.isolates[isolate].heard.extend(taking.filter(|_| reply.is_some()));
             let cause = if is_retryable { Cause::Failed } else { Cause::Timeout };
             let now = self.isolates[isolate].now(self.now);
             call.failed(0, Failure { cause, is_retryable }, now);

@@ -69,6 +69,42 @@ fn a_wait_of_a_lone_isolate_that_leases_misses_nothing_that_it_has_granted() {
     }
 }
 
+/// What an isolate has given back itself, and knows to be done or perhaps done, makes no refusal from memory wrong.
+#[test]
+fn a_lone_isolate_that_gives_back_refuses_nothing_from_memory_that_has_come_back() {
+    let mut seen = Seen::default();
+    random::cases(1_000, |random| {
+        let policy = policy(random);
+        let mut world = World::new(random, &policy, 1);
+        for _ in 0..300 {
+            let capacities = world.policy.limits().iter().map(|limit| limit.limit().config().capacity);
+            let capacities: Vec<_> = capacities.collect();
+            let half: Vec<_> = capacities.iter().map(|most| most.div_ceil(2)).collect();
+            match world.random.below(16) {
+                0..4 => world.ask_object(0, Verb::Borrow { max_wait_ms: Some(0) }, &capacities),
+                4..6 => world.ask_object(0, Verb::Borrow { max_wait_ms: Some(0) }, &half),
+                6 => world.ask_object(0, Verb::Refund, &half),
+                _ if world.network.is_empty() => {}
+                step => {
+                    let index = world.random.below(world.network.len());
+                    if step == 7 && world.random.once_in(2) {
+                        world.lose(index, false);
+                    } else {
+                        world.deliver(index);
+                    }
+                }
+            }
+            world.now += signed(world.random.below(4));
+        }
+        seen.add(&world.seen);
+    });
+    println!("{seen:?}");
+    if seen.calls > 100_000 {
+        assert!(seen.refused_from_memory * 20 > seen.calls, "too few to show anything");
+        assert!(seen.refused_wrongly * 200 > seen.refused_from_memory, "too few to show anything");
+    }
+}
+
 /// A request that is larger than most, or of another kind.
 fn ask_for_more(world: &mut World<'_>) {
     let isolate = world.random.below(world.isolates.len());
