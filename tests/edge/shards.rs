@@ -275,6 +275,7 @@ impl<'r> World<'r> {
                 return assert!(before.iter().all(is_scarce), "{} with {before:?}", reply.body());
             }
         };
+        let granted = self.seen.granted;
         let (reply, asked) = self.run(call, &parts, None);
         let distinct: BTreeSet<_> = asked.iter().copied().collect();
         assert_eq!(distinct.len(), asked.len(), "each once");
@@ -283,7 +284,7 @@ impl<'r> World<'r> {
         }
         let told = Told::by(&reply);
         if told.allowed {
-            return;
+            return assert_eq!(self.seen.granted, granted + 1, "a shard has granted it");
         }
         self.seen.refused += 1;
         self.seen.refused_from_memory += u64::from(asked.len() < parts.len());
