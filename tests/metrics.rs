@@ -94,14 +94,16 @@ fn count(random: &mut Random, all: &mut [&mut Counts]) {
 #[test]
 fn what_isolates_count_is_added_up_once_whatever_becomes_of_their_reports() {
     cases(400, |random| {
-        let mut isolates: Vec<_> = (0..4).map(|number| Outbox::new(random.next() | number, 0)).collect();
+        let numbers: Vec<u64> = (0..4).map(|number| random.next() | number).collect();
+        let mut isolates: Vec<_> = (0..4).map(|_| Outbox::default()).collect();
+        isolates.iter_mut().for_each(|isolate| isolate.begin(0));
         let (mut totals, mut exact) = (Totals::new(0), Counts::default());
         let mut late: Vec<(usize, String)> = Vec::new();
         for now in (1..).take(random.below(300)) {
             let index = random.below(isolates.len());
             let isolate = &mut isolates[index];
             match random.below(4) {
-                0 => late.push((index, isolate.report(now))),
+                0 => late.push((index, isolate.report(now, || Some(numbers[index])).unwrap())),
                 1 if !late.is_empty() => {
                     let (index, report) = late.swap_remove(random.below(late.len()));
                     for _ in 0..=random.below(2) {
@@ -115,9 +117,9 @@ fn what_isolates_count_is_added_up_once_whatever_becomes_of_their_reports() {
                 _ => count(random, &mut [&mut isolate.counts, &mut exact]),
             }
         }
-        for isolate in &mut isolates {
+        for (isolate, number) in isolates.iter_mut().zip(numbers) {
             for _ in 0..2 {
-                let report = isolate.report(1_000); // the one that was not confirmed, and what was counted since
+                let report = isolate.report(1_000, || Some(number)).unwrap(); // the one that was not confirmed, and what was counted since
                 isolate.confirm(&report);
                 totals.add(Report::from_text(&report).unwrap(), 1_000);
             }
@@ -136,17 +138,20 @@ fn what_isolates_count_is_added_up_once_whatever_becomes_of_their_reports() {
 
 #[test]
 fn a_report_that_is_confirmed_too_late_does_not_confirm_the_next() {
-    let mut isolate = Outbox::new(7, 10);
+    let mut isolate = Outbox::default();
+    isolate.begin(10);
+    isolate.begin(11);
+    assert_eq!(isolate.report(20, || None), None, "isolates are told apart by a random number");
     isolate.counts.degraded(Cause::Failed);
     let read = |text: &str| Report::from_text(text).unwrap();
-    let first = isolate.report(20);
+    let first = isolate.report(20, || Some(7)).unwrap();
     assert_eq!((read(&first).isolate, read(&first).number, read(&first).since), (7, 1, 10));
-    assert_eq!(isolate.report(30), first, "it was not confirmed");
+    assert_eq!(isolate.report(30, || None).unwrap(), first, "it was not confirmed");
     isolate.confirm(&first);
-    let second = isolate.report(40);
+    let second = isolate.report(40, || None).unwrap();
     assert_eq!(read(&second), Report { isolate: 7, number: 2, since: 20, counts: Counts::default() });
     isolate.confirm(&first);
-    assert_eq!(isolate.report(50), second);
+    assert_eq!(isolate.report(50, || None).unwrap(), second);
 }
 
 #[test]

@@ -62,10 +62,10 @@ async function load(folder) {
   const ask = (path, body) => {
     const url = `http://localhost/v1/${path}`;
     frontend.head("POST", url, AUTHORIZATION, "application/json", undefined, String(body.length));
-    const call = frontend.ask(url, AUTHORIZATION, undefined, body, Date.now());
-    for (let next = call.next(Date.now()); next; next = call.next(Date.now())) {
+    const call = frontend.ask(url, AUTHORIZATION, undefined, body);
+    for (let next = call.next(); next; next = call.next()) {
       const [index, , policies, request, definitions] = next;
-      call.answered(index, object.decide(policies, request, definitions), Date.now());
+      call.answered(index, object.decide(policies, request, definitions));
     }
     const reply = call.reply();
     call.free();

@@ -51,7 +51,7 @@ impl Tollgate {
         let Trace { rate, period, capacity, isolates, .. } = trace;
         let policy = format!(r#"{{"p":{{"rate":{rate},"period":"{period}","capacity":{capacity}{fields}}}}}"#);
         let deployed = Arc::new(Policies::parse(&policy).expect("a policy"));
-        let isolates = (0..*isolates).map(|isolate| Frontend::new(&deployed, isolate as u64, START)).collect();
+        let isolates = (0..*isolates).map(|isolate| Frontend::new(&deployed, isolate as u64)).collect();
         Self { deployed, isolates, objects: BTreeMap::new(), timers: BTreeMap::new(), timers_set: 0 }
     }
 

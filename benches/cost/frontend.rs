@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tollgate::frontend::{Asked, Call, Isolate, Now, Service, Settings, Step};
+use tollgate::frontend::{Asked, Call, Now, Service, Settings, Step};
 use tollgate::policy::{Policies, Policy};
 
 use crate::split_mix::Random;
@@ -15,11 +15,10 @@ pub(crate) struct Frontend {
 }
 
 impl Frontend {
-    /// One that begins at `at`, under the policies of its deployment.
-    pub(crate) fn new(deployed: &Arc<Policies>, seed: u64, at: i64) -> Self {
-        let mut random = Random(seed);
-        let isolate = Rc::new(Isolate::new(now(at), &mut || Some(random.next())));
-        Self { service: Service::new(Ok(Settings::trusting(Arc::clone(deployed))), isolate), random }
+    /// One under the policies of its deployment.
+    pub(crate) fn new(deployed: &Arc<Policies>, seed: u64) -> Self {
+        let settings = Settings::trusting(Arc::clone(deployed));
+        Self { service: Service::new(Ok(settings), Rc::default()), random: Random(seed) }
     }
 
     /// Begins the request with this body.

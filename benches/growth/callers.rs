@@ -30,7 +30,7 @@ pub(crate) fn of_recent_batches() {
     let deployed = policies(PLENTY);
     let policy = policy_in(&deployed);
     for batches in [0, 10, 100, 1_000, 10_000] {
-        let mut frontend = Frontend::new(&deployed, 0, NOW);
+        let mut frontend = Frontend::new(&deployed, 0);
         let mut commit = |objects: &mut [Object; 2]| {
             let mut call = frontend.ask("/v1/batch", BATCH, NOW);
             carry_out(slice::from_mut(&mut call), objects, &deployed);
@@ -57,7 +57,7 @@ pub(crate) fn of_recent_batches() {
 
 fn row(callers: usize, keys: usize, url: &str, body: &str) {
     let deployed = policies(PLENTY);
-    let mut frontend = Frontend::new(&deployed, 0, NOW);
+    let mut frontend = Frontend::new(&deployed, 0);
     let mut begun = || (0..callers).map(|_| frontend.ask(url, body, NOW)).collect::<Vec<_>>();
     let (bytes, _) = weighed(&mut begun);
     let nanos = least_nanos(callers, || {

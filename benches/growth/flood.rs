@@ -110,7 +110,7 @@ struct Isolate {
 
 impl Isolate {
     fn new(deployed: Arc<Policies>) -> Self {
-        Self { frontend: Frontend::new(&deployed, 0, NOW), deployed, unknown: Vec::new(), known: Vec::new() }
+        Self { frontend: Frontend::new(&deployed, 0), deployed, unknown: Vec::new(), known: Vec::new() }
     }
 
     /// Whether the object has granted it; `None` if it was refused from memory.

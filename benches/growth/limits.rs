@@ -45,7 +45,7 @@ pub(crate) fn of_a_policy() {
                 assert!(!object.consume(&closed, NOW).decision().is_allow());
             }
         });
-        let mut call = Frontend::new(&deployed, 0, NOW).ask("/v1/consume", r#"{"policy":"p","key":"a"}"#, NOW);
+        let mut call = Frontend::new(&deployed, 0).ask("/v1/consume", r#"{"policy":"p","key":"a"}"#, NOW);
         let ObjectCall { request, dialect, .. } = call.next(now(NOW)).expect("nothing is known of the key");
         let question = request.to_text(dialect.format).len();
         line(

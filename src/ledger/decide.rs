@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use super::bucket::{Bucket, Need};
 use super::inline::Change;
-use super::leasing::refusal_while_leased;
 use super::standing::{count_all, is_unlimited, refuse_all};
-use super::without::without;
+use super::without::{refusal_while_leased, without};
 use super::{Ledger, LedgerError, Slot};
 use crate::limit::{Decision, Limit, Part, State, Verb, decide_policies};
 use crate::policy::Policy;

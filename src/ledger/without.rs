@@ -1,8 +1,33 @@
 //! A bucket as if tokens were taken from it: those that are held, reserved or leased.
 
-use crate::limit::{Limit, State};
+use crate::limit::{Decision, Limit, State, Verb};
 
 /// The state without tokens that are held, or with them taken.
 pub(super) fn without(limit: &Limit, state: &State, held: u64, now: i64) -> State {
     if held == 0 { *state } else { limit.lowered(&limit.refilled(state, now), held) }
+}
+
+/// When a cost passes that is refused while so many tokens are held, of which `leased` are leased out, all until then at the latest.
+/// If all of these are spent, there may be fewer than if they had been taken now: the bucket was full with them.
+pub(super) fn refusal_while_leased(
+    limit: &Limit,
+    state: &State,
+    (held, leased, until): (u64, u64, i64),
+    (cost, verb): (u64, Verb),
+    (refusal, now): (Decision, i64),
+) -> Decision {
+    let at = |at: i64, held| limit.decide(without(limit, state, held, at), at, cost, verb).0;
+    let spent = match refusal {
+        Decision::Wait { retry_at } if at(retry_at, held).is_allow() => refusal,
+        Decision::Wait { .. } => at(until, held),
+        other => other,
+    };
+    match (spent, at(now, held.saturating_sub(leased))) {
+        // They may be returned.
+        (Decision::Allow { .. }, _) | (Decision::Never { .. }, Decision::Allow { .. }) => {
+            Decision::Wait { retry_at: until }
+        }
+        (Decision::Never { .. }, Decision::Wait { retry_at }) => Decision::Wait { retry_at: retry_at.max(until) },
+        (refusal, _) => refusal,
+    }
 }

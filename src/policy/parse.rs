@@ -195,7 +195,7 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     };
     let (object, frontend) = (ObjectTerms::read(&mut reader), FrontendTerms::read(&mut reader));
     reader.flag("fixed");
-    let shards = reader.shards(&limits, frontend.lease, object.notify);
+    let shards = reader.shards(&limits, frontend.lease.is_some(), object.notify.is_some());
     if errors.len() > before {
         return None;
     }

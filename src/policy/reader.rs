@@ -3,10 +3,8 @@
 use std::ops::RangeInclusive;
 
 use super::error::PolicyError;
-use super::frontend_terms::LeaseTerms;
 use super::mode::Mode;
 use super::named_limit::NamedLimit;
-use super::notify::Notify;
 use super::rate::{Burst, Rate};
 use super::shards::{self, MAX_SHARDS};
 use crate::json::{Fields, FieldsError, Json};
@@ -254,12 +252,7 @@ impl Reader<'_> {
     }
 
     /// How many shards there are, if a policy of these limits can have them.
-    pub(super) fn shards(
-        &mut self,
-        limits: &[(Mode, NamedLimit)],
-        lease: Option<LeaseTerms>,
-        notify: Option<Notify>,
-    ) -> u8 {
+    pub(super) fn shards(&mut self, limits: &[(Mode, NamedLimit)], has_lease: bool, has_notices: bool) -> u8 {
         let Some(shards) = self.small("shards", "shards", 1..=MAX_SHARDS).filter(|shards| *shards > 1) else {
             return 1;
         };
@@ -273,7 +266,7 @@ impl Reader<'_> {
                 errors.push(format!("{name} is in shadow; limits in shadow cannot be divided"));
             }
         }
-        for (is_there, field) in [(lease.is_some(), "lease"), (notify.is_some(), "notify")] {
+        for (is_there, field) in [(has_lease, "lease"), (has_notices, "notify")] {
             if is_there {
                 errors.push(format!("a policy with shards cannot have `{field}`"));
             }

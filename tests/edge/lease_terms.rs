@@ -108,7 +108,7 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
-        let isolate = Rc::new(Isolate::new(moment(START), &mut || Some(7)));
+        let isolate = Rc::new(Isolate::default());
         let (memory, timers, remembered, calls) = Default::default();
         Self { memory, isolate, object: Object::new(), now: START, timers, remembered, calls }
     }

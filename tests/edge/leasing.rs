@@ -454,7 +454,7 @@ impl<'r> World<'r> {
 
 impl Isolate {
     fn new(policies: Arc<Policies>, ahead_ms: i64) -> Self {
-        let service = frontend::service(&policies, frontend::now(START + ahead_ms));
+        let service = frontend::service(&policies);
         let (heard_of, heard, stands_still_ms, life, asked, granted) = Default::default();
         Self { service, policies, heard_of, heard, ahead_ms, stands_still_ms, life, asked, granted }
     }
@@ -465,7 +465,7 @@ impl Isolate {
 
     /// Another one takes its place.
     pub(crate) fn crash(&mut self) {
-        self.service = frontend::service(&self.policies, frontend::now(START + self.ahead_ms));
+        self.service = frontend::service(&self.policies);
         self.life += 1;
     }
 }

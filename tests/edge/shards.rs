@@ -520,7 +520,7 @@ fn service(policy: &str) -> Service {
     let deployed = format!(r#"{{"p":{policy}}}"#);
     let policies = Arc::new(Policies::parse(&deployed).unwrap());
     let registry = Some(RefCell::new(PolicySnapshot::new(&deployed, &policies)));
-    let isolate = Isolate::new(moment(START), &mut || Some(7));
+    let isolate = Isolate::default();
     Service::new(Ok(Settings { registry, ..Settings::trusting(policies) }), Rc::new(isolate))
 }
 

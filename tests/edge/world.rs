@@ -114,7 +114,7 @@ impl<'r> World<'r> {
         let policies = Arc::new(Policies::parse(POLICIES).unwrap());
         let policy = [Arc::clone(policies.get("p").unwrap())];
         let trouble = [0, 1, 3, 12][random.below(4)];
-        let frontend = service(&policies, moment(START));
+        let frontend = service(&policies);
         let (steps, clients, tries, network, ids) = Default::default();
         Self { random, trouble, steps, policy, now: START, frontend, objects, clients, tries, network, ids }
     }

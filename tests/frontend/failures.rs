@@ -60,12 +60,14 @@ fn a_batch_of_which_nothing_is_known_does_not_fail_open() {
         body: body.as_bytes(),
         ..Asked::default()
     };
-    let call = world.begin(&asked(body)).ok().unwrap();
-    assert_eq!((call.count(), call.unanswered(world.now()).status), (2, 503));
+    let mut call = world.begin(&asked(body)).ok().unwrap();
+    call.lose(world.now());
+    assert_eq!((call.count(), call.reply(world.now()).status), (2, 503));
     // A batch over one object is one call, which may.
     let one = r#"{"requests":[{"policy":"api","key":"a"}]}"#;
-    let call = world.begin(&asked(one)).ok().unwrap();
-    assert_eq!((call.count(), call.unanswered(world.now()).status), (1, 200));
+    let mut call = world.begin(&asked(one)).ok().unwrap();
+    call.lose(world.now());
+    assert_eq!((call.count(), call.reply(world.now()).status), (1, 200));
 }
 
 /// What is newer may be a ban.

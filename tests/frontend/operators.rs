@@ -18,19 +18,20 @@ fn an_act_is_recorded_once_it_is_done_and_the_answer_says_whether() {
         let mut call = world.begin(&asked("/v1/keys/credit", body)).ok().unwrap();
         assert!(call.must_finish());
         world.carry_out(&mut call);
-        let Some(After::Record(act)) = call.after(world.now()) else { panic!("nothing to record") };
+        let Some(After::Record { act, recorded, unrecorded }) = call.after(world.now()) else {
+            panic!("nothing to record")
+        };
         assert_eq!((&*act.act, &*act.by, &*act.policy, act.is_replayed), ("key.credited", "operator", "api", false));
         let object = tollgate::access::Names::without_secret().object_name(b"k");
         assert_eq!(act.key, tollgate::access::key_hash_in(&object));
-        call.recorded(is_recorded);
-        let answer = super::world::answer(call.reply(world.now()).clone());
+        let answer = super::world::answer(if is_recorded { recorded } else { unrecorded });
         assert_eq!((answer.status, &answer.body["recorded"]), (200, &is_recorded.into()), "{}", answer.body);
     }
     // What was not done is not recorded, and says nothing of it.
     world.failure = Some(failure(Cause::Failed));
     let mut call = world.begin(&asked("/v1/keys/reset", r#"{"policy":"api","key":"k"}"#)).ok().unwrap();
     world.carry_out(&mut call);
-    assert_eq!(call.after(world.now()), None);
+    assert!(call.after(world.now()).is_none());
     let answer = super::world::answer(call.reply(world.now()).clone());
     assert_eq!((answer.status, answer.body.get("recorded")), (503, None));
     // Explaining is no act.
@@ -38,7 +39,7 @@ fn an_act_is_recorded_once_it_is_done_and_the_answer_says_whether() {
     let mut call = world.begin(&asked("/v1/keys/explain", r#"{"policy":"api","key":"k"}"#)).ok().unwrap();
     world.carry_out(&mut call);
     assert!(!call.must_finish());
-    assert_eq!(call.after(world.now()), None);
+    assert!(call.after(world.now()).is_none());
 }
 
 #[test]

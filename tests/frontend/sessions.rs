@@ -1,8 +1,9 @@
 //! Visitors' sessions: limited by their address, then verified.
 
 use tollgate::frontend::{After, Asked, Service, Verification};
+use tollgate::policy::Cause;
 
-use super::world::{Deployment, World, answer};
+use super::world::{Deployment, World, answer, failure};
 
 const DEPLOYMENT: Deployment<'_> = Deployment {
     policies: r#"{"api":"10/1m","visits":"1/1h"}"#,
@@ -21,13 +22,7 @@ fn a_visitor_is_limited_first_and_only_then_verified() {
     let mut world = World::of(&DEPLOYMENT);
     world.head("POST", "/v1/session", None).unwrap();
     for (address, is_verified) in [("192.0.2.1", true), ("192.0.2.1", false), ("192.0.2.2", true)] {
-        let mut call = match world.begin(&asked(address)) {
-            Ok(call) => call,
-            Err(answer) => {
-                assert!(!is_verified && answer.status == 429, "{}", answer.body);
-                continue;
-            }
-        };
+        let mut call = world.begin(&asked(address)).ok().unwrap();
         world.carry_out(&mut call);
         let after = call.after(world.now());
         let expected = Verification {
@@ -36,7 +31,7 @@ fn a_visitor_is_limited_first_and_only_then_verified() {
             captcha: "two\nlines".to_owned(),
             address: address.to_owned(),
         };
-        assert_eq!(after, is_verified.then_some(After::Verify(expected)), "{address}");
+        assert!(after == is_verified.then_some(After::Verify(expected)), "{address}");
         assert_eq!(call.reply(world.now()).status, if is_verified { 200 } else { 429 });
     }
     let missing = world.ask(&Asked { address: None, ..asked("") });
@@ -51,16 +46,36 @@ fn a_verifier_that_agrees_opens_a_session_and_nothing_else_does() {
     };
     let opened = session(200, r#"{"success":true}"#, Some(5));
     assert_eq!((opened.status, opened.body["grant"].is_string()), (200, true), "{}", opened.body);
-    for (status, body) in [(200, r#"{"success":false}"#), (200, "{}"), (200, "nonsense"), (500, r#"{"success":true}"#)]
-    {
+    for (status, body, expected) in [
+        (200, r#"{"success":false}"#, 403),
+        (200, "{}", 503),
+        (200, "nonsense", 503),
+        (500, r#"{"success":true}"#, 503),
+    ] {
         let refused = session(status, body, Some(5));
-        assert!(
-            [403, 503].contains(&refused.status) && refused.body.get("grant").is_none(),
-            "{body}: {}",
-            refused.body
-        );
+        assert_eq!((refused.status, refused.body.get("grant")), (expected, None), "{body}: {}", refused.body);
         assert!(refused.reply.note.is_some(), "the log says why");
     }
     assert_eq!(session(200, r#"{"success":true}"#, None).status, 503, "a grant is not guessable");
     assert_eq!([true, false].map(|is_late| Service::unverified(is_late).status), [503, 503]);
+}
+
+/// Its policy fails open, also if nothing is known of the call: then the captcha alone decides.
+#[test]
+fn a_session_whose_limit_cannot_be_asked_is_verified_if_its_policy_fails_open() {
+    for (on_error, status) in [("open", 200), ("closed", 503)] {
+        let policies = format!(r#"{{"api":"10/1m","visits":{{"rate":"1/1h","on_error":"{on_error}"}}}}"#);
+        for is_lost in [false, true] {
+            let mut world = World::of(&Deployment { policies: &policies, ..DEPLOYMENT });
+            world.failure = Some(failure(Cause::Timeout));
+            let mut call = world.begin(&asked("192.0.2.1")).ok().unwrap();
+            if is_lost {
+                call.lose(world.now());
+            } else {
+                world.carry_out(&mut call);
+            }
+            let is_verified = matches!(call.after(world.now()), Some(After::Verify(_)));
+            assert_eq!((call.reply(world.now()).status, is_verified), (status, status == 200), "{on_error} {is_lost}");
+        }
+    }
 }

@@ -105,8 +105,7 @@ impl World {
             callers: Callers::WithCredentials(Box::new(credentials.unwrap())),
             memory: Rc::default(),
         };
-        let now = Now { at: START, waiting: START };
-        let isolate = Rc::new(Isolate::new(now, &mut || Some(1)));
+        let isolate = Rc::new(Isolate::default());
         Self {
             service: Service::new(Ok(settings), Rc::clone(&isolate)),
             isolate,
@@ -188,7 +187,7 @@ impl World {
 
     /// What this isolate has counted, as JSON.
     pub(crate) fn counted(&self) -> Value {
-        let report = self.isolate.report(self.now());
+        let report = self.isolate.report(self.now(), &mut || Some(1)).unwrap();
         self.isolate.confirm(&report);
         serde_json::from_str(&report).unwrap()
     }

@@ -3,8 +3,8 @@
 use super::super::Now;
 use super::super::event::End;
 use super::super::memory::Memory;
-use super::requests::known_of;
 use super::super::object::Object;
+use super::requests::known_of;
 use super::{Asked, Call, Calls, Plan, Purpose};
 use crate::api::ResolvedRequest;
 use crate::edge::{Batch, Return};

@@ -354,7 +354,9 @@ impl Call {
                 let Some(Outcome::Decided(replies)) = self.plan.calls.outcome() else { return None };
                 let [Ok(reply)] = replies.as_slice() else { return None };
                 let act = self.asked.whole.key_act(reply, by, key_hash_in(self.object(0)))?;
-                let said = |is_recorded| self.done.clone().map(|reply| reply.marked(|marks| marks.recorded = Some(is_recorded)));
+                let said = |is_recorded| {
+                    self.done.clone().map(|reply| reply.marked(|marks| marks.recorded = Some(is_recorded)))
+                };
                 Some(After::Record { act, recorded: said(true)?, unrecorded: said(false)? })
             }
             Purpose::Session(verification) => (status == 200).then(|| After::Verify(verification.clone())),

@@ -1,8 +1,8 @@
 //! What the objects are asked.
 
 use super::super::Now;
-use super::super::settings::Receivers;
 use super::super::object::Object;
+use super::super::settings::Receivers;
 use super::Asked;
 use crate::api::{ResolvedItem, ResolvedRequest};
 use crate::edge::{Batch, InForce};
