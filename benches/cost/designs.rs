@@ -11,7 +11,7 @@ use tollgate::protocol::Rows;
 use crate::bill::Usage;
 use crate::frontend::{Frontend, now, policies_of};
 use crate::object::{KeyObject, Presence};
-use crate::traces::{Request, START, Trace};
+use crate::traces::{Request, Trace};
 
 /// A way to answer the requests of a trace.
 pub(crate) trait Design {

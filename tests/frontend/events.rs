@@ -55,14 +55,14 @@ fn all_are_told_the_same() {
     assert!(world.isolate.tap(|tap| tap.has_listeners()), "the listeners cannot be read");
     let plain = |policy: &str, cost: u64| format!(r#"{{"policy":"{policy}","key":"k","cost":{cost}}}"#);
     let batch = r#"{"requests":[{"policy":"api","key":"other"},{"policy":"daily","key":"other","cost":2}]}"#;
-    let refused = r#"{"requests":[{"policy":"api","key":"k"},{"policy":"daily","key":"fresh"}]}"#;
+    let refused = r#"{"requests":[{"policy":"api","key":"k","cost":2},{"policy":"daily","key":"fresh"}]}"#;
     for (body, cause, expected) in [
         (plain("api", 2), None, &[("api", "allowed", "object", 2)][..]),
         (plain("api", 2), None, &[("api", "refused", "object", 2)]),
         (plain("api", 2), None, &[("api", "refused", "cache", 2)]),
         (plain("api", 4), None, &[("api", "never", "frontend", 4)]), // an error, of which there is no call
         (batch.to_owned(), None, &[("api", "allowed", "object", 1), ("daily", "allowed", "object", 2)]),
-        (refused.to_owned(), None, &[("daily", "dropped", "object", 1), ("api", "refused", "object", 1)]),
+        (refused.to_owned(), None, &[("daily", "dropped", "object", 1), ("api", "refused", "object", 2)]),
         (plain("open", 1), Some(Cause::Timeout), &[("open", "degraded", "frontend", 1)]),
         (plain("api", 1), Some(Cause::Failed), &[("api", "unavailable", "frontend", 1)]),
         (plain("tried", 2), None, &[("tried", "allowed", "object", 2)]),
