@@ -162,7 +162,7 @@ impl ResolvedRequest {
         Ok(Self { endpoint, action, items, lease: None, by_grant: false, random: 0, beyond_shards: None })
     }
 
-    /// The same with random bits, if refusals are to be spread: see [`Policy::jitter_ms`]. Without them, none is.
+    /// The same with random bits, if refusals are to be spread: see [`FrontendTerms::jitter_ms`]. Without them, none is.
     #[must_use]
     pub fn spread(self, random: impl FnOnce() -> Option<u64>) -> Self {
         let is_spread = self.items.iter().any(|item| item.policy.frontend().jitter_ms > 0);

@@ -8,7 +8,7 @@
 //! refused from memory (see `refusals.rs`), they stay.
 //!
 //! In an overload the object leases tokens that are still to come back. Until then the isolate refuses what they are needed for,
-//! and says exactly when they can be had. That is at most [`Policy::refusal_cache_ms`] later.
+//! and says exactly when they can be had. That is at most [`FrontendTerms::refusal_cache_ms`](crate::policy::FrontendTerms::refusal_cache_ms) later.
 //!
 //! Nothing is granted that the object has not set aside, whatever is lost or repeated: see `ledger/leases.rs`. Only lengths of
 //! time are measured here, so clocks may differ: the end of a lease is timed from the start of its call, and the moment from which

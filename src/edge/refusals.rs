@@ -4,7 +4,7 @@
 //! and what has refilled since. So what the same arithmetic refuses by that upper bound, the object refuses too: the cost that was
 //! refused, larger ones, and smaller ones for as long as they are too large. Nothing is ever granted from here.
 //!
-//! An answer is kept for a moment only ([`Policy::refusal_cache_ms`]), because others may give something back meanwhile: then a
+//! An answer is kept for a moment only ([`FrontendTerms::refusal_cache_ms`](crate::policy::FrontendTerms::refusal_cache_ms)), because others may give something back meanwhile: then a
 //! key is refused too long, at most by that moment. The object says whether its own reservations and holds can give back: then its
 //! answer is not kept. What this isolate gives back is forgotten at once.
 //!

@@ -11,7 +11,7 @@ use super::{Address, Now, Random, Target};
 use crate::access::{Caller, CaptchaError, Sessions};
 use crate::api::{
     AdminPath, AdminQuestion, AdminRequest, Endpoint, KeyQuestion, MAX_BODY_LEN, Problem, Reply, Request,
-    ResolvedRequest, SESSION_PATH, SessionRequest, require_json,
+    ResolvedRequest, SESSION_PATH, SessionRequest, inspected, require_json,
 };
 use crate::edge::{Due, PolicySnapshot};
 use crate::metrics::{INLINE_POLICIES, NoticeOutcome, PollOutcome};
@@ -288,6 +288,16 @@ impl Service {
     #[must_use]
     pub fn not_administered(is_late: bool) -> Reply {
         Problem::RegistryUnavailable { cause: if is_late { Cause::Timeout } else { Cause::Failed } }.reply()
+    }
+
+    /// The reply about a key that is inspected, from what its objects tell, its own first.
+    #[must_use]
+    pub fn inspected(told: &[String]) -> Reply {
+        inspected(told).unwrap_or_else(|problem| {
+            let mut reply = problem.reply();
+            reply.note = Some("what an object tells of a key cannot be read: it is of another version".to_owned());
+            reply
+        })
     }
 
     /// The reply to a request whose body could not be read; without an error, because it did not arrive in time.

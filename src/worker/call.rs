@@ -7,7 +7,7 @@ use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 
 use super::isolate::now;
 use crate::edge::{Failure, ObjectCall};
-use crate::frontend::{self, After, Left, Verification};
+use crate::frontend::{self, After, Left, Recording, Verification};
 use crate::policy::{Cause, Policy};
 use crate::protocol::ObjectReply;
 
@@ -114,7 +114,8 @@ impl Call {
     /// What is to be done before the reply is sent: a [`Then`], and what it says; `undefined` if nothing is.
     pub fn after(&mut self) -> Option<Array> {
         let parts: Vec<JsValue> = match self.0.after(now())? {
-            After::Record { act, recorded, unrecorded } => {
+            After::Record(recording) => {
+                let Recording { act, recorded, unrecorded } = *recording;
                 let texts = [act.to_text(), recorded.to_text(), unrecorded.to_text()].map(JsValue::from);
                 [Then::Record.into()].into_iter().chain(texts).collect()
             }

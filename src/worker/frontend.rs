@@ -7,7 +7,7 @@ use worker::{Env, console_error};
 use super::call::Call;
 use super::isolate::{isolate, now, random};
 use super::settings::{self, Receivers};
-use crate::api::{Problem, Reply, inspected};
+use crate::api::Reply;
 use crate::edge::{Due, POLL_MS, Tap, WAIT_MS};
 use crate::frontend::{Arrival, Asked, Head, Service, Step};
 use crate::metrics::NoticeOutcome;
@@ -159,8 +159,7 @@ impl Frontend {
     /// The reply about a key that is inspected, from the answers in the order of the questions.
     #[must_use]
     pub fn inspected(&self, answers: Vec<String>) -> String {
-        let unreadable = |problem: Problem| Reply { note: Some(UNREADABLE.to_owned()), ..problem.reply() };
-        inspected(&answers).unwrap_or_else(unreadable).to_text()
+        Service::inspected(&answers).to_text()
     }
 
     /// The reply to a visitor, when the captcha's verifier has answered so.
@@ -362,6 +361,3 @@ fn newer_of(newer: Option<&Array>) -> Option<(i64, String)> {
     let newer = newer?;
     Some((newer.get(0).as_f64()? as i64, newer.get(1).as_string()?))
 }
-
-/// For the log, when an object of another version has answered.
-const UNREADABLE: &str = "what an object tells of a key cannot be read";

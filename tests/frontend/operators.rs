@@ -1,6 +1,6 @@
 //! What operators do: acts that are recorded, and questions to the registry and to objects.
 
-use tollgate::frontend::{After, Asked, Step};
+use tollgate::frontend::{After, Asked, Recording, Step};
 
 use super::world::{Deployment, OPERATOR, OPERATOR_OF_API, World, failure};
 use tollgate::policy::Cause;
@@ -18,9 +18,8 @@ fn an_act_is_recorded_once_it_is_done_and_the_answer_says_whether() {
         let mut call = world.begin(&asked("/v1/keys/credit", body)).ok().unwrap();
         assert!(call.must_finish());
         world.carry_out(&mut call);
-        let Some(After::Record { act, recorded, unrecorded }) = call.after(world.now()) else {
-            panic!("nothing to record")
-        };
+        let Some(After::Record(recording)) = call.after(world.now()) else { panic!("nothing to record") };
+        let Recording { act, recorded, unrecorded } = *recording;
         assert_eq!((&*act.act, &*act.by, &*act.policy, act.is_replayed), ("key.credited", "operator", "api", false));
         let object = tollgate::access::Names::without_secret().object_name(b"k");
         assert_eq!(act.key, tollgate::access::key_hash_in(&object));

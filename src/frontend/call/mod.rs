@@ -77,18 +77,22 @@ pub struct Verification {
     pub address: String,
 }
 
+/// An act to be recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recording {
+    /// What was done.
+    pub act: KeyAct,
+    /// The reply if it was recorded.
+    pub recorded: Reply,
+    /// The reply if it could not be.
+    pub unrecorded: Reply,
+}
+
 /// What is done before the reply is sent.
 #[derive(Clone, PartialEq, Eq)]
 pub enum After {
-    /// Have the act recorded. The reply says whether it was.
-    Record {
-        /// What was done.
-        act: KeyAct,
-        /// The reply if it was recorded.
-        recorded: Reply,
-        /// The reply if it could not be.
-        unrecorded: Reply,
-    },
+    /// Have an act recorded. The reply says whether it was.
+    Record(Box<Recording>),
     /// Ask the captcha's verifier: its answer is the reply to make.
     Verify(Verification),
 }
@@ -357,7 +361,7 @@ impl Call {
                 let said = |is_recorded| {
                     self.done.clone().map(|reply| reply.marked(|marks| marks.recorded = Some(is_recorded)))
                 };
-                Some(After::Record { act, recorded: said(true)?, unrecorded: said(false)? })
+                Some(After::Record(Box::new(Recording { act, recorded: said(true)?, unrecorded: said(false)? })))
             }
             Purpose::Session(verification) => (status == 200).then(|| After::Verify(verification.clone())),
         }
