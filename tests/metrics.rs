@@ -96,7 +96,9 @@ fn what_isolates_count_is_added_up_once_whatever_becomes_of_their_reports() {
     cases(400, |random| {
         let numbers: Vec<u64> = (0..4).map(|number| random.next() | number).collect();
         let mut isolates: Vec<_> = (0..4).map(|_| Outbox::default()).collect();
-        isolates.iter_mut().for_each(|isolate| isolate.begin(0));
+        for isolate in &mut isolates {
+            isolate.begin(0);
+        }
         let (mut totals, mut exact) = (Totals::new(0), Counts::default());
         let mut late: Vec<(usize, String)> = Vec::new();
         for now in (1..).take(random.below(300)) {

@@ -82,7 +82,7 @@ pub enum Step<'a> {
         /// Whether its answer may be news here.
         is_news: bool,
     },
-    /// With the answers of these objects, by their names, merged: see [`inspected`](crate::api::inspected).
+    /// With the answers of these objects, by their names, merged: see [`Service::inspected`].
     InspectKey(Vec<(String, KeyQuestion)>),
 }
 
