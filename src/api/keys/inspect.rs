@@ -123,10 +123,13 @@ fn merged(told: &[String]) -> Option<Reply> {
         let shard = fields.get("shard").and_then(|shard| shard.fields().ok()?.get("index")?.integer());
         Some((fields.get("policy")?.string()?.into_owned(), fields.get("shadow").is_some(), shard))
     };
-    sort_by(&mut policies, |a, b| place(a).cmp(&place(b)));
     let at = |entry: &Json<'_>| entry.fields().ok()?.get("at")?.integer();
-    sort_by(&mut decisions, |a, b| at(b).cmp(&at(a)));
-    decisions.truncate(MAX_DECISIONS);
+    // What one object tells is in order, also of one moment.
+    if told.len() > 1 {
+        sort_by(&mut policies, |a, b| place(a).cmp(&place(b)));
+        sort_by(&mut decisions, |a, b| at(b).cmp(&at(a)));
+        decisions.truncate(MAX_DECISIONS);
+    }
     let [object, now, reservations, holds] =
         ["object", "now", "reservations", "holds"].map(|name| own.get(name).and_then(raw));
     let whole = Whole {
@@ -351,6 +354,8 @@ mod tests {
             shard(1)
         );
         assert_eq!(answer, expected + "\n");
+        let same = told("own", "", r#"{"at":3,"cost":1},{"at":3,"cost":9},{"at":3,"cost":5}"#);
+        assert_eq!(inspected(std::slice::from_ref(&same)).unwrap().body(), same + "\n");
         for wrong in [vec![], vec!["{}".to_owned()], vec![own, "200\n\n{}".to_owned()]] {
             assert_eq!(inspected(&wrong), Err(Problem::Unavailable { cause: Cause::Failed }), "{wrong:?}");
         }
