@@ -31,5 +31,9 @@ function partsOf(answer) {
   return parts;
 }
 
-/** The server's; and an id that is its own for each request by HTTP. */
-const NOT_OURS_TO_SAY = ["content-length", "date", "connection", "keep-alive", "x-request-id"];
+/** The server's; an id that is its own for each request by HTTP; and which pages may read it, which inside a Worker is the application's to say. */
+const NOT_OURS_TO_SAY = [
+  ...["content-length", "date", "connection", "keep-alive"],
+  "x-request-id",
+  ...["access-control-allow-origin", "access-control-expose-headers"],
+];
