@@ -37,7 +37,7 @@ pub use credentials::{CredentialSettings, Credentials, Denied};
 pub use error::SettingError;
 pub use grants::GrantError;
 pub use key::{Key, KeyError, KeyMisfit, MAX_KEY_LEN, MAX_KEY_PARTS, key_json};
-pub use names::{Names, key_hash_in};
+pub use names::{Names, key_hash_in, shard_name};
 pub use scope::Scope;
 pub use session::{CaptchaError, Session, SessionSettings, Sessions};
 pub use webhook::Webhook;

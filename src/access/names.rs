@@ -49,13 +49,6 @@ impl Names {
         hex_of(&self.hash(key.as_ref()))
     }
 
-    /// The name of the object of a shard of the key's budgets. The first is the key's own, so that a budget can be divided that was whole.
-    #[must_use]
-    pub fn shard_name(&self, key: impl AsRef<[u8]>, shard: u8) -> String {
-        let own = self.object_name(key);
-        if shard == 0 { own } else { format!("{own}-{shard}") }
-    }
-
     /// The id of a client's `Idempotency-Key`: 128 bits of HMAC-SHA-256, so that its text is not stored. Each key that has grants has ids
     /// of its own: what one visitor chooses must not get in the way of the backend's, nor, in a budget that all share, of another visitor's.
     #[must_use]
@@ -76,6 +69,13 @@ impl Names {
     fn of(secret: &str) -> Self {
         Self { hasher: KeyHasher::new(secret) }
     }
+}
+
+/// The name of the object of a shard of a key's budgets, from that of the key's own object. The first is the key's own, so that a budget can
+/// be divided that was whole.
+#[must_use]
+pub fn shard_name(own: &str, shard: u8) -> String {
+    if shard == 0 { own.to_owned() } else { format!("{own}-{shard}") }
 }
 
 /// How the key of an object is called in answers, logs and the audit log, from the object's name: its hash, whichever shard that is.
@@ -112,9 +112,9 @@ mod tests {
     fn shard_names_are_unchanged() {
         let (alice, by_hash) = ("alice", crate::key_hash::bytes_of(&names().hash(b"alice")));
         for (shard, end) in [(0, ""), (1, "-1"), (15, "-15")] {
-            let name = names().shard_name(alice, shard);
+            let name = shard_name(&names().object_name(alice), shard);
             assert_eq!(name, format!("55db67a2116548932fc4d6df88bed29c{end}"));
-            assert_eq!(names().shard_name(&by_hash, shard), name);
+            assert_eq!(shard_name(&names().object_name(&by_hash), shard), name);
             assert_eq!(key_hash_in(&name), names().object_name(alice));
         }
     }

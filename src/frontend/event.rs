@@ -1,4 +1,4 @@
-//! What became of a budget, told once: to the counters, to operators who look on, and to the log of points.
+//! What became of a budget: the one event from which the counters, live decisions and data points are made.
 
 use crate::api::Tally;
 use crate::metrics::{DecidedBy, LiveDecision, Outcome};
@@ -13,7 +13,7 @@ pub struct Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// The end of a budget at `at`, as it is tallied. Its object has the hash `key`, and is one of so many if it is a shard.
+    /// The event of a budget that ended at `at`. `key` is the hash of its key; `shards` says how many objects share the budget, if several do.
     pub(super) fn of(
         tally: Tally<'a>,
         at: i64,

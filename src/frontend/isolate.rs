@@ -1,4 +1,4 @@
-//! What all frontends of an isolate share: what they count, who looks on, how shards stood, and the ids of requests.
+//! What all frontends of an isolate share: counters, live listeners, the last known levels of shards, and the ids of requests.
 
 use std::cell::{Cell, RefCell};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Now;
 use super::settings::Settings;
-use crate::access::{Caller, key_hash_in};
+use crate::access::{Caller, key_hash_in, shard_name};
 use crate::api::{AdminQuestion, BlockRequest, InspectKeyRequest, KeyQuestion, Problem};
 use crate::policy::{MAX_SHARDS, Policy};
 
@@ -36,7 +36,7 @@ pub(super) fn questions(
             only: caller.policies().map(<[String]>::to_vec),
             policies: policies.iter().filter_map(part).collect(),
         };
-        (settings.names.shard_name(&key, shard), question)
+        (shard_name(&object, shard), question)
     });
     // The key's own object has more than the policies of now.
     Ok(questions

@@ -8,7 +8,7 @@ use super::isolate::Isolate;
 use super::object::Object;
 use super::settings::{Settings, SettingsErrors};
 use super::{Address, Now, Random, Target};
-use crate::access::{Caller, CaptchaError, Sessions};
+use crate::access::{Caller, CaptchaError, Sessions, shard_name};
 use crate::api::{
     AdminPath, AdminQuestion, AdminRequest, Endpoint, KeyQuestion, MAX_BODY_LEN, Problem, Reply, Request,
     ResolvedRequest, SESSION_PATH, SessionRequest, inspected, require_json,
@@ -354,7 +354,7 @@ impl Service {
         if is_sharded {
             // A repetition is to be shared out in the same way.
             let random = if request_id.is_lasting() { Some(request_id.fingerprint) } else { random() };
-            let objects = shards_of(&asked, settings);
+            let objects = keys.first().map(|own| shards_of(&asked, own)).unwrap_or_default();
             return Ok(Call::of_shards(
                 asked,
                 objects,
@@ -491,13 +491,10 @@ fn objects_of(names: Vec<String>) -> Vec<Object> {
     objects
 }
 
-/// The objects of the shards of its only budget, one for each item of its parts.
-fn shards_of(asked: &AskedOfObjects, settings: &Settings) -> Vec<Object> {
-    let names = asked.parts().items().iter().filter_map(|item| {
-        let shard = item.policy.shard()?;
-        Some(settings.names.shard_name(&item.key, shard.index))
-    });
-    names.enumerate().map(|(index, name)| Object::new(name, vec![index])).collect()
+/// The objects of the shards of its only budget, one for each item of its parts; `own` is the name of the key's own object.
+fn shards_of(asked: &AskedOfObjects, own: &str) -> Vec<Object> {
+    let shards = asked.parts().items().iter().filter_map(|item| item.policy.shard());
+    shards.enumerate().map(|(index, shard)| Object::new(shard_name(own, shard.index), vec![index])).collect()
 }
 
 /// As long as the longest that payment APIs accept.

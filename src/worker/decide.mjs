@@ -13,7 +13,7 @@ import { verified } from "./session.mjs";
 export async function decide(frontend, ask, keys, id) {
   const reply = await decided(frontend, ask, keys, id);
   frontend.live.decided();
-  return typeof reply === "string" ? reply : finished(frontend, reply.then, id);
+  return typeof reply === "string" ? reply : finished(frontend, reply.after, id);
 }
 
 /** A reply, or what is to be done first. */

@@ -6,9 +6,8 @@ import { received, sent } from "./numbers.mjs";
 import * as built from "./rust/index.js";
 
 /**
- * The reply to `call`: see `replyOf`. `keys` is the namespace of the objects, and `id` that
- * of the request for the log. A batch may still have holds to abort after its reply, and must finish even if the client disconnects:
- * `waitUntil` covers both.
+ * The reply to `call`: see `replyOf`. `keys` is the namespace of the objects, and `id` that of the request for the log. A batch may still have
+ * holds to abort after its reply, and must finish even if the client disconnects: `waitUntil` covers both.
  */
 export function replyTo(call, keys, id, frontend) {
   return call.count > 1 ? replyOfSeveral(call, keys, id, frontend) : replyOfOne(call, keys, id, frontend);
@@ -104,16 +103,16 @@ function free(call) {
 }
 
 /**
- * The reply at last, a text, of which the frontend's data points and notices are made; `newer`, if it has to be asked again; or `then`, what
- * is to be done first. After that the call is not needed.
+ * The reply at last, a text, of which the frontend's data points and notices are made; `newer`, if it has to be asked again; or `after`, what
+ * is to be done first (not `then`, which would make a promise of it). After that the call is not needed.
  */
 function replyOf(call, { points, notices }) {
   const newer = call.newer();
   if (newer !== undefined) return { newer };
-  const then = call.after();
+  const after = call.after();
   points?.write(call);
   notices?.send(call);
-  return then === undefined ? call.reply() : { then };
+  return after === undefined ? call.reply() : { after };
 }
 
 /** The same for a call that was lost with the memory of an instance that has panicked: `call` is the same once more, and is not made. */

@@ -1,7 +1,6 @@
 //! What a request says about leases beside what it asks, and what is to be said later.
 
 use super::super::Now;
-use super::super::event::End;
 use super::super::memory::Memory;
 use super::super::object::Object;
 use super::requests::known_of;
@@ -107,7 +106,7 @@ impl Call {
             isolate: self.isolate.clone(),
             began_at: now.waiting,
             done: None,
-            end: None::<End>,
+            end: None,
         })
     }
 }

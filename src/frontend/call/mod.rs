@@ -1,7 +1,7 @@
 //! One request while it is being answered: which objects to call, what to ask them, and what the answer is.
 //!
 //! [`Batch`] and [`ShardCalls`] decide what happens when; this adds the names of the objects, what is known without them, and the answer.
-//! Whoever carries it out calls [`Call::next`] at the start and after each answer, makes the calls that it gives, and reports to
+//! The caller calls [`Call::next`] at the start and after each answer, makes the calls that it returns, and reports the results to
 //! [`Call::answered`] and [`Call::failed`].
 
 mod leases;
@@ -275,7 +275,7 @@ impl Call {
         Some(call)
     }
 
-    /// Takes over the answer of an object, which has read and written so many rows; `None` for one that could not be read.
+    /// Takes over the answer of an object, with the rows that the object has read and written; `None` if the answer cannot be read.
     pub fn answered(&mut self, index: usize, answer: Option<(ObjectReply, Rows)>, now: Now) -> Left {
         let outcome = answer.as_ref().map_or(CallOutcome::Failed(Cause::Failed), |_| CallOutcome::Answered);
         self.count_call(index, outcome, now);
