@@ -19,14 +19,12 @@
 //! Tokens that are still to come back may be leased too, to be spent from the moment when they have. So in an overload each
 //! frontend has its share of the next moments, and refuses by itself until then.
 
+use super::open_lease::{MAX_LEASE_MS, OpenLease};
 use super::row::{LEASED, StoredRow};
 use super::without::without;
 use crate::limit::{Limit, State};
 use crate::policy::{NamedLimit, Policy};
-use crate::protocol::{EndedLease, LATE_MS};
-
-/// The longest that tokens can be leased.
-pub const MAX_LEASE_MS: u64 = 10_000;
+use crate::protocol::EndedLease;
 
 /// The most leases of a bucket, all of which are in its row: for a key of ten thousand requests a second from a hundred isolates.
 const MAX_LEASES: usize = 256;
@@ -59,23 +57,6 @@ struct LeasedLimit {
 impl LeasedLimit {
     fn of(name: Option<&str>) -> Self {
         Self { name: name.map(str::to_owned), ..Self::default() }
-    }
-}
-
-/// Tokens that one frontend may spend.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct OpenLease {
-    pub(super) id: u64,
-    /// When it is over, and all of it counts as spent.
-    pub(super) until: i64,
-    /// Of each leased limit; in a row, of each state.
-    pub(super) tokens: Vec<u64>,
-}
-
-impl OpenLease {
-    /// Whether it is over; also if the clock has stepped back so far that it would last too long.
-    fn is_over(&self, now: i64) -> bool {
-        self.until <= now || self.until.abs_diff(now) > 2 * MAX_LEASE_MS + LATE_MS
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::bucket::Need;
 use super::decide::held_of;
-use super::leases::{MAX_LEASE_MS, OpenLease};
+use super::open_lease::{MAX_LEASE_MS, OpenLease};
 use super::without::without;
 use super::{Ledger, LedgerError};
 use crate::limit::{Decision, Limit, State, Verb};

@@ -64,6 +64,7 @@ mod leases;
 mod leasing;
 mod legacy;
 mod notices;
+mod open_lease;
 mod page;
 mod recent;
 mod replay;
@@ -87,8 +88,8 @@ use self::reservation::{Reservation, Stored};
 use self::row::StoredRow;
 
 pub use self::inline::MAX_INLINE;
-pub use self::leases::MAX_LEASE_MS;
 pub use self::notices::NOTICES;
+pub use self::open_lease::MAX_LEASE_MS;
 pub use self::recent::MAX_RECENT;
 pub use self::replays::{MAX_REQUEST_IDS, REPLAY_TTL_MS};
 pub use self::reserve::MAX_RESERVATIONS;

@@ -31,8 +31,8 @@ use std::sync::Arc;
 
 use super::bytes::Bytes;
 use super::cover;
-use super::leases::OpenLease;
 use super::legacy::{self, LegacyReplay};
+use super::open_lease::OpenLease;
 use crate::limit::{Limit, Record, RecordError, Snapshot, State, encode};
 use crate::policy::{NamedLimit, Policy, StoredConfigError, numbers_of, stored_limits};
 

@@ -45,7 +45,6 @@ pub use object_terms::{ObjectTerms, ReservationTerms, Unsettled};
 pub use on_error::{Cause, OnError};
 pub use parse::Policies;
 pub use reader::MAX_LIMITS;
-pub use shard::Shard;
-pub use shards::MAX_SHARDS;
+pub use shard::{MAX_SHARDS, Shard};
 pub use stored::{StoredConfigError, numbers_of, stored_limits};
 pub use timeline::{Merged, Timeline, Version};

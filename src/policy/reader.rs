@@ -6,7 +6,7 @@ use super::error::PolicyError;
 use super::mode::Mode;
 use super::named_limit::NamedLimit;
 use super::rate::{Burst, Rate};
-use super::shards::{self, MAX_SHARDS};
+use super::shard::{self, MAX_SHARDS};
 use crate::json::{Fields, FieldsError, Json};
 use crate::length;
 use crate::limit::{Config, ConfigError, Kind, Limit, MAX_TOKENS};
@@ -259,7 +259,7 @@ impl Reader<'_> {
         let mut errors = Vec::new();
         for (mode, limit) in limits {
             let name = limit.full_name();
-            if let Err(problem) = shards::check(limit.limit(), shards) {
+            if let Err(problem) = shard::check(limit.limit(), shards) {
                 errors.push(format!("{name} {problem}"));
             }
             if *mode == Mode::Shadow {

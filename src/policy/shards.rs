@@ -13,12 +13,9 @@ use std::sync::Arc;
 
 use super::named::Policy;
 use super::named_limit::NamedLimit;
-use super::shard::Shard;
+use super::shard::{Shard, absent, check, part};
 use super::timeline::{Merged, Timeline, Version};
-use crate::limit::{Carry, Config, ConfigError, Kind, Limit};
-
-/// The most shards of a policy: each decision of a refused key may ask all of them.
-pub const MAX_SHARDS: u8 = 16;
+use crate::limit::{Carry, Limit};
 
 impl Policy {
     /// The policies of its shards; empty if one object has the whole budget of a key. A single one, if it was shared before: then
@@ -79,47 +76,6 @@ fn count_of<'a>(declared: u8, limits: impl Iterator<Item = &'a Limit> + Clone) -
     let least = limits.clone().map(|limit| limit.config().capacity).min().unwrap_or(1);
     let count = u8::try_from(least).unwrap_or(u8::MAX).min(declared).max(1);
     if limits.map(|limit| check(limit, count)).all(|checked| checked.is_ok()) { count } else { 1 }
-}
-
-/// Why that limit cannot be divided so: what is said after its name.
-pub(super) fn check(limit: &Limit, count: u8) -> Result<(), String> {
-    let Config { kind, capacity, max_debt, initial, .. } = *limit.config();
-    let problem = if kind == Kind::FixedWindow {
-        "is a fixed window, which cannot be divided: make it a token bucket"
-    } else if max_debt > 0 {
-        "has a max_debt, which shards cannot have"
-    } else if initial.is_some() {
-        "has `initial`, which shards cannot have: they are full at first"
-    } else if capacity < count.into() {
-        return Err(format!("has a capacity of {capacity}, less than a token for each of {count} shards"));
-    } else {
-        let error = |error| format!("cannot be divided among {count} shards: {error}");
-        return part(limit, 0, count).map(drop).map_err(error);
-    };
-    Err(problem.to_owned())
-}
-
-/// What a shard has of a limit.
-fn part(limit: &Limit, index: u8, count: u8) -> Result<Limit, ConfigError> {
-    let config = *limit.config();
-    if count == 1 {
-        return Ok(*limit);
-    }
-    let shares = |tokens: u64| {
-        let (each, rest) = (tokens.checked_div(count.into()), tokens.checked_rem(count.into()));
-        each.unwrap_or(tokens).saturating_add(u64::from(u64::from(index) < rest.unwrap_or(0)))
-    };
-    Limit::new(&Config {
-        period_ms: config.period_ms.saturating_mul(count.into()),
-        capacity: shares(config.capacity),
-        ..config
-    })
-}
-
-/// A limit that holds nothing.
-fn absent(limit: &Limit) -> Result<Limit, ConfigError> {
-    let config = *limit.config();
-    Limit::new(&Config { capacity: 0, max_debt: 0, initial: Some(0), ..config })
 }
 
 #[cfg(test)]

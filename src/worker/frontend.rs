@@ -41,6 +41,15 @@ pub enum Go {
     InspectKey,
 }
 
+/// Whether to ask the registry: see [`Due`].
+#[wasm_bindgen]
+#[derive(Clone, Copy, Debug)]
+pub enum Ask {
+    Not,
+    InBackground,
+    BeforeAnswer,
+}
+
 #[wasm_bindgen]
 #[expect(clippy::needless_pass_by_value, reason = "wasm-bindgen has no optional texts by reference")]
 #[expect(clippy::unused_self, reason = "only calls on an object revive an instance that has panicked")]
@@ -222,13 +231,13 @@ impl Frontend {
 #[expect(clippy::needless_pass_by_value, reason = "wasm-bindgen has no optional texts by reference")]
 #[expect(clippy::unused_self, reason = "only calls on an object revive an instance that has panicked")]
 impl Frontend {
-    /// Whether to ask the registry: 0 no, 1 in the background, 2 before the request is answered.
+    /// Whether to ask the registry.
     #[must_use]
-    pub fn due(&self) -> u32 {
+    pub fn due(&self) -> Ask {
         match self.service.due(now()) {
-            Due::Nothing => 0,
-            Due::InBackground => 1,
-            Due::BeforeAnswer => 2,
+            Due::Nothing => Ask::Not,
+            Due::InBackground => Ask::InBackground,
+            Due::BeforeAnswer => Ask::BeforeAnswer,
         }
     }
 

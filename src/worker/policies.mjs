@@ -6,6 +6,7 @@ import { log } from "./log.mjs";
 import { noticesTo } from "./notices.mjs";
 import { Points } from "./points.mjs";
 import { lasting } from "./recovery.mjs";
+import * as built from "./rust/index.js";
 
 /**
  * A frontend that `make` makes in Rust's memory, whatever becomes of that: `rust` gives it. It follows `registry`, the namespace of
@@ -38,10 +39,10 @@ export class Frontend {
 
   /** Before a request is answered: asks the registry if it is time, and waits only if Rust says so. */
   refreshed() {
-    const due = this.#registry ? this.rust().due() : NOTHING;
-    if (due === NOTHING) return;
+    const due = this.#registry ? this.rust().due() : Ask.Not;
+    if (due === Ask.Not) return;
     const asking = this.#ask();
-    if (due === BEFORE_ANSWER) return this.#waitFor(asking);
+    if (due === Ask.BeforeAnswer) return this.#waitFor(asking);
   }
 
   /** After a change: asks the registry, also if it is being asked, for that may have been before. */
@@ -89,6 +90,4 @@ export class Frontend {
   }
 }
 
-/** What Rust says: see `Due` in src/edge/snapshot.rs. */
-const NOTHING = 0;
-const BEFORE_ANSWER = 2;
+const { Ask } = built;

@@ -3,6 +3,7 @@
 
 mod events;
 mod failures;
+mod memory;
 mod operators;
 mod rights;
 mod sessions;

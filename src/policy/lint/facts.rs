@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::worst::Worst;
+use crate::length;
 use crate::limit::{Config, Decision, Kind, Limit, State};
 use crate::policy::named::Policy;
 use crate::policy::named_limit::NamedLimit;
@@ -170,4 +171,9 @@ fn full_at_start(limit: &Limit) -> (State, i64) {
     let mut state = limit.new_state(start, 0);
     let _granted = limit.reset(&mut state, start);
     (state, start)
+}
+
+/// `100 per 1m`.
+pub(super) fn tokens_per(tokens: u128, period_ms: u128) -> String {
+    format!("{tokens} per {}", length::shown(u64::try_from(period_ms).unwrap_or(u64::MAX)))
 }

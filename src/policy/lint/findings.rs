@@ -2,8 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
-use super::facts::{CrashCost, crash_cost, debt_paid_after_ms};
-use super::words::tokens_per;
+use super::facts::{CrashCost, crash_cost, debt_paid_after_ms, tokens_per};
 use super::worst::{Worst, gcd};
 use crate::length;
 use crate::limit::{Config, Kind};

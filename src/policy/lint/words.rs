@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Lint;
-use super::facts::{Admitted, CrashCost, LimitFacts};
+use super::facts::{Admitted, CrashCost, LimitFacts, tokens_per};
 use super::findings::{Code, Finding, Level};
 use super::worst::Worst;
 use crate::length;
@@ -122,11 +122,6 @@ impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())
     }
-}
-
-/// `100 per 1m`.
-pub(super) fn tokens_per(tokens: u128, period_ms: u128) -> String {
-    format!("{tokens} per {}", length::shown(u64::try_from(period_ms).unwrap_or(u64::MAX)))
 }
 
 fn write_limits(f: &mut fmt::Formatter<'_>, limits: &[NamedLimit]) -> fmt::Result {
