@@ -3,6 +3,7 @@
 //
 //   npm run bench                                            all: a quarter to half an hour, and a minute more for the first build
 //   npm run bench -- --rounds 5 --seconds 2 --only refused   only the scenarios with this in their titles
+//   npm run bench -- --among embedded,leases                 only the contestants with one of these in their names
 //
 // All are asked in turn, round after round, so that a machine that slows down slows all of them; what is compared is the ratio
 // within each round. It fails if any answer is not the expected one, if more is granted than is allowed, or if the others say what Tollgate
@@ -15,20 +16,24 @@ import { report } from "./report.mjs";
 import { SCENARIOS } from "./scenarios.mjs";
 
 async function main() {
-  const { rounds, seconds, connections, only } = options();
+  const { rounds, seconds, connections, only, among } = options();
   const scenarios = SCENARIOS.filter(({ title }) => title.includes(only));
   if (scenarios.length === 0)
     throw new Error(
       `No scenario has ${JSON.stringify(only)} in its title: ${SCENARIOS.map(({ title }) => title).join("; ")}`,
     );
-  const contestants = CONTESTANTS.filter(isThere);
+  const contestants = CONTESTANTS.filter(({ name }) => among.some((part) => name.includes(part))).filter(isThere);
+  if (contestants.length < 2)
+    throw new Error(`--among leaves fewer than two: ${CONTESTANTS.map(({ name }) => name).join("; ")}`);
   await checkThatTheyAnswerAlike(contestants);
   for (const scenario of scenarios) {
     const lanes = await Promise.all(contestants.map((contestant) => Lane.start(contestant, scenario, connections)));
     for (const lane of lanes) await lane.warmUp(seconds);
     for (let round = 0; round < rounds; round++) {
-      const turn = round % lanes.length;
-      for (const lane of [...lanes.slice(turn), ...lanes.slice(0, turn)]) await lane.run(seconds);
+      // Each begins as often as any other, and has each of its neighbours before it as often as after it.
+      const turn = (round >> 1) % lanes.length;
+      const inTurn = [...lanes.slice(turn), ...lanes.slice(0, turn)];
+      for (const lane of round % 2 === 0 ? inTurn : inTurn.reverse()) await lane.run(seconds);
     }
     for (const lane of lanes) await lane.end();
     report(scenario, lanes);
@@ -49,13 +54,13 @@ function options() {
       seconds: { type: "string", default: "0.7" },
       connections: { type: "string", default: "16" },
       only: { type: "string", default: "" },
+      among: { type: "string", default: "" },
     },
   });
-  const numbers = Object.entries(values)
-    .filter(([name]) => name !== "only")
-    .map(([name, value]) => [name, Number(value)]);
+  const { only, among, ...texts } = values;
+  const numbers = Object.entries(texts).map(([name, text]) => [name, Number(text)]);
   for (const [name, number] of numbers) if (!(number > 0)) throw new Error(`--${name} takes a number above 0`);
-  return { ...Object.fromEntries(numbers), only: values.only };
+  return { ...Object.fromEntries(numbers), only, among: among.split(",") };
 }
 
 await main();
