@@ -52,8 +52,9 @@ pub enum Return {
 }
 
 /// The fewest requests to be expected in the time of a lease for one to be asked for. Each lease is a row of its object, which costs as much
-/// as some seven calls, and perhaps a call and a row to return what is left. Rarer requests are cheaper one by one.
-const MIN_EXPECTED: u64 = 16;
+/// as some seven calls, and perhaps a call and a row to return what is left: sixteen calls. Half as many again, since a key may go quiet.
+/// Rarer requests are cheaper one by one.
+const MIN_EXPECTED: u64 = 24;
 
 /// Requests that must have come in the time of a lease that has begun, for each to be expected: a burst may be over at any moment. Those of
 /// the one before count in full.

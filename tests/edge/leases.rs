@@ -31,7 +31,7 @@ pub(crate) fn step(world: &mut World<'_>) {
             // A few isolates get most requests.
             let isolate = world.random.below(world.isolates.len());
             let isolate = if world.random.once_in(2) { 0 } else { isolate };
-            for _ in 0..=world.random.below(8) {
+            for _ in 0..=world.random.below(10) {
                 let costs: Vec<_> = world.policy.limits().iter().map(|_| world.random.below(3) as u64).collect();
                 // Some must be asked each time.
                 let may_lease = !world.random.once_in(10);
@@ -100,7 +100,7 @@ pub(crate) fn policy(random: &mut Random) -> String {
     });
     let limits = limits.collect::<Vec<_>>().join(",");
     let cache = ["0s", "200ms", "20s"][random.below(3)];
-    let lease = ["500ms", "2s", "10s"][random.below(3)];
+    let lease = ["1s", "4s", "10s"][random.below(3)];
     let max = [r#","max_lease":3"#, ""][random.below(2)];
     format!(r#"{{"p":{{"limits":[{limits}],"refusal_cache":"{cache}","lease":"{lease}"{max}}}}}"#)
 }
