@@ -31,7 +31,7 @@ mod shards;
 mod target;
 
 pub use address::Address;
-pub use call::{After, Call, Left, Recording, Verification};
+pub use call::{After, Call, Left, Newer, Recording, Verification};
 pub use event::Event;
 pub use isolate::Isolate;
 pub use memory::Memory;

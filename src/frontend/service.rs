@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::call::{Asked as AskedOfObjects, Call, Purpose, Terms, Verification};
+use super::call::{Asked as AskedOfObjects, Call, Newer, Purpose, Terms, Verification};
 use super::event::Event;
 use super::isolate::Isolate;
 use super::object::Object;
@@ -48,7 +48,7 @@ pub struct Asked<'a> {
     pub idempotency_key: Option<&'a str>,
     pub body: &'a [u8],
     /// If it is asked again, since an object has been asked under newer policies: what [`Call::newer`] said.
-    pub newer: Option<(i64, &'a str)>,
+    pub newer: Option<&'a Newer>,
     pub method: &'a str,
     pub if_match: Option<&'a str>,
     pub if_none_match: Option<&'a str>,
@@ -324,7 +324,7 @@ impl Service {
         random: Random<'_>,
     ) -> Result<Call, Problem> {
         let settings = self.settings()?;
-        let in_force = settings.in_force(asked.newer.map(|(as_of, definitions)| (definitions, as_of)));
+        let in_force = settings.in_force(asked.newer);
         let whole = ResolvedRequest::new(request, in_force.policies(), caller, now.at)
             .inspect_err(|problem| self.tell_too_large(request, problem, now))?
             .within_shards(asked.idempotency_key.is_some())?
@@ -343,6 +343,7 @@ impl Service {
             RequestId { id, fingerprint: 0, ttl_ms: 0, by_grant }
         };
         let terms = Terms {
+            tries: asked.newer.map_or(0, |newer| newer.tries),
             in_force,
             is_stale: settings.is_stale(now.at),
             sends_definitions: settings.sends_definitions,

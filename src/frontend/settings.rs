@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::call::Newer;
 use super::memory::Memory;
 use crate::access::{Caller, Credentials, Names, Sessions};
 use crate::api::{Missing, Problem};
@@ -86,11 +87,11 @@ impl Settings {
 
     /// The policies to answer under: those of the registry as far as it is known, else those of the deployment. `newer` are those under
     /// which an object has been asked: see [`PolicySnapshot::in_force_with`].
-    pub(super) fn in_force(&self, newer: Option<(&str, i64)>) -> InForce {
+    pub(super) fn in_force(&self, newer: Option<&Newer>) -> InForce {
         match (&self.registry, newer) {
             (None, _) => InForce::deployed(Arc::clone(&self.policies)),
             (Some(known), None) => known.borrow().in_force(),
-            (Some(known), Some((definitions, as_of))) => known.borrow().in_force_with(definitions, as_of),
+            (Some(known), Some(newer)) => known.borrow().in_force_with(&newer.definitions, newer.as_of),
         }
     }
 

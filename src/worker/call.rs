@@ -7,7 +7,7 @@ use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 
 use super::isolate::now;
 use crate::edge::{Failure, ObjectCall};
-use crate::frontend::{self, After, Left, Recording, Verification};
+use crate::frontend::{self, After, Left, Newer, Recording, Verification};
 use crate::policy::{Cause, Policy};
 use crate::protocol::ObjectReply;
 
@@ -102,13 +102,15 @@ impl Call {
         self.0.is_decided()
     }
 
-    /// If the objects know newer versions of the policies: what to ask again with, the moment of the latest change that the frontend must
-    /// know and the definitions of those policies. Nothing was done.
+    /// If it is to be asked again: with what, the parts of a [`Newer`], and whether the registry is to be asked before. Nothing was done.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "below 2⁵³")]
     pub fn newer(&self) -> Option<Array> {
-        let (as_of, definitions) = self.0.newer()?;
-        Some([JsValue::from(as_of as f64), definitions.into()].iter().collect())
+        let newer = self.0.newer()?;
+        let needs_registry = newer.needs_registry();
+        let Newer { as_of, definitions, tries } = newer;
+        let parts = [JsValue::from(as_of as f64), definitions.into(), tries.into(), needs_registry.into()];
+        Some(parts.into_iter().collect())
     }
 
     /// What is to be done before the reply is sent: a [`Then`], and what it says; `undefined` if nothing is.

@@ -18,25 +18,22 @@ export async function decide(frontend, ask, keys, id) {
 
 /** A reply, or what is to be done first. */
 async function decided(frontend, ask, keys, id) {
-  let newer;
-  for (let tries = 1; ; tries++) {
+  for (let newer; ; ) {
     const step = ask(newer);
     if (typeof step === "string") return step;
     if (Array.isArray(step)) return goneOn(frontend, step, keys, id);
     try {
       const reply = await begun(step, keys, id, frontend);
       if (reply.newer === undefined) return reply;
-      newer = reply.newer; // nothing was done: an object has been asked under newer policies than ours
+      newer = reply.newer;
     } catch (error) {
       // Another request panicked meanwhile, and this call was lost with the old instance's memory.
       log("error", "a call was lost", { request_id: id, error });
       const again = ask(); // a reply, if the request has become wrong because its policy has changed
       return typeof again === "string" ? again : lostReplyOf(again, frontend);
     }
-    // Not one that fails open: what is newer may be a ban.
-    if (tries === MAX_TRIES) return frontend.rust().failed();
-    // What was learned does not do for a key with overrides, nor for a request over several keys, of which others may be newer too.
-    if (tries > 1) await frontend.changed();
+    const [, , , needsRegistry] = newer;
+    if (needsRegistry) await frontend.changed();
   }
 }
 
@@ -60,6 +57,3 @@ function goneOn(frontend, [go, ...asked], keys, id) {
 }
 
 const { Go, Then } = built;
-
-/** Under what it knows, under what it has learned, and under what the registry says. */
-const MAX_TRIES = 3;

@@ -9,7 +9,7 @@ use super::isolate::{isolate, now, random};
 use super::settings::{self, Receivers};
 use crate::api::Reply;
 use crate::edge::{Due, POLL_MS, Tap, WAIT_MS};
-use crate::frontend::{Arrival, Asked, Head, Service, Step};
+use crate::frontend::{Arrival, Asked, Head, Newer, Service, Step};
 use crate::metrics::NoticeOutcome;
 
 /// Answers requests that need no object, and prepares the calls of those that do. Replies are texts: see
@@ -131,7 +131,7 @@ impl Frontend {
             authorization: authorization.as_deref(),
             idempotency_key: idempotency_key.as_deref(),
             body,
-            newer: newer.as_ref().map(|(as_of, definitions)| (*as_of, &**definitions)),
+            newer: newer.as_ref(),
             method: method.as_deref().unwrap_or_default(),
             if_match: if_match.as_deref(),
             if_none_match: if_none_match.as_deref(),
@@ -365,8 +365,9 @@ impl Frontend {
 }
 
 /// What [`Call::newer`] said.
-#[expect(clippy::cast_possible_truncation, reason = "a moment, below 2⁵³")]
-fn newer_of(newer: Option<&Array>) -> Option<(i64, String)> {
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a moment, below 2⁵³, and a small number")]
+fn newer_of(newer: Option<&Array>) -> Option<Newer> {
     let newer = newer?;
-    Some((newer.get(0).as_f64()? as i64, newer.get(1).as_string()?))
+    let [as_of, tries] = [newer.get(0).as_f64()?, newer.get(2).as_f64()?];
+    Some(Newer { as_of: as_of as i64, definitions: newer.get(1).as_string()?, tries: tries as u8 })
 }

@@ -116,7 +116,8 @@ impl Pair {
     /// The fourth request from now brings a lease: those before it were not answered.
     fn make_busy(&mut self, policy: &Arc<Policy>) {
         let costs = vec![1; policy.limits().len()];
-        let wants_lease = |pair: &Self| pair.begun(policy, &costs).next(moment(pair.now)).unwrap().request.lease.is_some();
+        let wants_lease =
+            |pair: &Self| pair.begun(policy, &costs).next(moment(pair.now)).unwrap().request.lease.is_some();
         let other = Self { now: self.now, ..Self::new() };
         let enough = (1..).find(|_| wants_lease(&other)).unwrap();
         for _ in 4..enough {

@@ -84,14 +84,36 @@ fn newer_policies_do_not_fail_open_and_count_for_one_request() {
     let outdated = ObjectReply::PolicyOutdated { as_of: 9, definitions: newer };
     call.answered(next.object, Some((outdated, Rows::default())), world.now());
     assert_eq!(call.reply(world.now()).status, 503);
-    let (as_of, definitions) = call.newer().unwrap();
-    let (as_of, definitions) = (as_of, definitions.to_owned());
+    let newer = call.newer().unwrap();
+    assert_eq!((newer.as_of, newer.tries, newer.needs_registry()), (9, 1, false));
     // Under the numbers that it knows, 50 can never pass; under those that it has learned they can.
     assert_eq!(world.ask(&asked).status, 400);
-    let again = world.ask(&Asked { newer: Some((as_of, &definitions)), ..asked });
+    let again = world.ask(&Asked { newer: Some(&newer), ..asked });
     assert_eq!((again.status, &again.body["remaining"]), (200, &50.into()));
     assert_eq!(world.asked.last().unwrap().known.as_ref().unwrap().as_of, 9);
     assert_eq!(world.ask(&asked).status, 400, "another request knows nothing of it");
+}
+
+/// Under what is known, under what was learned, and under what the registry says.
+#[test]
+fn a_request_is_asked_three_times_at_most() {
+    let mut world = World::of(&Deployment { has_registry: true, ..Deployment::default() });
+    let body = br#"{"policy":"api","key":"k"}"#;
+    let asked = Asked { url: "/v1/consume", authorization: Some(CONSUMER), body, ..Asked::default() };
+    let mut newer = None;
+    for (tries, needs_registry) in [(1, Some(false)), (2, Some(true)), (3, None)] {
+        let mut call = world.begin(&Asked { newer: newer.as_ref(), ..asked }).ok().unwrap();
+        let next = call.next(world.now()).unwrap();
+        let outdated = ObjectReply::PolicyOutdated { as_of: 9, definitions: String::new() };
+        call.answered(next.object, Some((outdated, Rows::default())), world.now());
+        newer = call.newer();
+        assert_eq!(
+            newer.as_ref().map(|newer| (newer.tries, newer.needs_registry())),
+            needs_registry.map(|needs| (tries, needs))
+        );
+        assert_eq!(call.reply(world.now()).status, 503);
+    }
+    assert_eq!(world.counted()["repeats"]["policy_outdated"], 3);
 }
 
 #[test]

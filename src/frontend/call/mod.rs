@@ -97,9 +97,34 @@ pub enum After {
     Verify(Verification),
 }
 
+/// What to ask again with, since objects have been asked under newer policies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Newer {
+    /// The moment of the latest change that those knew who asked them.
+    pub as_of: i64,
+    /// The definitions of those policies, one to a line.
+    pub definitions: String,
+    /// How often it has been asked.
+    pub tries: u8,
+}
+
+impl Newer {
+    /// Whether to ask the registry before: what was learned did not do. Of a key with overrides it says too little, and of a request over
+    /// several keys others may be newer, too.
+    #[must_use]
+    pub const fn needs_registry(&self) -> bool {
+        self.tries > 1
+    }
+}
+
+/// Under what the frontend knows, under what it has learned, and under what the registry says.
+const MAX_TRIES: u8 = 3;
+
 /// What the frontend adds to every request of its own.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
+    /// How often it was asked before.
+    pub(super) tries: u8,
     pub(super) in_force: InForce,
     /// Whether the policies may be out of date.
     pub(super) is_stale: bool,
@@ -340,13 +365,13 @@ impl Call {
         is_last && matches!(self.plan.calls.outcome(), Some(Outcome::Decided(_)))
     }
 
-    /// If the objects know newer versions of the policies: the moment of the latest change that the frontend must know before it
-    /// asks again, and the definitions of those policies, one to a line. Nothing was done.
+    /// If objects have been asked under newer policies, and it may be tried once more: what to ask again with. Nothing was done.
     #[must_use]
-    pub fn newer(&self) -> Option<(i64, &str)> {
+    pub fn newer(&self) -> Option<Newer> {
         let Some(Outcome::Outdated { as_of, definitions }) = self.plan.calls.outcome() else { return None };
         self.isolate.count(|counts| counts.repeated(Repeat::PolicyOutdated));
-        Some((*as_of, definitions))
+        let tries = self.asked.terms.tries.saturating_add(1);
+        (tries < MAX_TRIES).then(|| Newer { as_of: *as_of, definitions: definitions.clone(), tries })
     }
 
     /// What is to be done before the reply is sent, if anything is.
