@@ -13,12 +13,11 @@ use worker::{Env, console_error, console_log};
 use super::clock;
 use super::isolate::random;
 use super::settings::hasher_in;
-use crate::api::{AdminQuestion, AdminReply, AdminRequest, Problem};
-use crate::hex::hex_of;
+use crate::api::AdminQuestion;
+use crate::frontend::{Administered, Registrar};
 use crate::key_hash::KeyHasher;
-use crate::metrics::{Audience, INLINE_POLICIES, LiveBatch, Report, Totals};
-use crate::policy::FrontendTerms;
-use crate::protocol::{KeyAct, OverridesChange, Poll};
+use crate::metrics::LiveBatch;
+use crate::protocol::{KeyAct, Poll};
 use crate::registry::{AUDIT, Registry, Writes};
 
 /// What `registry.mjs` wraps into a class that answers RPC.
@@ -28,10 +27,7 @@ pub struct PolicyRegistry {
     hasher: KeyHasher,
     /// `None` until it is read, and again after a failure, which may have left it half changed.
     registry: RefCell<Option<Registry>>,
-    /// What frontends have counted since the object woke: in memory alone.
-    totals: RefCell<Totals>,
-    /// The operators who look on, and what they have not yet seen: in memory alone.
-    audience: RefCell<Audience>,
+    registrar: RefCell<Registrar>,
 }
 
 #[wasm_bindgen]
@@ -40,9 +36,8 @@ impl PolicyRegistry {
     #[wasm_bindgen(constructor)]
     #[must_use]
     pub fn new(host: RegistryHost, env: &Env) -> Self {
-        let totals = RefCell::new(Totals::new(clock::now()));
-        let audience = RefCell::new(Audience::new(random().unwrap_or_default()));
-        Self { host, hasher: hasher_in(env), registry: RefCell::new(None), totals, audience }
+        let registrar = RefCell::new(Registrar::new(clock::now(), random().unwrap_or_default()));
+        Self { host, hasher: hasher_in(env), registry: RefCell::new(None), registrar }
     }
 
     /// Answers a [`Poll`] with an [`Update`](crate::protocol::Update), both texts. `report` is the text of a [`Report`] of what the
@@ -52,20 +47,18 @@ impl PolicyRegistry {
     /// If it is not one, the frontend's policies cannot be read, or the storage fails.
     #[expect(clippy::needless_pass_by_value, reason = "wasm-bindgen has no optional texts by reference")]
     pub fn poll(&self, question: &str, report: Option<String>) -> Result<String, JsValue> {
-        if let Some(report) = report.as_deref().and_then(Report::from_text) {
-            self.totals.borrow_mut().add(report, clock::now());
+        if let Some(report) = &report {
+            self.registrar.borrow_mut().report(report, clock::now());
         }
         let Some(poll) = Poll::from_text(question) else {
             return Err(JsError::new("the question of a frontend cannot be read").into());
         };
         // One that is refused has changed nothing, so that it fails alone: what is in memory stays.
-        let update = self.with_registry(|registry, now| match registry.poll(&poll, now) {
-            Ok((mut update, writes)) => {
-                update.listeners = self.listeners(now);
-                Ok((Ok(update), writes))
-            }
-            Err(error) => Ok((Err(error), Writes::new())),
-        })?;
+        let update =
+            self.with_registry(|registry, now| match self.registrar.borrow_mut().poll(registry, &poll, now) {
+                Ok((update, writes)) => Ok((Ok(update), writes)),
+                Err(error) => Ok((Err(error), Writes::new())),
+            })?;
         Ok(update.map_err(JsError::from)?.to_text())
     }
 
@@ -77,11 +70,19 @@ impl PolicyRegistry {
         let Some(question) = AdminQuestion::from_text(question) else {
             return Err(JsError::new("the question of a frontend cannot be read").into());
         };
-        let reply = match question.request() {
-            Ok(request) => self.reply(&question, &request)?,
-            Err(problem) => Err(problem),
+        let rows_of = |names: &[String]| {
+            let names = names.iter().map(|name| JsValue::from_str(name)).collect();
+            self.host.rows_of(&names).map(|rows| rows.iter().filter_map(|row| row.as_string()).collect())
         };
-        Ok(reply.unwrap_or_else(|problem| problem.reply()).to_text())
+        let reply = self.with_registry(|registry, now| {
+            let Administered { reply, writes, changed } =
+                self.registrar.borrow_mut().administer(registry, &question, now, rows_of)?;
+            if let Some(changed) = changed {
+                console_log!("registry: {changed}");
+            }
+            Ok((reply, writes))
+        })?;
+        Ok(reply.to_text())
     }
 
     /// Takes over a [`LiveBatch`], a text. Returns who looks on: the text of [`Listeners`](crate::metrics::Listeners); `undefined` if
@@ -91,9 +92,7 @@ impl PolicyRegistry {
     /// If it is not one.
     pub fn hear(&self, batch: &str) -> Result<Option<String>, JsValue> {
         let batch = LiveBatch::from_text(batch).ok_or_else(|| JsError::new("the decisions cannot be read"))?;
-        let now = clock::now();
-        self.audience.borrow_mut().take(&batch, now);
-        Ok(self.listeners(now))
+        Ok(self.registrar.borrow_mut().hear(&batch, clock::now()))
     }
 
     /// Records a [`KeyAct`], a text.
@@ -109,82 +108,6 @@ impl PolicyRegistry {
 }
 
 impl PolicyRegistry {
-    fn listeners(&self, now: i64) -> Option<String> {
-        let isolates = self.totals.borrow().isolates(now);
-        self.audience.borrow_mut().listeners(isolates, now).map(|listeners| listeners.to_text())
-    }
-
-    fn reply(&self, question: &AdminQuestion<'_>, request: &AdminRequest<'_>) -> Result<AdminReply, JsValue> {
-        self.with_registry(|registry, now| {
-            let reply = match request {
-                AdminRequest::Policies => question.policies(registry.as_of(), registry.policies()),
-                AdminRequest::Policy { name } => question.policy(name, registry.policy(name)),
-                AdminRequest::Change(change) => match registry.change(change, now) {
-                    Ok((changed, writes)) => {
-                        if !writes.is_empty() {
-                            console_log!("registry: {} has changed the policy {}", change.by, change.name);
-                        }
-                        return Ok((Ok(question.changed(change, &changed)), writes));
-                    }
-                    Err(error) => Err(Problem::of_change(change.name, error)),
-                },
-                AdminRequest::Metrics => {
-                    let totals = self.totals.borrow();
-                    Ok(question.metrics(&totals, Some(totals.isolates(now))))
-                }
-                AdminRequest::TopRefused => Ok(question.top_refused(&mut self.totals.borrow_mut(), now)),
-                AdminRequest::Decisions { policy, outcomes, after } => {
-                    let is_known = |name: &String| *name == INLINE_POLICIES || registry.policy(name).is_some();
-                    let is_wrong = |name: &&String| !is_known(name) || !question.may_name(name);
-                    if let Some(name) = policy.as_ref().filter(is_wrong) {
-                        return Ok((Err(question.unknown_policy(name, registry.policies())), Writes::new()));
-                    }
-                    let filter = question.live_filter(policy.clone(), outcomes.clone());
-                    let restricted = question.only.as_ref().map(|_| &*question.by);
-                    question.decisions(self.audience.borrow_mut().listen(filter, restricted, *after, now))
-                }
-                AdminRequest::Overrides { policy, after, limit } => {
-                    let is_asked =
-                        |name: &str| policy.as_ref().is_none_or(|policy| policy == name) && question.may_name(name);
-                    let (overrides, has_more) = registry.overrides(is_asked, after.as_deref(), *limit, now);
-                    Ok(question.overrides(registry.as_of(), &overrides, has_more))
-                }
-                AdminRequest::Override { keys } => match registry.override_for(keys, question.only.as_deref(), now) {
-                    Ok(found) => Ok(question.overrides(registry.as_of(), found.as_slice(), false)),
-                    Err(lines) => Err(Problem::BadRequest { detail: lines.join("; ") }),
-                },
-                AdminRequest::ChangeOverrides { text, is_dry_run } => {
-                    let only = question.only.as_deref();
-                    let change = OverridesChange { text, by: &question.by, only, is_dry_run: *is_dry_run };
-                    let (changed, writes) = match registry.change_overrides(&change, now) {
-                        Ok((changed, writes)) => (Ok(changed), writes),
-                        Err(error) => (Err(error), Writes::new()),
-                    };
-                    if !writes.is_empty() {
-                        console_log!("registry: {} has changed overrides", change.by);
-                    }
-                    return Ok((question.overrides_changed(*is_dry_run, changed), writes));
-                }
-                AdminRequest::Audit { key, before, limit } => {
-                    let hash = match key.as_deref().map(|key| registry.hash_of_key(key, FrontendTerms::IPV6_PREFIX)) {
-                        Some(Err(error)) => {
-                            let detail = format!("`key` {error}");
-                            return Ok((Err(Problem::BadRequest { detail }), Writes::new()));
-                        }
-                        hash => hash.and_then(Result::ok).map(|hash| hex_of(&hash)),
-                    };
-                    let most = if hash.is_some() { usize::MAX } else { *limit };
-                    let names = registry.audit_rows(*before, most, hash.is_some());
-                    let names = names.iter().map(|name| JsValue::from_str(name)).collect();
-                    let rows = self.host.rows_of(&names)?;
-                    let rows: Vec<_> = rows.iter().filter_map(|row| row.as_string()).collect();
-                    Ok(question.audit(&rows, *limit, hash.as_deref()))
-                }
-            };
-            Ok((reply, Writes::new()))
-        })
-    }
-
     /// Runs a step and writes the rows it asks for. If that fails, the next step reloads the registry.
     fn with_registry<T>(
         &self,

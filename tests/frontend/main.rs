@@ -5,6 +5,7 @@ mod events;
 mod failures;
 mod memory;
 mod operators;
+mod registrar;
 mod rights;
 mod sessions;
 mod world;

@@ -1,0 +1,142 @@
+//! The registry's object without its storage: what it answers frontends and operators, from the [`Registry`], what frontends have counted,
+//! and who looks on.
+
+use crate::api::{AdminQuestion, AdminRequest, Problem, Reply};
+use crate::hex::hex_of;
+use crate::metrics::{Audience, INLINE_POLICIES, LiveBatch, Report, Totals};
+use crate::policy::FrontendTerms;
+use crate::protocol::{OverridesChange, Poll, Update};
+use crate::registry::{PollError, Registry, Writes};
+
+/// What the registry's object has in memory alone, beside the [`Registry`].
+#[derive(Debug)]
+pub struct Registrar {
+    /// What frontends have counted since it woke.
+    totals: Totals,
+    /// The operators who look on, and what they have not yet seen.
+    audience: Audience,
+}
+
+/// What an operator is answered.
+#[derive(Debug)]
+pub struct Administered {
+    /// The reply.
+    pub reply: Reply,
+    /// The rows to write before it is sent.
+    pub writes: Writes,
+    /// Who has changed what, for the log.
+    pub changed: Option<String>,
+}
+
+impl Registrar {
+    /// One that woke at `now`. The numbers of decisions begin at `random`.
+    #[must_use]
+    pub fn new(now: i64, random: u64) -> Self {
+        Self { totals: Totals::new(now), audience: Audience::new(random) }
+    }
+
+    /// Takes over what a frontend has counted, the text of a [`Report`]. One of another version counts for nothing.
+    pub fn report(&mut self, report: &str, now: i64) {
+        if let Some(report) = Report::from_text(report) {
+            self.totals.add(report, now);
+        }
+    }
+
+    /// Answers a frontend's poll.
+    ///
+    /// # Errors
+    /// If its policies cannot be read. Then nothing has changed.
+    pub fn poll(&mut self, registry: &mut Registry, poll: &Poll<'_>, now: i64) -> Result<(Update, Writes), PollError> {
+        let (mut update, writes) = registry.poll(poll, now)?;
+        update.listeners = self.listeners(now);
+        Ok((update, writes))
+    }
+
+    /// Takes over decisions. Returns who looks on: the text of [`Listeners`](crate::metrics::Listeners); `None` if nobody does.
+    pub fn hear(&mut self, batch: &LiveBatch, now: i64) -> Option<String> {
+        self.audience.take(batch, now);
+        self.listeners(now)
+    }
+
+    fn listeners(&mut self, now: i64) -> Option<String> {
+        let isolates = self.totals.isolates(now);
+        self.audience.listeners(isolates, now).map(|listeners| listeners.to_text())
+    }
+
+    /// Answers an operator. `rows_of` reads the rows of the audit log that have these names; one that is not there is left out.
+    ///
+    /// # Errors
+    /// If `rows_of` fails.
+    pub fn administer<E>(
+        &mut self,
+        registry: &mut Registry,
+        question: &AdminQuestion<'_>,
+        now: i64,
+        rows_of: impl FnOnce(&[String]) -> Result<Vec<String>, E>,
+    ) -> Result<Administered, E> {
+        let (mut writes, mut changed) = (Writes::new(), None);
+        let mut done = |who: &str, what: &str, rows: Writes| {
+            changed = (!rows.is_empty()).then(|| format!("{who} has changed {what}"));
+            writes = rows;
+        };
+        let request = match question.request() {
+            Ok(request) => request,
+            Err(problem) => return Ok(Administered { reply: problem.reply(), writes, changed }),
+        };
+        let reply = match request {
+            AdminRequest::Policies => question.policies(registry.as_of(), registry.policies()),
+            AdminRequest::Policy { name } => question.policy(name, registry.policy(name)),
+            AdminRequest::Change(change) => match registry.change(&change, now) {
+                Ok((standing, rows)) => {
+                    done(change.by, &format!("the policy {}", change.name), rows);
+                    Ok(question.changed(&change, &standing))
+                }
+                Err(error) => Err(Problem::of_change(change.name, error)),
+            },
+            AdminRequest::Metrics => Ok(question.metrics(&self.totals, Some(self.totals.isolates(now)))),
+            AdminRequest::TopRefused => Ok(question.top_refused(&mut self.totals, now)),
+            AdminRequest::Decisions { policy, outcomes, after } => {
+                let is_known = |name: &String| *name == INLINE_POLICIES || registry.policy(name).is_some();
+                let is_wrong = |name: &&String| !is_known(name) || !question.may_name(name);
+                if let Some(name) = policy.as_ref().filter(is_wrong) {
+                    Err(question.unknown_policy(name, registry.policies()))
+                } else {
+                    let restricted = question.only.as_ref().map(|_| &*question.by);
+                    let filter = question.live_filter(policy, outcomes);
+                    question.decisions(self.audience.listen(filter, restricted, after, now))
+                }
+            }
+            AdminRequest::Overrides { policy, after, limit } => {
+                let is_asked =
+                    |name: &str| policy.as_ref().is_none_or(|policy| policy == name) && question.may_name(name);
+                let (overrides, has_more) = registry.overrides(is_asked, after.as_deref(), limit, now);
+                Ok(question.overrides(registry.as_of(), &overrides, has_more))
+            }
+            AdminRequest::Override { keys } => match registry.override_for(&keys, question.only.as_deref(), now) {
+                Ok(found) => Ok(question.overrides(registry.as_of(), found.as_slice(), false)),
+                Err(lines) => Err(Problem::BadRequest { detail: lines.join("; ") }),
+            },
+            AdminRequest::ChangeOverrides { text, is_dry_run } => {
+                let only = question.only.as_deref();
+                let change = OverridesChange { text: &text, by: &question.by, only, is_dry_run };
+                let result = registry.change_overrides(&change, now).map(|(standing, rows)| {
+                    done(change.by, "overrides", rows);
+                    standing
+                });
+                question.overrides_changed(is_dry_run, result)
+            }
+            AdminRequest::Audit { key, before, limit } => {
+                match key.as_deref().map(|key| registry.hash_of_key(key, FrontendTerms::IPV6_PREFIX)).transpose() {
+                    Ok(hash) => {
+                        let hash = hash.map(|hash| hex_of(&hash));
+                        let most = if hash.is_some() { usize::MAX } else { limit };
+                        let rows = rows_of(&registry.audit_rows(before, most, hash.is_some()))?;
+                        Ok(question.audit(&rows, limit, hash.as_deref()))
+                    }
+                    Err(error) => Err(Problem::BadRequest { detail: format!("`key` {error}") }),
+                }
+            }
+        };
+        Ok(Administered { reply: reply.unwrap_or_else(|problem| problem.reply()), writes, changed })
+    }
+}
