@@ -14,6 +14,7 @@ pub struct Caller<'a>(Credential<'a>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Credential<'a> {
     Trusted,
+    Inside(&'a Key<'static>),
     Binding(Rights),
     Token(&'a Token),
     Grant(Grant),
@@ -22,6 +23,13 @@ enum Credential<'a> {
 impl<'a> Caller<'a> {
     /// A caller that has the service in its own program. It may do everything.
     pub const TRUSTED: Self = Self(Credential::Trusted);
+
+    /// Code of an application's own Durable Object, in whose storage the budgets are. It may do everything; `own` is the key of requests that
+    /// name none. What it rolls back must be undone, so nothing may be known of a budget but what is in that storage.
+    #[must_use]
+    pub const fn inside(own: &'a Key<'static>) -> Self {
+        Self(Credential::Inside(own))
+    }
 
     /// A caller that holds a service binding with these `props`, as JSON: `scopes`, `policies`, `inline` and `key_prefix`, each as of a
     /// token. What they do not say is the default: to consume and to adjust, under all policies, for all keys.
@@ -53,7 +61,7 @@ impl<'a> Caller<'a> {
     /// [`Forbidden::Scope`] and [`Forbidden::Verb`].
     pub fn may(&self, scope: Scope, verb: &'static str) -> Result<(), Forbidden> {
         let has = match &self.0 {
-            Credential::Trusted => return Ok(()),
+            Credential::Trusted | Credential::Inside(_) => return Ok(()),
             Credential::Binding(rights) => Some(&rights.scopes),
             Credential::Token(token) => Some(&token.rights.scopes),
             // The scope first: operators' endpoints have verbs of the same names.
@@ -88,7 +96,7 @@ impl<'a> Caller<'a> {
     /// [`Forbidden::Inline`].
     pub fn may_inline(&self) -> Result<(), Forbidden> {
         let may_inline = match &self.0 {
-            Credential::Trusted => true,
+            Credential::Trusted | Credential::Inside(_) => true,
             Credential::Binding(rights) => rights.may_inline,
             Credential::Token(token) => token.rights.may_inline,
             Credential::Grant(_) => false,
@@ -96,17 +104,20 @@ impl<'a> Caller<'a> {
         if may_inline { Ok(()) } else { Err(Forbidden::Inline { holder: self.holder() }) }
     }
 
-    /// The key of the request: the one it asks for, or that of the grant, `None` if there is neither. `ipv6_prefix` is the
+    /// The key of the request: the one it asks for, that of the grant, or the caller's own; `None` if there is none. `ipv6_prefix` is the
     /// policy's.
     ///
     /// # Errors
     /// [`Forbidden::Key`] and [`Forbidden::KeyPrefix`].
     pub fn key<'k>(&'k self, asked: Option<&'k Key<'k>>, ipv6_prefix: u8) -> Result<Option<&'k Key<'k>>, Forbidden> {
         self.require_prefix(asked)?;
-        let Credential::Grant(grant) = &self.0 else { return Ok(asked) };
-        match asked {
-            Some(key) if key.to_bytes(ipv6_prefix) != grant.key.to_bytes(ipv6_prefix) => Err(Forbidden::Key),
-            _ => Ok(Some(&grant.key)),
+        match (&self.0, asked) {
+            (Credential::Grant(grant), Some(key)) if key.to_bytes(ipv6_prefix) != grant.key.to_bytes(ipv6_prefix) => {
+                Err(Forbidden::Key)
+            }
+            (Credential::Grant(grant), _) => Ok(Some(&grant.key)),
+            (Credential::Inside(own), None) => Ok(Some(own)),
+            _ => Ok(asked),
         }
     }
 
@@ -125,7 +136,7 @@ impl<'a> Caller<'a> {
 
     fn require_prefix(&self, asked: Option<&Key<'_>>) -> Result<(), Forbidden> {
         let rights = match &self.0 {
-            Credential::Trusted | Credential::Grant(_) => return Ok(()),
+            Credential::Trusted | Credential::Inside(_) | Credential::Grant(_) => return Ok(()),
             Credential::Binding(rights) => rights,
             Credential::Token(token) => &token.rights,
         };
@@ -138,7 +149,7 @@ impl<'a> Caller<'a> {
     #[must_use]
     pub fn name(&self) -> &str {
         match &self.0 {
-            Credential::Trusted | Credential::Binding(_) => "a binding",
+            Credential::Trusted | Credential::Inside(_) | Credential::Binding(_) => "a binding",
             Credential::Token(token) => &token.name,
             Credential::Grant(_) => "a grant",
         }
@@ -148,7 +159,7 @@ impl<'a> Caller<'a> {
     #[must_use]
     pub fn policies(&self) -> Option<&[String]> {
         match &self.0 {
-            Credential::Trusted => None,
+            Credential::Trusted | Credential::Inside(_) => None,
             Credential::Binding(rights) => rights.policies.as_deref(),
             Credential::Token(token) => token.rights.policies.as_deref(),
             Credential::Grant(grant) => Some(&grant.policies),
@@ -159,8 +170,14 @@ impl<'a> Caller<'a> {
         match &self.0 {
             Credential::Grant(_) => Holder::Grant,
             Credential::Token(_) => Holder::Token,
-            Credential::Binding(_) | Credential::Trusted => Holder::Binding,
+            Credential::Binding(_) | Credential::Trusted | Credential::Inside(_) => Holder::Binding,
         }
+    }
+
+    /// Whether it is code of an application's own Durable Object: see [`Caller::inside`].
+    #[must_use]
+    pub const fn is_inside(&self) -> bool {
+        matches!(self.0, Credential::Inside(_))
     }
 
     /// Whether it holds a grant, also one of a session.

@@ -47,7 +47,7 @@ pub struct ResolvedItem {
 }
 
 impl ResolvedRequest {
-    /// Finds the policies that `request` names as they are at `now` for its keys, and the key if it is that of the caller's grant.
+    /// Finds the policies that `request` names as they are at `now` for its keys, and the key if it is the caller's.
     ///
     /// # Errors
     /// [`Problem::Forbidden`], [`Problem::UnknownPolicy`], [`Problem::BadRequest`] for a missing key, for limits that a request
@@ -72,7 +72,11 @@ impl ResolvedRequest {
                     return Err(Problem::BadRequest { detail });
                 }
             }
-            let Some(policy) = item.inline.as_ref().or_else(|| policies.get(&item.policy)) else {
+            let inline = match &item.inline {
+                Some(policy) if caller.is_inside() => Some(&Arc::new(policy.exact())),
+                inline => inline.as_ref(),
+            };
+            let Some(policy) = inline.or_else(|| policies.get(&item.policy)) else {
                 let known = policies.iter().map(|policy| policy.name()).filter(|name| caller.may_use(name).is_ok());
                 let known = known.map(str::to_owned).collect();
                 return Err(Problem::UnknownPolicy { policy: item.policy.clone().into_owned(), known, request: None });

@@ -20,6 +20,7 @@
 
 mod address;
 mod call;
+mod environment;
 mod event;
 mod isolate;
 mod keys;
@@ -33,6 +34,7 @@ mod target;
 
 pub use address::Address;
 pub use call::{After, Call, Left, Newer, Recording, Verification};
+pub use environment::{Binding, Environment, Setup, Variable, hasher_in, own_policies};
 pub use event::Event;
 pub use isolate::Isolate;
 pub use memory::Memory;

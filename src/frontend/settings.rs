@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::call::Newer;
 use super::memory::Memory;
-use crate::access::{Caller, Credentials, Names, Sessions};
+use crate::access::{Caller, Credentials, Key, Names, Sessions};
 use crate::api::{Missing, Problem};
 use crate::edge::{InForce, PolicySnapshot};
 use crate::policy::Policies;
@@ -37,6 +37,8 @@ pub enum Callers {
     Bound,
     /// Not at all: they have the service in their own program.
     Trusted,
+    /// Nor are these: code of an application's own Durable Object, which has this key. See [`Caller::inside`].
+    Inside(Key<'static>),
 }
 
 /// Who is told of notices.
@@ -104,7 +106,7 @@ impl Settings {
     pub(super) fn sessions(&self) -> Option<&Sessions> {
         match &self.callers {
             Callers::WithCredentials(credentials) => credentials.sessions(),
-            Callers::Bound | Callers::Trusted => None,
+            Callers::Bound | Callers::Trusted | Callers::Inside(_) => None,
         }
     }
 
@@ -119,6 +121,7 @@ impl Settings {
                 Problem::WrongBinding { errors }
             }),
             Callers::Trusted => Ok(Caller::TRUSTED),
+            Callers::Inside(own) => Ok(Caller::inside(own)),
         }
     }
 }

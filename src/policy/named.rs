@@ -283,9 +283,16 @@ impl Policy {
     }
 
     /// The same with the whole budget of a key in one place: one process needs no shards.
-    #[cfg(feature = "tower")]
     pub(crate) fn undivided(&self) -> Self {
         self.clone().with_shards(1)
+    }
+
+    /// The same without anything that is ahead of what is stored, or remembered beside it: each change is written, and each request asked.
+    pub(crate) fn exact(&self) -> Self {
+        let written = |limit: &NamedLimit| limit.with_numbers(*limit.limit(), 0);
+        let shadow = self.shadow.as_deref().map(|shadow| Arc::new(shadow.exact()));
+        let frontend = FrontendTerms { refusal_cache_ms: 0, lease: None, ..self.frontend };
+        Self { limits: self.limits.iter().map(written).collect(), shadow, frontend, ..self.undivided() }.changed()
     }
 
     /// One of its shards, with these parts of its limits.

@@ -96,6 +96,11 @@ impl Policies {
         self.as_of
     }
 
+    /// The same policies, each [exact](Policy::exact).
+    pub(crate) fn exact(&self) -> Self {
+        Self::of(self.iter().map(|policy| Arc::new(policy.exact())))
+    }
+
     /// The same with these overrides.
     #[must_use]
     pub fn with_overrides(self, overrides: Arc<Overrides>) -> Self {

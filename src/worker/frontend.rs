@@ -2,14 +2,15 @@
 
 use js_sys::Array;
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
-use worker::{Env, console_error};
+use worker::{Env, console_error, console_log};
 
 use super::call::Call;
+use super::environment::OfWorker;
 use super::isolate::{isolate, now, random};
-use super::settings::{self, Receivers};
+use crate::access::Webhook;
 use crate::api::Reply;
 use crate::edge::{Due, POLL_MS, Tap, WAIT_MS};
-use crate::frontend::{Arrival, Asked, Head, Newer, Service, Step};
+use crate::frontend::{Arrival, Asked, Head, Newer, Service, Setup, Step};
 use crate::metrics::NoticeOutcome;
 
 /// Answers requests that need no object, and prepares the calls of those that do. Replies are texts: see
@@ -17,7 +18,7 @@ use crate::metrics::NoticeOutcome;
 #[wasm_bindgen]
 pub struct Frontend {
     service: Service,
-    receivers: Receivers,
+    webhook: Option<Webhook>,
     sample: f64,
 }
 
@@ -54,24 +55,37 @@ pub enum Ask {
 #[expect(clippy::needless_pass_by_value, reason = "wasm-bindgen has no optional texts by reference")]
 #[expect(clippy::unused_self, reason = "only calls on an object revive an instance that has panicked")]
 impl Frontend {
-    /// A frontend with the settings in `env`.
+    /// A frontend with the settings in `env`. Logs a line for each policy, or for each error.
     #[wasm_bindgen(constructor)]
     #[must_use]
     pub fn new(env: &Env) -> Self {
-        Self::of(settings::read(env))
+        let setup = Setup::of_service(&OfWorker(env));
+        for remark in &setup.remarks {
+            console_log!("{remark}");
+        }
+        for error in setup.settings.as_ref().err().into_iter().flat_map(|errors| &errors.lines) {
+            console_error!("settings: {error}");
+        }
+        Self::of(setup)
     }
 
     /// A frontend for callers in the same program, with the policies in `env`, or those of this JSON text.
     #[must_use]
     pub fn trusting(env: &Env, policies: Option<String>) -> Self {
-        Self::of(settings::trusting(env, policies.as_deref()))
+        Self::of(Setup::trusting(&OfWorker(env), policies.as_deref()))
+    }
+
+    /// A frontend inside an application's own Durable Object, whose id is `own`, with the policies of this JSON text.
+    #[must_use]
+    pub fn inside(own: &str, policies: &str) -> Self {
+        Self::of(Setup::inside(own, policies))
     }
 
     /// A frontend of the service for callers who hold a binding to it: in the place of the header `Authorization` they have its `props`,
     /// as JSON.
     #[must_use]
     pub fn bound(env: &Env) -> Self {
-        Self::of(settings::bound(env))
+        Self::of(Setup::of_binding(&OfWorker(env)))
     }
 
     /// What is wrong with the settings, line by line; `undefined` if nothing is.
@@ -312,7 +326,7 @@ impl Frontend {
     /// there is no webhook.
     #[must_use]
     pub fn signed(&self, id: &str, timestamp: f64, body: &str) -> Option<Array> {
-        let webhook = self.receivers.webhook.as_ref()?;
+        let webhook = self.webhook.as_ref()?;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole seconds since 1970")]
         let signature = webhook.signature(id, timestamp as u64, body);
         Some([JsValue::from(webhook.url()), signature.into()].iter().collect())
@@ -359,8 +373,8 @@ impl Frontend {
 }
 
 impl Frontend {
-    fn of(settings::Read { settings, receivers, sample }: settings::Read) -> Self {
-        Self { service: Service::new(settings, isolate()), receivers, sample }
+    fn of(Setup { settings, webhook, sample, .. }: Setup) -> Self {
+        Self { service: Service::new(settings, isolate()), webhook, sample }
     }
 }
 

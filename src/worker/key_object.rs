@@ -10,12 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use js_sys::{Array, JsString, Uint8Array};
 use wasm_bindgen::prelude::{JsCast, JsError, JsValue, wasm_bindgen};
-use worker::Env;
+use worker::{Env, console_error};
 
 use super::clock;
+use super::environment::OfWorker;
 use super::isolate::random;
-use super::settings::own_policies;
 use crate::api::{KeyQuestion, key_state};
+use crate::frontend::own_policies;
 use crate::ledger::{Ledger, NOTICES, Writes};
 use crate::policy::{Policies, Policy};
 use crate::protocol::{Definitions, Format, Known, ObjectReply, ObjectRequest, Rows, Unreadable};
@@ -50,7 +51,10 @@ impl KeyObject {
         // Random, because a panic replaces the object while rows of its predecessor are in flight.
         let ledger_number = Cell::new(random().map_or(0, |number| (number >> 32) as u32));
         let (asked, ledger, flush_scheduled, rows) = Default::default();
-        let policies = own_policies(&env);
+        let (policies, errors) = own_policies(&OfWorker(&env));
+        for error in errors {
+            console_error!("settings: {error}");
+        }
         Self { policies, asked, host, phase: phase_of(id), ledger, ledger_number, flush_scheduled, rows }
     }
 

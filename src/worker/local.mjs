@@ -6,16 +6,17 @@ import * as built from "./rust/index.js";
 
 /**
  * A function for each verb, which decides without waiting and returns a decision. What it writes is part of the caller's
- * transaction. So nothing is kept in memory: a caller who rolls back would not tell. `policies` are policies in code.
+ * transaction. So nothing is kept in memory: a caller who rolls back would not tell. `policies` are policies in code; a request that
+ * names no key is about that of the object, its id.
  */
 export function tollgateIn({ storage, id }, policies) {
-  const rust = lasting(() => built.Frontend.trusting({}, JSON.stringify(exact(policies))));
+  const [own, text] = [String(id), JSON.stringify(policies ?? {})];
+  const rust = lasting(() => built.Frontend.inside(own, text));
   const wrong = rust().errors();
   if (wrong !== undefined) throw new SettingsError(wrong.split("\n"));
-  const own = String(id);
   const verb = (path) => (request, options) => {
     const key = options?.idempotencyKey === undefined ? undefined : String(options.idempotencyKey);
-    return new Decision(decide(rust(), storage, path, JSON.stringify(localized(request, own, policies)) ?? "", key));
+    return new Decision(decide(rust(), storage, path, JSON.stringify(request) ?? "", key));
   };
   return { ...verbs(verb), clean: () => clean(storage) };
 }
@@ -98,46 +99,6 @@ class Host {
   wake_at() {}
 
   flush_in() {}
-}
-
-/**
- * Requests name the object's own key if they name none and the policy takes one; the limits that they bring are as those of
- * policies.
- */
-function localized(request, own, policies) {
-  if (Array.isArray(request?.requests))
-    return { ...request, requests: request.requests.map((one) => localized(one, own, policies)) };
-  if (!isTable(request)) return request;
-  const isOneForAll = Object.hasOwn(Object(policies), request.policy) && policies[request.policy]?.key !== undefined;
-  const { key = isOneForAll ? undefined : own, limits } = request;
-  return limits === undefined ? { ...request, key } : { ...request, key, limits: exactLimits(limits) };
-}
-
-/** The same policies, with each change written and nothing remembered: nothing may be ahead of what a caller can roll back. */
-function exact(policies) {
-  const policy = (policy) => {
-    if (Array.isArray(policy)) return policy; // an error, which Rust describes, as it does others
-    if (!Array.isArray(policy?.limits)) return forgetful(exactLimits(policy));
-    return forgetful({ ...policy, limits: exactLimits(policy.limits) });
-  };
-  return Object.fromEntries(Object.entries(policies ?? {}).map(([name, value]) => [name, policy(value)]));
-}
-
-function forgetful(policy) {
-  return isTable(policy)
-    ? { ...policy, refusal_cache: "0s", lease: undefined, max_lease: undefined, shards: undefined }
-    : policy;
-}
-
-/** One limit, or a list of them. */
-function exactLimits(limits) {
-  if (typeof limits === "string") return { rate: limits, write_ahead: 0 };
-  const limit = (limit) => (isTable(limit) ? { ...limit, write_ahead: 0 } : limit);
-  return Array.isArray(limits) ? limits.map(limit) : limit(limits);
-}
-
-function isTable(value) {
-  return value !== null && typeof value === "object" && !Array.isArray(value);
 }
 
 /** Precedes the name of each row, which is this, the name of the key's object and the name of its row. */

@@ -10,9 +10,9 @@
 #[allow(clippy::float_cmp, reason = "what wasm_bindgen makes of an enum compares numbers of JavaScript")]
 mod call;
 mod clock;
+mod environment;
 #[allow(clippy::float_cmp, reason = "what wasm_bindgen makes of an enum compares numbers of JavaScript")]
 mod frontend;
 mod isolate;
 mod key_object;
 mod registry;
-mod settings;

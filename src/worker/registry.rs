@@ -11,10 +11,10 @@ use wasm_bindgen::prelude::{JsError, JsValue, wasm_bindgen};
 use worker::{Env, console_error, console_log};
 
 use super::clock;
+use super::environment::OfWorker;
 use super::isolate::random;
-use super::settings::hasher_in;
 use crate::api::AdminQuestion;
-use crate::frontend::{Administered, Registrar};
+use crate::frontend::{Administered, Registrar, hasher_in};
 use crate::key_hash::KeyHasher;
 use crate::metrics::LiveBatch;
 use crate::protocol::{KeyAct, Poll};
@@ -37,7 +37,7 @@ impl PolicyRegistry {
     #[must_use]
     pub fn new(host: RegistryHost, env: &Env) -> Self {
         let registrar = RefCell::new(Registrar::new(clock::now(), random().unwrap_or_default()));
-        Self { host, hasher: hasher_in(env), registry: RefCell::new(None), registrar }
+        Self { host, hasher: hasher_in(&OfWorker(env)), registry: RefCell::new(None), registrar }
     }
 
     /// Answers a [`Poll`] with an [`Update`](crate::protocol::Update), both texts. `report` is the text of a [`Report`] of what the

@@ -1,6 +1,7 @@
 //! The frontend from a request's arrival to its reply, over real ledgers, with a clock and a network that tests set.
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "in tests")]
 
+mod environment;
 mod events;
 mod failures;
 mod memory;

@@ -1,0 +1,329 @@
+//! What a Worker is deployed with, read: its policies, its secrets and its bindings.
+//!
+//! Each kind of frontend needs other settings. All errors are found at once, each as a line that begins with the name of its setting.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::settings::{Callers, Receivers, Settings, SettingsErrors};
+use crate::access::{CredentialSettings, Credentials, Key, Names, SessionSettings, Webhook};
+use crate::api::Missing;
+use crate::edge::PolicySnapshot;
+use crate::key_hash::KeyHasher;
+use crate::metrics::sample;
+use crate::policy::{Policies, PolicyError};
+
+/// What a Worker is deployed with.
+pub trait Environment {
+    /// A variable or a secret; `None` if there is none of that name.
+    fn variable(&self, name: &str) -> Option<Variable>;
+
+    /// What is bound under that name.
+    fn binding(&self, name: &str) -> Binding;
+}
+
+/// A variable or a secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Variable {
+    /// A text.
+    Text(String),
+    /// Anything else, as JSON.
+    Json(String),
+}
+
+impl Variable {
+    fn into_text(self) -> String {
+        match self {
+            Self::Text(text) | Self::Json(text) => text,
+        }
+    }
+}
+
+/// What is bound under a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// Nothing.
+    Nothing,
+    /// A namespace of Durable Objects.
+    Namespace,
+    /// Something else.
+    Other,
+}
+
+/// What the settings of a frontend say.
+pub struct Setup {
+    /// The settings.
+    pub settings: Result<Settings, SettingsErrors>,
+    /// Where notices are sent by HTTP, if anywhere.
+    pub webhook: Option<Webhook>,
+    /// The share of decisions to be written as data points; 0 without a data set.
+    pub sample: f64,
+    /// What the log should say of settings without errors.
+    pub remarks: Vec<String>,
+}
+
+impl Setup {
+    /// That of the service, for callers with credentials.
+    pub fn of_service(env: &dyn Environment) -> Self {
+        let token = text(env, "TOLLGATE_TOKEN");
+        let policies = policies_in(env).policies;
+        let policy_names: Option<Vec<_>> =
+            policies.as_ref().ok().map(|policies| policies.iter().map(|policy| policy.name()).collect());
+        let credentials = Credentials::new(CredentialSettings {
+            tokens: text(env, "TOLLGATE_TOKENS").as_deref(),
+            token: token.as_deref(),
+            grant_keys: text(env, "TOLLGATE_GRANT_KEYS").as_deref(),
+            audience: text(env, "TOLLGATE_AUDIENCE").as_deref(),
+            sessions: SessionSettings {
+                sessions: text(env, "TOLLGATE_SESSIONS").as_deref(),
+                secret: text(env, "TURNSTILE_SECRET").as_deref(),
+                policies: policy_names.as_deref(),
+            },
+        });
+        let callers = credentials.map(|credentials| Callers::WithCredentials(Box::new(credentials)));
+        let callers = callers.map_err(|errors| errors.iter().map(line).collect());
+        let names = Names::new(text(env, KEY_SECRET).as_deref()).map_err(line);
+        let parts = Parts { policies: lines_of(policies), names, callers, missing: missing_in(env) };
+        let mut setup = parts.read(env, true, false);
+        if let Ok(settings) = &setup.settings {
+            setup.remarks = remarks_on(settings, token.is_some());
+        }
+        setup
+    }
+
+    /// That of the service, for callers who hold a binding to it.
+    pub fn of_binding(env: &dyn Environment) -> Self {
+        let policies = lines_of(policies_in(env).policies);
+        let parts = Parts { policies, names: names_in(env), callers: Ok(Callers::Bound), missing: missing_in(env) };
+        parts.read(env, true, false)
+    }
+
+    /// That of a frontend whose callers are trusted, with the policies in `env`, or those of this JSON text. It is told where the objects
+    /// are.
+    pub fn trusting(env: &dyn Environment, in_code: Option<&str>) -> Self {
+        let missing = if in_code.is_none() { missing_in(env) } else { Vec::new() };
+        let policies = in_code.map_or_else(|| lines_of(policies_in(env).policies), written);
+        let missing = missing.into_iter().filter(|missing| *missing != Missing::Objects).collect();
+        let parts = Parts { policies, names: names_in(env), callers: Ok(Callers::Trusted), missing };
+        parts.read(env, in_code.is_none(), in_code.is_some())
+    }
+
+    /// That of a frontend inside an application's own Durable Object, whose id is `own`, with the policies of this JSON text: see
+    /// [`Caller::inside`](crate::access::Caller::inside).
+    #[must_use]
+    pub fn inside(own: &str, policies: &str) -> Self {
+        let policies = written(policies).map(|policies| Arc::new(policies.exact()));
+        let callers = Ok(Callers::Inside(Key::Text(own.to_owned().into())));
+        let parts = Parts { policies, names: Ok(Names::without_secret()), callers, missing: Vec::new() };
+        parts.read(&Nowhere, false, true)
+    }
+}
+
+/// Nothing at all.
+struct Nowhere;
+
+impl Environment for Nowhere {
+    fn variable(&self, _: &str) -> Option<Variable> {
+        None
+    }
+
+    fn binding(&self, _: &str) -> Binding {
+        Binding::Nothing
+    }
+}
+
+/// What hashes keys in this deployment. Without a usable secret no frontend asks for it.
+pub fn hasher_in(env: &dyn Environment) -> KeyHasher {
+    names_in(env).map(|names| names.hasher().clone()).unwrap_or_default()
+}
+
+/// The policies of an object's own deployment, and errors of which the log does not know yet. There are none if there are none, or if they
+/// have errors: it decides all the same, under the definitions that come with requests.
+pub fn own_policies(env: &dyn Environment) -> (Arc<Policies>, Vec<String>) {
+    if env.variable(POLICIES).is_none() {
+        return (Arc::default(), Vec::new());
+    }
+    let Policed { policies, is_new } = policies_in(env);
+    match policies {
+        Ok(policies) => (policies, Vec::new()),
+        Err(errors) => (Arc::default(), errors.iter().filter(|_| is_new).map(line).collect()),
+    }
+}
+
+/// What differs between frontends, each part perhaps with errors.
+struct Parts {
+    policies: Result<Arc<Policies>, Vec<String>>,
+    names: Result<Names, String>,
+    callers: Result<Callers, Vec<String>>,
+    missing: Vec<Missing>,
+}
+
+impl Parts {
+    /// The settings, with what is the same for all frontends.
+    fn read(self, env: &dyn Environment, may_have_registry: bool, sends_definitions: bool) -> Setup {
+        let Self { policies, names, callers, missing } = self;
+        let registry = if may_have_registry { registry_in(env) } else { Ok(()) };
+        let (receivers, webhook, receiver_errors) = match receivers_in(env) {
+            Ok((receivers, webhook)) => (receivers, webhook, Vec::new()),
+            Err(errors) => (Receivers::None, None, errors),
+        };
+        let (sample, sample_error) = match sample_in(env) {
+            Ok(sample) => (sample, None),
+            Err(error) => (0.0, Some(error)),
+        };
+        let is_right = missing.is_empty() && receiver_errors.is_empty() && sample_error.is_none() && registry.is_ok();
+        let settings = match (policies, names, callers) {
+            (Ok(policies), Ok(names), Ok(callers)) if is_right => Ok(Settings {
+                registry: if may_have_registry { snapshot_in(env, &policies, &names) } else { None },
+                policies,
+                sends_definitions,
+                names,
+                receivers,
+                callers,
+                memory: Rc::default(),
+            }),
+            (policies, names, callers) => {
+                let errors = policies.err().into_iter().flatten().chain(callers.err().into_iter().flatten());
+                let errors = errors.chain(names.err()).chain(sample_error).chain(receiver_errors).chain(registry.err());
+                Err(SettingsErrors::new(missing, errors.collect()))
+            }
+        };
+        Setup { settings, webhook, sample, remarks: Vec::new() }
+    }
+}
+
+/// What is to be said of the settings of a service that are right.
+fn remarks_on(settings: &Settings, has_token: bool) -> Vec<String> {
+    let mut remarks: Vec<_> = settings.policies.iter().map(|policy| format!("policy {}", policy.lint())).collect();
+    let notify = settings.policies.iter().any(|policy| policy.object().notify.is_some());
+    if settings.receivers == Receivers::None && notify {
+        let how = "set TOLLGATE_WEBHOOK_URL, or bind a queue as NOTICES";
+        remarks.push(format!("policies have notices, but there is no receiver: {how}"));
+    }
+    if has_token {
+        let others = "TOLLGATE_TOKENS can have several tokens, each with less";
+        remarks.push(format!("TOLLGATE_TOKEN may consume and adjust: {others}"));
+    }
+    remarks
+}
+
+/// Policies in code, as JSON. They are the option `policies`, not the variable.
+fn written(json: &str) -> Result<Arc<Policies>, Vec<String>> {
+    if json == "{}" {
+        return Ok(Arc::default()); // requests bring their own limits
+    }
+    let named = |error: &PolicyError| line(error).replacen(POLICIES, "policies", 1);
+    Policies::parse(json).map(Arc::new).map_err(|errors| errors.iter().map(named).collect())
+}
+
+/// Who is told of notices, and where the webhook is.
+fn receivers_in(env: &dyn Environment) -> Result<(Receivers, Option<Webhook>), Vec<String>> {
+    let (url, secret) = (text(env, "TOLLGATE_WEBHOOK_URL"), text(env, "TOLLGATE_WEBHOOK_SECRET"));
+    let webhook = Webhook::new(url.as_deref(), secret.as_deref());
+    let get_keys = match text(env, NOTICE_KEYS).as_deref() {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => Err(format!("{NOTICE_KEYS} must be true or false")),
+    };
+    match (webhook, get_keys) {
+        (Ok(webhook), Ok(get_keys)) => {
+            let has_any = webhook.is_some() || env.binding("NOTICES") != Binding::Nothing;
+            let receivers = match (has_any, get_keys) {
+                (false, _) => Receivers::None,
+                (true, false) => Receivers::OfHashes,
+                (true, true) => Receivers::OfKeys,
+            };
+            Ok((receivers, webhook))
+        }
+        (webhook, get_keys) => Err(webhook.err().into_iter().flatten().map(line).chain(get_keys.err()).collect()),
+    }
+}
+
+/// What a service lacks altogether.
+fn missing_in(env: &dyn Environment) -> Vec<Missing> {
+    let objects = (env.binding("KEYS") != Binding::Namespace).then_some(Missing::Objects);
+    let policies = matches!(policies_text(env).as_str(), "null" | "{}").then_some(Missing::Policies);
+    objects.into_iter().chain(policies).collect()
+}
+
+/// Whether the registry may be used, if there is one.
+///
+/// # Errors
+/// If something else is bound in its place.
+fn registry_in(env: &dyn Environment) -> Result<(), String> {
+    if env.binding(REGISTRY) == Binding::Other {
+        return Err(format!(
+            "{REGISTRY}: is not a Durable Object namespace: bind the class PolicyRegistry under this name, or nothing"
+        ));
+    }
+    Ok(())
+}
+
+/// What is to be known of the registry, if `env` has one.
+fn snapshot_in(env: &dyn Environment, policies: &Policies, names: &Names) -> Option<RefCell<PolicySnapshot>> {
+    let snapshot = || PolicySnapshot::new(&policies_text(env), policies).hashing(names.hasher().clone());
+    (env.binding(REGISTRY) != Binding::Nothing).then(|| RefCell::new(snapshot()))
+}
+
+/// The names of objects; without a secret, anybody can find the key of one.
+fn names_in(env: &dyn Environment) -> Result<Names, String> {
+    match env.variable(KEY_SECRET) {
+        None => Ok(Names::without_secret()),
+        Some(Variable::Json(_)) => Err(format!("{KEY_SECRET} must be text")),
+        Some(Variable::Text(secret)) => Names::new(Some(&secret)).map_err(line),
+    }
+}
+
+fn line(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn lines_of(policies: Parsed) -> Result<Arc<Policies>, Vec<String>> {
+    policies.map_err(|errors| errors.iter().map(line).collect())
+}
+
+/// The share of decisions that are written: none without a data set.
+fn sample_in(env: &dyn Environment) -> Result<f64, String> {
+    let share = sample(text(env, "TOLLGATE_METRICS_SAMPLE").as_deref())?;
+    Ok(if env.binding("METRICS") == Binding::Nothing { 0.0 } else { share })
+}
+
+fn text(env: &dyn Environment, name: &str) -> Option<String> {
+    env.variable(name).map(Variable::into_text)
+}
+
+/// The policies in `env`. All objects of an isolate, and its frontends, share those of the same text.
+fn policies_in(env: &dyn Environment) -> Policed {
+    static LAST: Mutex<Option<(String, Parsed)>> = Mutex::new(None);
+    let text = policies_text(env);
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, policies)) = last.as_ref().filter(|(last, _)| *last == text) {
+        return Policed { policies: policies.clone(), is_new: false };
+    }
+    let policies = Policies::parse(&text).map(Arc::new).map_err(Arc::from);
+    *last = Some((text, policies.clone()));
+    Policed { policies, is_new: true }
+}
+
+/// As JSON, also if the variable is a text.
+fn policies_text(env: &dyn Environment) -> String {
+    match env.variable(POLICIES) {
+        Some(Variable::Json(json)) => json,
+        Some(Variable::Text(text)) => serde_json::to_string(&text).unwrap_or_default(), // a text cannot fail to serialize
+        None => "null".to_owned(),
+    }
+}
+
+type Parsed = Result<Arc<Policies>, Arc<[PolicyError]>>;
+
+struct Policed {
+    policies: Parsed,
+    /// Whether nothing has read them before.
+    is_new: bool,
+}
+
+const POLICIES: &str = "POLICIES";
+const REGISTRY: &str = "REGISTRY";
+const KEY_SECRET: &str = "TOLLGATE_KEY_SECRET";
+const NOTICE_KEYS: &str = "TOLLGATE_NOTICE_KEYS";

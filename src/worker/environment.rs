@@ -1,0 +1,32 @@
+//! What this Worker is deployed with.
+
+use js_sys::{JSON, Reflect};
+use worker::Env;
+
+use crate::frontend::{Binding, Environment, Variable};
+
+/// The variables, secrets and bindings of `env`.
+pub(super) struct OfWorker<'a>(pub(super) &'a Env);
+
+impl Environment for OfWorker<'_> {
+    // Not `Env::object_var`: it takes an object's own member `constructor`, should a policy have that name, for its class.
+    fn variable(&self, name: &str) -> Option<Variable> {
+        let value = Reflect::get(self.0, &name.into()).ok().filter(|value| !value.is_null_or_undefined())?;
+        if let Some(text) = value.as_string() {
+            return Some(Variable::Text(text));
+        }
+        JSON::stringify(&value).ok()?.as_string().map(Variable::Json)
+    }
+
+    fn binding(&self, name: &str) -> Binding {
+        let value = Reflect::get(self.0, &name.into()).unwrap_or_default();
+        let has_method = |name: &str| Reflect::get(&value, &name.into()).is_ok_and(|method| method.is_function());
+        if value.is_null_or_undefined() {
+            Binding::Nothing
+        } else if value.is_object() && has_method("getByName") {
+            Binding::Namespace
+        } else {
+            Binding::Other
+        }
+    }
+}
