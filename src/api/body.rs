@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::cost::Cost;
 use super::problem::{Problem, bad_request};
-use super::text::{MOST_SHOWN, shortened, shown};
+use super::text::shown;
+use super::value::{integer, must_be, shown_json};
 use crate::access::{Key, KeyError};
 use crate::json::{Fields, FieldsError, Json};
-use crate::limit::MAX_TOKENS;
 use crate::policy::Policy;
 
 /// 52 bits, so that an id is exact as a JavaScript number.
@@ -181,21 +181,4 @@ impl<'a> Body<'a> {
     fn required(&self, field: &str) -> Result<Json<'a>, Problem> {
         self.0.get(field).map_or_else(|| bad_request(format!("the field `{field}` is missing")), Ok)
     }
-}
-
-/// A whole number from 0 to [`MAX_TOKENS`].
-pub(super) fn integer(json: Json<'_>, what: impl FnOnce() -> String) -> Result<u64, Problem> {
-    match json.integer() {
-        Some(number) if number <= MAX_TOKENS => Ok(number),
-        _ => bad_request(format!("{} must be a whole number from 0 to {MAX_TOKENS}, not {}", what(), shown_json(json))),
-    }
-}
-
-fn must_be<T>(field: &str, expected: &str, json: Json<'_>) -> Result<T, Problem> {
-    bad_request(format!("`{field}` must be {expected}, not {}", shown_json(json)))
-}
-
-/// What was written instead, cut short.
-pub(super) fn shown_json(json: Json<'_>) -> String {
-    shortened(&json.to_string(), MOST_SHOWN)
 }

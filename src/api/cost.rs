@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::body::{integer, shown_json};
 use super::problem::{Problem, bad_request};
 use super::text::shown;
+use super::value::{integer, shown_json};
 use crate::json::{FieldsError, Json};
 use crate::limit::{MAX_TOKENS, Verb};
 use crate::policy::{MAX_LIMITS, NamedLimit, Policy, Standing};

@@ -1,78 +1,14 @@
-//! `POST /v1/lease`: tokens for a server that decides by itself, and what it has spent of those that it had.
+//! What `POST /v1/lease` answers: a lease, or when one could be had.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-use super::body::{Body, LEASE_ID_LEN};
-use super::cost::Cost;
-use super::problem::{Problem, bad_request};
+use super::body::LEASE_ID_LEN;
 use super::reply::Reply;
 use super::resolve::ResolvedItem;
 use super::verdict::{Verdict, is_false};
-use crate::limit::Verb;
-use crate::policy::{NamedLimit, Policy};
-use crate::protocol::{Decided, EndedLease, LeaseRequest};
-
-/// The most leases that one request returns.
-pub(super) const MAX_RETURNED: usize = 16;
-
-/// What a request says about leases.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Leasing<'a> {
-    /// How many tokens are wanted; `None` if none are.
-    pub tokens: Option<Cost<'a>>,
-    /// The leases that have ended, and what was spent of each.
-    pub returned: Vec<(u64, Cost<'a>)>,
-}
-
-impl<'a> Leasing<'a> {
-    pub(super) fn of(body: &Body<'a>) -> Result<Self, Problem> {
-        let tokens = body.tokens()?;
-        let entries = body.returned()?;
-        if entries.len() > MAX_RETURNED {
-            return bad_request(format!("`returned` has at most {MAX_RETURNED} leases, not {}", entries.len()));
-        }
-        let mut returned = Vec::new();
-        for (index, entry) in entries.into_iter().enumerate() {
-            let fields = Body::of(entry, "it", &["lease", "spent"]);
-            let ended = fields.and_then(|fields| Ok((fields.lease()?, fields.spent()?)));
-            returned.push(ended.map_err(|problem| match problem {
-                Problem::BadRequest { detail } => {
-                    Problem::BadRequest { detail: format!("returned[{index}]: {detail}") }
-                }
-                other => other,
-            })?);
-        }
-        Ok(Self { tokens, returned })
-    }
-
-    /// The same about the limits of `policy`.
-    pub(super) fn resolve(&self, policy: &Policy) -> Result<LeaseRequest, Problem> {
-        let Some(terms) = policy.frontend().lease else {
-            return bad_request(format!("policy {} has no `lease`: its tokens cannot be leased", policy.name()));
-        };
-        // As many as wanted may be more than there ever are: a lease has what can be spared.
-        let tokens_of = |tokens: &Cost<'_>| tokens.of(policy, Verb::ConsumeUpTo);
-        let mut wanted = vec![0; policy.limits().len()];
-        if let Some(tokens) = &self.tokens {
-            wanted = tokens_of(tokens)?;
-            if wanted.contains(&0) {
-                return bad_request(
-                    "`tokens` must be at least 1, of each limit; to lease none, leave it out".to_owned(),
-                );
-            }
-        }
-        for wanted in &mut wanted {
-            *wanted = (*wanted).min(terms.max_tokens);
-        }
-        let mut ended = Vec::new();
-        for (id, spent) in &self.returned {
-            ended.push(EndedLease { id: *id, spent: tokens_of(spent)? });
-        }
-        let horizon_ms = policy.frontend().refusal_cache_ms.min(terms.lease_ms);
-        Ok(LeaseRequest { lease_ms: terms.lease_ms, horizon_ms, wanted, ended })
-    }
-}
+use crate::policy::NamedLimit;
+use crate::protocol::Decided;
 
 /// The lease, or when one could be had.
 pub(super) fn leased(item: &ResolvedItem, verdict: &Verdict<'_>, decided: &Decided) -> Reply {
@@ -142,13 +78,14 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::endpoint::Endpoint;
+    use super::super::problem::Problem;
     use super::super::request::Request;
     use super::super::resolve::ResolvedRequest;
     use super::*;
     use crate::access::Caller;
-    use crate::limit::{Decision, Snapshot};
+    use crate::limit::{Decision, Snapshot, Verb};
     use crate::policy::Policies;
-    use crate::protocol::{Action, Lease, LimitAnswer, ObjectReply};
+    use crate::protocol::{Action, EndedLease, Lease, LeaseRequest, LimitAnswer, ObjectReply};
 
     const POLICIES: &str = r#"{
         "api": {"rate":9,"period":"1s","capacity":20,"lease":"2s","max_lease":12},

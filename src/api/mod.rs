@@ -18,6 +18,7 @@
 mod admin;
 mod answer;
 mod batch;
+mod beyond_shards;
 mod body;
 mod cost;
 mod decisive;
@@ -27,6 +28,7 @@ mod fingerprint;
 mod inspect;
 mod keys;
 mod lease;
+mod leasing;
 mod limit_body;
 mod media_type;
 mod missing;
@@ -41,6 +43,7 @@ mod session;
 mod shards;
 mod tally;
 mod text;
+mod value;
 mod verdict;
 
 pub use crate::policy::Cause;

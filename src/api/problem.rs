@@ -4,9 +4,8 @@ use serde::Serialize;
 
 use super::endpoint::Endpoint;
 use super::missing::Missing;
-use super::rate_limit::seconds;
 use super::reply::Reply;
-use super::text::shown;
+use super::text::{seconds, shown};
 use crate::access::{CaptchaError, Denied, Forbidden, Holder, Scope};
 use crate::metrics::{MAX_LISTENERS, MAX_OWN_LISTENERS, MAX_RESTRICTED_LISTENERS, TooMany};
 use crate::policy::Cause;

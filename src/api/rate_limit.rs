@@ -7,6 +7,7 @@
 use sfv::{Integer, KeyRef, ListSerializer, StringRef, key_ref};
 
 use super::resolve::Answered;
+use super::text::seconds;
 use super::verdict::until_ms;
 use crate::limit::{Config, Decision, Kind};
 use crate::policy::NamedLimit;
@@ -66,11 +67,6 @@ pub(super) fn banned_fields(limits: &[NamedLimit], retry_after_s: Option<u64>) -
     }
     let (policy, current) = (policy.finish().unwrap_or_default(), current.finish().unwrap_or_default());
     vec![("ratelimit-policy", policy), ("ratelimit", current)]
-}
-
-/// Whole seconds, rounded up and at least one: after them the moment is not in the future any more.
-pub(super) fn seconds(ms: u64) -> u64 {
-    ms.div_ceil(1_000).max(1)
 }
 
 /// The quota and its window in seconds; `None` for a limit that never refills.

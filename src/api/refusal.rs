@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::rate_limit::seconds;
 use super::reply::Reply;
 use super::resolve::Answered;
+use super::text::seconds;
 
 /// The members of a 429 beside its verdict: why, and until when.
 pub(super) struct Refusal<'a> {

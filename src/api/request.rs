@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::body::{Body, Mode, parse};
 use super::cost::Cost;
 use super::endpoint::Endpoint;
-use super::lease::Leasing;
+use super::leasing::Leasing;
 use super::problem::{Problem, bad_request};
 use crate::access::{Key, Scope};
 use crate::limit::Verb;

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use super::beyond_shards::require_whole;
 use super::cost::Cost;
 use super::endpoint::Endpoint;
 use super::problem::{Problem, bad_request};
 use super::request::{Item, Request};
-use super::shards;
 use crate::access::{Caller, Key, KeyMisfit};
 use crate::limit::{Decision, Verb, jitter};
 use crate::policy::{Cause, FrontendTerms, NamedLimit, Policies, Policy, Standing};
@@ -99,7 +99,7 @@ impl ResolvedRequest {
                 Err(misfit) => return bad_request(format!("`key` {misfit}")),
             };
             let policy = policies.for_key(policy, &key, now);
-            let beyond = shards::check(endpoint, action, item.snapshot, &policy).err();
+            let beyond = require_whole(endpoint, action, item.snapshot, &policy).err();
             if endpoint == Endpoint::Batch
                 && let Some(problem) = beyond
             {

@@ -1,7 +1,6 @@
 //! A request about a budget that lies in several objects: see [`Policy::shards`].
 
-use super::endpoint::Endpoint;
-use super::problem::{Problem, bad_request};
+use super::problem::Problem;
 use super::resolve::{ResolvedItem, ResolvedRequest};
 use crate::limit::Verb;
 use crate::policy::Policy;
@@ -71,38 +70,9 @@ impl ResolvedRequest {
     }
 }
 
-/// Whether a request may be about a budget in several shards.
-pub(super) fn check(endpoint: Endpoint, action: Action, wants_snapshot: bool, policy: &Policy) -> Result<(), Problem> {
-    if policy.shards().len() < 2 {
-        return Ok(());
-    }
-    let wrong = |what: &str, instead: &str| {
-        let (name, shards) = (policy.name(), policy.shards().len());
-        bad_request(format!("policy {name} has {shards} shards, which cannot {what}: {instead}"))
-    };
-    match (endpoint, action) {
-        (Endpoint::Batch, _) => wrong("be part of a batch", "ask for it alone"),
-        (_, Action::Take(Verb::Consume)) if wants_snapshot => {
-            wrong("show a `snapshot` with each answer", "/v1/peek shows one of the whole")
-        }
-        // A reservation may have been made before.
-        (
-            _,
-            Action::Take(Verb::Consume | Verb::Refund | Verb::Reset)
-            | Action::Look(_)
-            | Action::Settle(_)
-            | Action::Cancel(_),
-        ) => Ok(()),
-        (_, Action::Take(Verb::ConsumeUpTo)) => wrong("take as much as there is", "leave out `mode`"),
-        (_, Action::Take(Verb::Charge)) => wrong("be charged", "consume before the work is done"),
-        (_, Action::Take(_) | Action::Reserve(_) | Action::Hold(_)) => {
-            wrong("have debts or reservations", "leave out `mode`")
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::endpoint::Endpoint;
     use super::super::request::Request;
     use super::*;
     use crate::access::Caller;

@@ -33,3 +33,8 @@ pub(super) fn timestamp(at: i64) -> Option<String> {
     let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms))?;
     Some(humantime::format_rfc3339_millis(time).to_string())
 }
+
+/// Whole seconds, rounded up and at least one: after them the moment is not in the future any more.
+pub(super) fn seconds(ms: u64) -> u64 {
+    ms.div_ceil(1_000).max(1)
+}

@@ -2,9 +2,10 @@
 
 use std::rc::Rc;
 
-use super::call::{Asked as AskedOfObjects, Call, Newer, Purpose, Terms, Verification};
+use super::call::{Asked as AskedOfObjects, Call, Purpose, Terms, Verification};
 use super::event::Event;
 use super::isolate::Isolate;
+use super::newer::Newer;
 use super::object::Object;
 use super::settings::{Settings, SettingsErrors};
 use super::{Address, Now, Random, Target};

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::call::Newer;
 use super::memory::Memory;
+use super::newer::Newer;
 use crate::access::{Caller, Credentials, Key, Names, Sessions};
 use crate::api::{Missing, Problem};
 use crate::edge::{InForce, PolicySnapshot};

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::bucket::row_expires_at;
 use super::inline::MAX_INLINE;
+use super::names::BUCKET;
 use super::row::StoredRow;
-use super::{BUCKET, Ledger, Slot, Writes};
+use super::{Ledger, Slot, Writes};
 use crate::policy::{Policy, without_shadow};
 
 /// Nothing is cleaned up sooner. A key that is used once costs its row, the row of the alarm, the alarm's request, and

@@ -87,7 +87,7 @@ impl Ledger {
                     *state
                 } else if !takes || held == 0 {
                     part.state
-                } else if decision.is_allow() && tokens_of(part.decision) > 0 {
+                } else if decision.is_allow() && part.decision.tokens() > 0 {
                     part.limit.raised(&part.state, held)
                 } else {
                     // As a refusal leaves it, or a request for nothing: it follows a clock that stepped back far.
@@ -110,7 +110,7 @@ impl Ledger {
                     part.decision
                 };
                 answers.push(answer(part.limit, own, &after, held, now));
-                changes.push(Change::of(verb, part.cost, tokens_of(part.decision)));
+                changes.push(Change::of(verb, part.cost, part.decision.tokens()));
                 if after != *state {
                     *state = after;
                     need = if decision.is_allow() { Need::Spent } else { Need::Exact };
@@ -146,7 +146,7 @@ impl Ledger {
         for (((limit, state), held), (verb, cost)) in limits.zip(changes) {
             let (decision, after) = limit.limit().decide(*state, now, cost, verb);
             *state = after;
-            others.push(Change::of(verb, cost, tokens_of(decision)));
+            others.push(Change::of(verb, cost, decision.tokens()));
             answers.push(answer(limit.limit(), decision, state, held, now));
         }
         bucket.charge_others(&others, now);
@@ -255,17 +255,6 @@ impl Holds {
 /// What is held of each limit of `policy`.
 pub(super) fn held_of(ledger: &Ledger, policy: &Policy) -> Vec<u64> {
     Holds::of(ledger, policy).held
-}
-
-pub(super) fn tokens(answer: &LimitAnswer) -> u64 {
-    tokens_of(answer.decision)
-}
-
-const fn tokens_of(decision: Decision) -> u64 {
-    match decision {
-        Decision::Allow { tokens, .. } => tokens,
-        _ => 0,
-    }
 }
 
 /// What `limit` says, and how it stands while `held` tokens are held.

@@ -1,32 +1,8 @@
-//! Tokens withheld from other callers while a batch asks its other keys: prepare, commit, abort.
-//!
-//! Holds live in memory only. They expire after [`HOLD_MS`], so a crash that forgets them only ends them sooner: the
-//! tokens were not taken yet. A later commit finds no hold and takes nothing, and the batch fails as a whole. So a
-//! refused batch writes no row and sets no alarm.
-//!
-//! A committed hold can be aborted for the same time, because another key's commit may have failed. The abort returns
-//! the tokens and forgets that the request was answered. A crash in between leaves them taken.
-//!
-//! A client that repeats a batch under its `Idempotency-Key` begins another try, perhaps while the aborts of the first are
-//! still in flight. Both tries share the hold, each under its own id. Uncommitted, it ends when both have aborted it.
-//! Committed, it is undone when every try that has committed it has aborted it: one whose frontend crashed before its
-//! commit never aborts.
+//! What is withheld for a batch that asks other keys meanwhile.
 
-use std::sync::Arc;
-
-use super::bucket::Need;
-use super::decide::tokens;
-use super::inline::Change;
-use super::page::{Replay, weight};
-use super::replay::grants_of;
+use super::page::weight;
 use super::reservation::ReservedPart;
-use super::reserve::{MAX_RESERVATIONS, is_full};
-use super::shadow::taken_of;
-use super::without::without;
-use super::{Ledger, LedgerError};
-use crate::limit::{Decision, Verb};
-use crate::policy::Policy;
-use crate::protocol::{Decided, HoldState, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
+use crate::protocol::RequestId;
 
 /// How long a hold lasts: longer than a batch may take, but not so long that a crashed frontend leaves a budget short
 /// for long.
@@ -36,15 +12,15 @@ const HOLD_MS: u64 = 10_000;
 #[derive(Clone, Debug)]
 pub(super) struct Hold {
     /// The ids of the tries that share it.
-    ids: Vec<u64>,
+    pub(super) ids: Vec<u64>,
     /// When they were held, or taken.
-    since: i64,
+    pub(super) since: i64,
     /// The ids of the tries that have committed it and not aborted since.
-    committed_by: Vec<u64>,
-    request_id: Option<RequestId>,
-    parts: Vec<ReservedPart>,
+    pub(super) committed_by: Vec<u64>,
+    pub(super) request_id: Option<RequestId>,
+    pub(super) parts: Vec<ReservedPart>,
     /// What limits in shadow are asked for once it is committed, by policy; then what they have taken.
-    shadow: Vec<ReservedPart>,
+    pub(super) shadow: Vec<ReservedPart>,
 }
 
 impl Hold {
@@ -81,12 +57,12 @@ impl Hold {
         self.request_id
     }
 
-    const fn ends_at(&self) -> i64 {
+    pub(super) const fn ends_at(&self) -> i64 {
         self.since.saturating_add_unsigned(HOLD_MS)
     }
 
     /// The weight of its replay, once committed.
-    fn weight(&self) -> usize {
+    pub(super) fn weight(&self) -> usize {
         weight(self.parts.iter().map(|part| (part.policy.len(), part.limit_count(), 0)))
     }
 
@@ -95,239 +71,7 @@ impl Hold {
     }
 }
 
-impl Ledger {
-    /// Holds the tokens under this id if they could be taken.
-    pub(super) fn prepare(
-        &mut self,
-        asked: &[Arc<Policy>],
-        request: &ObjectRequest,
-        now: i64,
-        id: u64,
-    ) -> Result<ObjectReply, LedgerError> {
-        if let Some(reply) = self.no_room_for(request.request_id, now) {
-            return Ok(reply);
-        }
-        // Those that are committed keep nothing from others. They are no more than a key can take in ten seconds.
-        let by_grants = self.holds.open().map(|hold| hold.request_id.is_some_and(|id| id.by_grant));
-        if let Some(max) = is_full(by_grants, request, MAX_RESERVATIONS) {
-            return Ok(ObjectReply::TooManyReservations { max });
-        }
-        let (limits, decision) = self.decide(asked, Verb::Consume, &request.costs, now, false)?;
-        if !decision.is_allow() {
-            let shadow = self.decide_shadow(asked, Verb::Consume, request, &limits, now, false);
-            return Ok(ObjectReply::Decided(Decided { shadow, ..self.decided(now, limits) }));
-        }
-        let asked_of_shadow = asked.iter().zip(&request.shadow_costs).map(|(policy, costs)| {
-            let limits = policy.shadow_limits().iter().zip(costs.iter().copied());
-            ReservedPart::of_some(policy, limits)
-        });
-        let shadow = asked_of_shadow.collect();
-        let parts = ReservedPart::all(asked.iter().map(Arc::as_ref), limits.iter().map(tokens));
-        let request_id = request.request_id;
-        self.holds.push(Hold { ids: vec![id], since: now, committed_by: Vec::new(), request_id, parts, shadow });
-        self.hold_reply(asked, id, false, now)
-    }
-
-    /// The reply to a try of a batch whose tokens an earlier try, or this one, already holds.
-    pub(super) fn prepared(
-        &mut self,
-        asked: &[Arc<Policy>],
-        request_id: Option<RequestId>,
-        id: u64,
-        now: i64,
-    ) -> Result<Option<ObjectReply>, LedgerError> {
-        let of_request = || request_id.and_then(|of| self.holds.of_request(of.id));
-        let Some(hold) = self.holds.of_try(id).or_else(of_request) else {
-            return Ok(None);
-        };
-        if hold.request_id.map(|id| id.fingerprint) != request_id.map(|id| id.fingerprint) {
-            return Ok(Some(ObjectReply::RequestIdReused));
-        }
-        if let Some(&other) = hold.ids.first() {
-            self.holds.share(other, id);
-        }
-        self.hold_reply(asked, id, true, now).map(Some)
-    }
-
-    /// Takes what is held, or repeats the answer if it was already taken; `None` if there is no such hold. A try whose
-    /// own hold was lost in a crash shares one that another try of its batch has committed since.
-    pub(super) fn commit(
-        &mut self,
-        asked: &[Arc<Policy>],
-        request_id: Option<RequestId>,
-        id: u64,
-        now: i64,
-    ) -> Result<Option<ObjectReply>, LedgerError> {
-        let of_request = || {
-            let committed = self.holds.committed_of_request(request_id?.id);
-            committed.filter(|hold| hold.request_id.zip(request_id).is_some_and(|(one, other)| one.is_of_same(&other)))
-        };
-        let Some(hold) = self.holds.of_try(id).or_else(of_request) else {
-            return Ok(None);
-        };
-        let is_replayed = !hold.committed_by.is_empty();
-        if let Some(&other) = hold.ids.first() {
-            self.holds.share(other, id);
-        }
-        let Some(hold) = self.holds.of_try_mut(id) else { return Ok(None) };
-        insert_once(&mut hold.committed_by, id);
-        let mut shadow = Vec::new();
-        if !is_replayed {
-            hold.since = now;
-            let (request_id, parts) = (hold.request_id, hold.parts.clone());
-            let asked_of_shadow = std::mem::take(&mut hold.shadow);
-            self.holds.commit(id);
-            for policy in asked {
-                if let Some(part) = parts.iter().find(|part| part.policy == policy.name()) {
-                    self.take_held(policy, &part.tokens(policy), now)?;
-                }
-            }
-            let limits = self.standing_of_hold(asked, id, now)?;
-            let grants = grants_of(asked, &limits);
-            let replay = Replay {
-                request_id: None,
-                decided_at: now,
-                opened: None,
-                closed: None,
-                grants,
-                shards: 1,
-                by_grant: false,
-            };
-            self.replays.push(request_id, replay, now);
-            shadow = self.commit_shadow(asked, &asked_of_shadow, id, now);
-        }
-        let limits = self.standing_of_hold(asked, id, now)?;
-        Ok(Some(ObjectReply::Decided(Decided { is_replayed, shadow, ..self.decided(now, limits) })))
-    }
-
-    /// Aborts a hold for this try. It ends when no try needs it any more; if it was committed, the tokens are returned.
-    pub(super) fn abort(&mut self, asked: &[Arc<Policy>], id: u64, now: i64) -> Result<ObjectReply, LedgerError> {
-        let undone = self.holds.abort(id);
-        let mut limits = Vec::new();
-        for policy in asked {
-            let parts = undone.iter().flat_map(|hold| &hold.parts);
-            let part = parts.into_iter().find(|part| part.policy == policy.name());
-            let taken = part.map_or_else(|| vec![0; policy.limits().len()], |part| part.tokens(policy));
-            limits.extend(self.adjust(policy, taken.into_iter().map(|taken| (Verb::Refund, taken)), now)?);
-            if let Some(part) = part {
-                self.bucket(policy)?.refund_dormant(part, now);
-            }
-        }
-        for part in undone.iter().flat_map(|hold| &hold.shadow) {
-            self.refund_shadow(part, now);
-        }
-        if let Some(request_id) = undone.and_then(|hold| hold.request_id) {
-            self.replays.forget(request_id.id);
-        }
-        Ok(ObjectReply::Decided(self.decided(now, limits)))
-    }
-
-    /// Asks the limits in shadow for these tokens, and keeps what they have taken, for an abort.
-    fn commit_shadow(
-        &mut self,
-        asked: &[Arc<Policy>],
-        parts: &[ReservedPart],
-        id: u64,
-        now: i64,
-    ) -> Vec<Option<LimitAnswer>> {
-        let (mut answers, mut taken) = (Vec::new(), Vec::new());
-        for policy in asked {
-            let of_policy = |parts: &[ReservedPart]| parts.iter().find(|part| part.policy == policy.name()).cloned();
-            let part = of_policy(parts);
-            let enforced = self.holds.of_try(id).and_then(|hold| of_policy(&hold.parts));
-            let has_cost = part.iter().chain(&enforced).any(ReservedPart::is_any);
-            let limits = policy.shadow_limits().iter();
-            let costs = limits.map(|limit| {
-                let cost = part.as_ref()?.taken(limit.name())?;
-                Some((Verb::Consume.beside(cost, has_cost), cost))
-            });
-            let own = self.ask_shadow(policy, costs, now, true);
-            taken.push(ReservedPart::of_some(policy, taken_of(policy, &mut own.iter().copied())));
-            answers.extend(own);
-        }
-        if let Some(hold) = self.holds.of_try_mut(id) {
-            hold.shadow = taken;
-        }
-        answers
-    }
-
-    pub(super) fn is_held(&self, id: u64) -> bool {
-        self.holds.of_try(id).is_some()
-    }
-
-    /// Ends the holds that have expired.
-    pub(super) fn end_holds(&mut self, now: i64) {
-        self.holds.end(now);
-    }
-
-    /// The lasting request ids that are set aside for batches that may still be committed: of which callers, and what they will weigh.
-    pub(super) fn expected_request_ids(&self) -> impl Iterator<Item = (RequestId, usize)> {
-        self.holds.open().filter_map(|hold| Some((hold.request_id.filter(RequestId::is_lasting)?, hold.weight())))
-    }
-
-    /// The holds that keep tokens from others.
-    pub(super) fn hold_states(&self) -> Vec<HoldState> {
-        let states = self.holds.open().map(|hold| HoldState {
-            ends_at: hold.ends_at(),
-            tokens: hold.parts.iter().map(ReservedPart::to_tokens).collect(),
-        });
-        states.collect()
-    }
-
-    /// What is held of each limit of `policy`, and when that ends, soonest first.
-    pub(super) fn holds_of(&self, policy: &Policy) -> Vec<(i64, Vec<u64>)> {
-        let mut held: Vec<(i64, Vec<u64>)> = Vec::new();
-        for hold in self.holds.open() {
-            if let Some(part) = hold.parts.iter().find(|part| part.policy == policy.name()) {
-                // Last, unless the clock stepped back.
-                let index = held.partition_point(|(ends_at, _)| *ends_at <= hold.ends_at());
-                held.insert(index, (hold.ends_at(), part.tokens(policy)));
-            }
-        }
-        held
-    }
-
-    fn hold_reply(
-        &mut self,
-        asked: &[Arc<Policy>],
-        id: u64,
-        is_replayed: bool,
-        now: i64,
-    ) -> Result<ObjectReply, LedgerError> {
-        let limits = self.standing_of_hold(asked, id, now)?;
-        let expires_at = self.holds.of_try(id).map_or(now, Hold::ends_at);
-        let reservation = Some(Reserved { id, expires_at });
-        Ok(ObjectReply::Decided(Decided { is_replayed, reservation, ..self.decided(now, limits) }))
-    }
-
-    /// What is left now, with what the hold holds or has taken.
-    fn standing_of_hold(&mut self, asked: &[Arc<Policy>], id: u64, now: i64) -> Result<Vec<LimitAnswer>, LedgerError> {
-        let Some(hold) = self.holds.of_try(id) else {
-            return Ok(Vec::new());
-        };
-        let (since, parts) = (hold.since, hold.parts.clone());
-        let tokens = asked.iter().flat_map(|policy| {
-            let part = parts.iter().find(|part| part.policy == policy.name());
-            part.map_or_else(|| vec![0; policy.limits().len()], |part| part.tokens(policy))
-        });
-        let decisions = tokens.map(|tokens| Decision::Allow { tokens, ready_at: since });
-        self.standing(asked, decisions, now)
-    }
-
-    /// Takes what was held. The tokens are there: no other request could take them.
-    fn take_held(&mut self, policy: &Policy, held: &[u64], now: i64) -> Result<(), LedgerError> {
-        let bucket = self.bucket(policy)?;
-        for ((limit, state), &held) in policy.limits().iter().zip(&mut bucket.states).zip(held) {
-            *state = without(limit.limit(), state, held, now);
-        }
-        let taken: Vec<_> = held.iter().map(|&held| Change::Take(held)).collect();
-        bucket.charge_others(&taken, now);
-        bucket.need(Need::Spent);
-        Ok(())
-    }
-}
-
-fn insert_once(ids: &mut Vec<u64>, id: u64) {
+pub(super) fn insert_once(ids: &mut Vec<u64>, id: u64) {
     if !ids.contains(&id) {
         ids.push(id);
     }

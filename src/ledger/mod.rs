@@ -57,15 +57,19 @@ mod cover;
 mod decide;
 mod follow;
 mod hold;
+mod holding;
 mod holds;
 mod inline;
 mod inspect;
 mod leases;
 mod leasing;
 mod legacy;
+mod names;
 mod notices;
+mod noticing;
 mod open_lease;
 mod page;
+mod quota;
 mod recent;
 mod replay;
 mod replays;
@@ -76,11 +80,13 @@ mod shadow;
 mod standing;
 mod without;
 mod writes;
+mod writing;
 
 use std::fmt;
 
 use self::bucket::Bucket;
 use self::holds::Holds;
+use self::names::{BUCKET, RESERVATION};
 use self::notices::Notices;
 use self::recent::Recent;
 use self::replays::Replays;
@@ -90,9 +96,9 @@ use self::row::StoredRow;
 pub use self::inline::MAX_INLINE;
 pub use self::notices::NOTICES;
 pub use self::open_lease::MAX_LEASE_MS;
+pub use self::quota::MAX_RESERVATIONS;
 pub use self::recent::MAX_RECENT;
 pub use self::replays::{MAX_REQUEST_IDS, REPLAY_TTL_MS};
-pub use self::reserve::MAX_RESERVATIONS;
 pub use self::writes::{Background, Writes};
 
 /// The state of one key.
@@ -192,7 +198,3 @@ impl Ledger {
         self.buckets.iter_mut().find(|(name, _)| name == policy).map(|(_, slot)| slot)
     }
 }
-
-/// The rows of storage: `b:` and a policy's name, `r:` and a reservation's id. Others are in `replays.rs` and `notices.rs`.
-const BUCKET: &str = "b:";
-const RESERVATION: &str = "r:";

@@ -38,7 +38,7 @@ impl Recent {
                 at: decided.now,
                 action: request.action,
                 policy: Arc::clone(policy),
-                cost: costs.unwrap_or_else(|| own.iter().map(super::decide::tokens).max().unwrap_or(0)),
+                cost: costs.unwrap_or_else(|| own.iter().map(|limit| limit.decision.tokens()).max().unwrap_or(0)),
                 is_granted,
                 is_replayed: decided.is_replayed,
                 refusal: longest_refusal(own),

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::legacy::LegacyReplay;
 use super::page::{Grant, Replay, decode_page, encode_page};
-use super::reserve::of_grants;
+use super::quota::of_grants;
 use crate::policy::Policy;
 use crate::protocol::RequestId;
 

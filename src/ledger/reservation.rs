@@ -15,8 +15,8 @@
 //!
 //! The version before this one stored holds as well, with 2 as byte 1. They are deleted: see `hold.rs`.
 
-use super::RESERVATION;
 use super::bytes::Bytes;
+use super::names::RESERVATION;
 use crate::policy::{NamedLimit, Policy, shadow_of, without_shadow};
 use crate::protocol::PolicyTokens;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::decide::tokens;
 use super::page::{Closed, How, Replay};
+use super::quota::{MAX_RESERVATIONS, is_full};
 use super::replay::grants_of;
 use super::reservation::{End, Reservation, ReservedPart, reservation_row};
 use super::row::StoredRow;
@@ -12,30 +12,6 @@ use super::{Ledger, LedgerError, Slot, Writes};
 use crate::limit::{Decision, Verb};
 use crate::policy::{Policy, Unsettled};
 use crate::protocol::{Decided, LimitAnswer, ObjectReply, ObjectRequest, Reserved};
-
-/// The most open reservations of a key. Each takes a row and some hundreds of bytes of memory; an object has at
-/// most 128 MB.
-pub const MAX_RESERVATIONS: usize = 1_000;
-
-/// What holders of grants may take up of a number that a key is limited to: half, so that the rest is left to the backend that meters
-/// them.
-pub(super) const fn of_grants(max: usize) -> usize {
-    max / 2
-}
-
-/// Whether the request's caller has taken up all that it may, which is then returned. For each that there is, it is given whether the holder of a
-/// grant has made it.
-pub(super) fn is_full(by_grants: impl Iterator<Item = bool>, request: &ObjectRequest, max: usize) -> Option<u64> {
-    let (mut all, mut of_them) = (0_usize, 0_usize);
-    for by_grant in by_grants {
-        all = all.saturating_add(1);
-        of_them = of_them.saturating_add(usize::from(by_grant));
-    }
-    if request.request_id.is_some_and(|id| id.by_grant) && of_them >= of_grants(max) {
-        return Some(of_grants(max) as u64);
-    }
-    (all >= max).then_some(max as u64)
-}
 
 impl Ledger {
     /// Takes the tokens, and opens a reservation.
@@ -62,7 +38,8 @@ impl Ledger {
             Unsettled::Refund => End::Refunded,
         };
         let reserved = Reserved { id, expires_at: ready_at.saturating_add_unsigned(terms.ttl_ms) };
-        let mut parts = ReservedPart::all(asked.iter().map(Arc::as_ref), limits.iter().map(tokens));
+        let mut parts =
+            ReservedPart::all(asked.iter().map(Arc::as_ref), limits.iter().map(|limit| limit.decision.tokens()));
         let mut tried = shadow.iter().copied();
         for (policy, part) in asked.iter().zip(&mut parts) {
             part.add_shadow(taken_of(policy, &mut tried));
@@ -115,7 +92,7 @@ impl Ledger {
             let adjusted = self.adjust(policy, changes.iter().copied(), now)?;
             for (((limit, (verb, _)), &taken), &real) in adjusted.into_iter().zip(changes).zip(&taken).zip(real) {
                 // Tokens given back to a full bucket are lost, but have cost nothing either.
-                let cost = if verb == Verb::Charge { taken.saturating_add(tokens(&limit)) } else { real };
+                let cost = if verb == Verb::Charge { taken.saturating_add(limit.decision.tokens()) } else { real };
                 limits.push(LimitAnswer { decision: Decision::Allow { tokens: cost, ready_at: now }, ..limit });
             }
         }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::bucket::Need;
-use super::decide::{answer, tokens};
+use super::decide::answer;
 use super::reservation::{Reservation, ReservedPart};
 use super::row::StoredRow;
 use super::{Ledger, Slot};
@@ -41,7 +41,7 @@ impl Ledger {
         let most = match verb {
             Verb::ConsumeUpTo if is_granted => {
                 let with_cost = request.costs.iter().flatten().zip(limits).filter(|(cost, _)| **cost > 0);
-                with_cost.map(|(_, limit)| tokens(limit)).max().unwrap_or(u64::MAX)
+                with_cost.map(|(_, limit)| limit.decision.tokens()).max().unwrap_or(u64::MAX)
             }
             _ => u64::MAX,
         };
@@ -112,7 +112,7 @@ impl Ledger {
             answers.extend(adjusted.into_iter().zip(&each).map(|(limit, each)| {
                 let (limit, &(taken, real)) = limit.zip(each.as_ref())?;
                 // As for the others: a charge may not find all that is due.
-                let cost = if real >= taken { taken.saturating_add(tokens(&limit)) } else { real };
+                let cost = if real >= taken { taken.saturating_add(limit.decision.tokens()) } else { real };
                 Some(LimitAnswer { decision: Decision::Allow { tokens: cost, ready_at: now }, ..limit })
             }));
         }

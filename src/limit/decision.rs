@@ -113,6 +113,15 @@ impl Decision {
         matches!(self, Self::Allow { .. })
     }
 
+    /// How many tokens are granted; 0 if none are.
+    #[must_use]
+    pub const fn tokens(self) -> u64 {
+        match self {
+            Self::Allow { tokens, .. } => tokens,
+            _ => 0,
+        }
+    }
+
     /// The answer of two limits that must both agree. `Never` outweighs `Wait`, which outweighs `Allow`; of two alike,
     /// the smaller `max`, the later `retry_at`, the larger `tokens` and the later `ready_at` win.
     #[must_use]

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::entry::{Entry, is_fixed};
+use super::names::POLICY;
 use super::poll::succeeding;
-use super::{POLICY, Registry, Writes};
+use super::{Registry, Writes};
 use crate::json::Json;
 use crate::limit::Carry;
 use crate::policy::{Policy, PolicyError, describe_change};

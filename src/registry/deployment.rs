@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::entry::hash_of;
-use super::{DEPLOYMENT, Registry, Writes};
+use super::names::DEPLOYMENT;
 use crate::json::Json;
 use crate::sorted::SortedMap;
 
@@ -12,18 +12,18 @@ use crate::sorted::SortedMap;
 pub const ROLL_OUT_MS: i64 = 120_000;
 
 /// So often at most the row is written again only because a frontend has asked.
-const HEARD_EVERY_MS: i64 = 30_000;
+pub(super) const HEARD_EVERY_MS: i64 = 30_000;
 
 /// So many deployments are remembered: more than anyone rolls out within two minutes. One that is forgotten counts as new.
-const MAX_DEPLOYMENTS: usize = 16;
+pub(super) const MAX_DEPLOYMENTS: usize = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Deployment {
     pub(super) id: String,
     /// When one of its frontends last asked. After a crash that may be too late by [`HEARD_EVERY_MS`], never too early.
-    heard_at: i64,
+    pub(super) heard_at: i64,
     /// The same, as persisted.
-    persisted_at: i64,
+    pub(super) persisted_at: i64,
     /// The hash of each policy, by its name.
     pub(super) policies: SortedMap<String, String>,
 }
@@ -55,48 +55,7 @@ impl Deployment {
     }
 }
 
-impl Registry {
-    /// Records that a frontend of this deployment asks at `now`. `policies` are the texts of its policies, if it sent them. `None`
-    /// if the deployment is not known and they are missing; else whether it is new.
-    pub(super) fn hear(
-        &mut self,
-        id: &str,
-        policies: Option<&SortedMap<String, String>>,
-        now: i64,
-        writes: &mut Writes,
-    ) -> Option<bool> {
-        // After the clock stepped back, a moment ahead would keep all others waiting.
-        for other in &mut self.deployments {
-            other.heard_at = other.heard_at.min(now.saturating_add(HEARD_EVERY_MS));
-        }
-        if let Some(known) = self.deployments.iter_mut().find(|other| other.id == id) {
-            known.heard_at = now;
-            let age = now.saturating_sub(known.persisted_at);
-            if !(0..HEARD_EVERY_MS).contains(&age) {
-                known.persisted_at = now;
-                writes.push(known.row());
-            }
-            return Some(false);
-        }
-        let deployment = Deployment::new(id, policies?, now);
-        writes.push(deployment.row());
-        self.deployments.push(deployment);
-        if self.deployments.len() > MAX_DEPLOYMENTS {
-            let oldest = (0..).zip(&self.deployments).min_by_key(|(_, other)| other.heard_at).map(|(index, _)| index);
-            let oldest = self.deployments.remove(oldest.unwrap_or(0));
-            writes.push((row_name(&oldest.id), None));
-        }
-        Some(true)
-    }
-
-    /// Whether no frontend that has this text for the policy has asked for [`ROLL_OUT_MS`].
-    pub(super) fn is_quiet(&self, policy: &str, hash: Option<&String>, now: i64) -> bool {
-        let mut holders = self.deployments.iter().filter(|deployment| deployment.policies.get(policy) == hash);
-        holders.all(|deployment| now.saturating_sub(deployment.heard_at) >= ROLL_OUT_MS)
-    }
-}
-
-fn row_name(id: &str) -> String {
+pub(super) fn row_name(id: &str) -> String {
     format!("{DEPLOYMENT}{id}")
 }
 

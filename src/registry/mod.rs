@@ -44,27 +44,31 @@ mod audit;
 mod change;
 mod deployment;
 mod entry;
+mod log;
+mod names;
 mod overrides;
 mod poll;
 mod room;
+mod stored_overrides;
 
-use self::audit::{KEPT, Log};
 use self::deployment::Deployment;
 use self::entry::Entry;
-use self::overrides::StoredOverrides;
+use self::log::{KEPT, Log};
+use self::names::{DEPLOYMENT, MOMENTS, OVERRIDE, POLICY};
+use self::stored_overrides::StoredOverrides;
 use crate::json::Json;
 use crate::key_hash::KeyHasher;
 use crate::protocol::Standing;
 use crate::sorted::SortedMap;
 
-pub use self::audit::{AUDIT, JOINED_MS, MAX_KEY_ACTS, MAX_POLICY_ACTS};
+pub use self::audit::{MAX_KEY_ACTS, MAX_POLICY_ACTS};
 pub use self::change::{MAX_POLICIES, MAX_POLICY_LEN};
 pub use self::deployment::ROLL_OUT_MS;
+pub use self::log::{AUDIT, JOINED_MS};
 pub use self::overrides::{MAX_OVERRIDE_LEN, MAX_OVERRIDES_AT_ONCE, MAX_PREFIX_LENS};
 pub use self::poll::PollError;
-pub use self::room::{
-    HEARD_MS, MAX_OVERRIDES, MAX_OVERRIDES_OF_RESTRICTED, RESERVED_FOR_BANS, RESERVED_FOR_UNRESTRICTED,
-};
+pub use self::room::{MAX_OVERRIDES, MAX_OVERRIDES_OF_RESTRICTED, RESERVED_FOR_BANS, RESERVED_FOR_UNRESTRICTED};
+pub use self::stored_overrides::HEARD_MS;
 
 /// The policies of a service.
 #[derive(Debug, Default)]
@@ -180,8 +184,3 @@ impl Moments {
         (MOMENTS.to_owned(), Some(row))
     }
 }
-
-const MOMENTS: &str = "registry";
-const POLICY: &str = "policy:";
-const DEPLOYMENT: &str = "deployment:";
-const OVERRIDE: &str = "override:";

@@ -4,24 +4,20 @@
 //! they were; of them a keyed hash is kept, and no text. Of those in force the text is kept as the operator wrote it,
 //! so that it can be listed.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use serde::Serialize;
-use serde_json::value::RawValue;
-
-use super::audit::Act;
-use super::entry::{is_fixed, raw};
-use super::room::{HEARD_MS, MAX_OVERRIDES, Room};
-use super::{OVERRIDE, Registry, Writes};
+use super::entry::is_fixed;
+use super::log::Act;
+use super::room::{MAX_OVERRIDES, Room};
+use super::stored_overrides::{Entry, KEPT_MS, NO_TEXT, StoredOverrides, hash_of, hashes, nameless, row_name};
+use super::{Registry, Writes};
 use crate::access::{Key, KeyMisfit};
-use crate::hex::{bytes_of_hex, hex_of};
+use crate::hex::hex_of;
 use crate::json::Json;
 use crate::key_hash::KeyHash;
-use crate::policy::overrides::{History, InForce, Plan, Selector, SelectorHash, WrittenKeys, WrittenOverride};
-use crate::protocol::{OverrideStanding, OverridesChange, OverridesChanged, OverridesError, Poll, Update};
-use crate::sorted::{SortedMap, sort_by};
+use crate::policy::overrides::{InForce, Selector, SelectorHash, WrittenKeys, WrittenOverride};
+use crate::protocol::{OverrideStanding, OverridesChange, OverridesChanged, OverridesError};
+use crate::sorted::SortedMap;
 
 /// The most in one change.
 pub const MAX_OVERRIDES_AT_ONCE: usize = 2_000;
@@ -32,12 +28,6 @@ pub const MAX_OVERRIDE_LEN: usize = 4_096;
 /// The most different lengths of the prefixes of one policy. Each costs every request a hash.
 pub const MAX_PREFIX_LENS: usize = 16;
 
-/// For so long one that is in force no more is kept: 31 days.
-const KEPT_MS: i64 = 31 * 86_400_000;
-
-/// So many bytes a page of them has, or few more: as text less than a megabyte.
-const PAGE_LEN: usize = 512 * 1_024;
-
 /// So many lines an error has at most.
 const MAX_LINES: usize = 20;
 
@@ -46,33 +36,6 @@ const MAX_RECORDED: usize = 20;
 
 /// So many rows at most are ended or forgotten in passing. Those that are late change nothing: their histories say when they end.
 const MAX_ENDS: usize = 500;
-
-/// What is kept of the text of one that has ended.
-const NO_TEXT: &str = "null";
-
-#[derive(Debug, Default)]
-pub(super) struct StoredOverrides {
-    /// Boxed: hashes come in their order when they are loaded, which leaves half of each node empty.
-    all: BTreeMap<SelectorHash, Box<Entry>>,
-    /// In the order of their latest changes: pages follow it.
-    by_change: BTreeSet<(i64, SelectorHash)>,
-    /// When those that are in force end.
-    ends: BTreeSet<(i64, SelectorHash)>,
-    /// Since when others are in force no more.
-    ended: BTreeSet<(i64, SelectorHash)>,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Entry {
-    selector: Selector,
-    /// As written: JSON; [`NO_TEXT`] if it has ended.
-    text: String,
-    /// The bytes of its [`History`]: as values they would need some 500 more, and all must fit into an isolate.
-    history: Box<[u8]>,
-    changed_at: i64,
-    /// Since when it is in force no more.
-    ended_at: Option<i64>,
-}
 
 impl Registry {
     /// Sets and removes overrides at `now`, or says what would change.
@@ -443,184 +406,4 @@ struct Asked {
     /// As written; [`NO_TEXT`] to remove it.
     text: String,
     state: Option<InForce>,
-}
-
-impl StoredOverrides {
-    /// Takes over a row; reports whether it can be read.
-    pub(super) fn load(&mut self, name: &str, row: &str) -> bool {
-        let entry = Entry::read(row).filter(|entry| row_name(&entry.selector.hash()) == name);
-        let is_read = entry.is_some();
-        if let Some(entry) = entry {
-            self.put(entry);
-        }
-        is_read
-    }
-
-    /// The latest change.
-    pub(super) fn latest(&self) -> Option<i64> {
-        self.by_change.last().map(|(at, _)| *at)
-    }
-
-    /// What a frontend does not have yet, or the beginning of it.
-    pub(super) fn page(&self, poll: &Poll<'_>, born_at: i64, is_whole: bool, forgotten_at: i64) -> Update {
-        let known = poll.overrides_at.as_deref().and_then(|text| Cursor::read(text, born_at));
-        // One that is loading has what has ended since it began only if that is still here.
-        let is_missing_ends = |cursor: &Cursor| if poll.is_loading { cursor.began_at < forgotten_at } else { is_whole };
-        let known = known.filter(|cursor| !is_missing_ends(cursor));
-        if self.all.is_empty() && poll.overrides_at.is_none() {
-            return Update::default();
-        }
-        let overrides_are_first = known.is_none();
-        let Cursor { mut last, began_at } =
-            known.unwrap_or_else(|| Cursor { last: Default::default(), began_at: self.latest().unwrap_or(0) });
-        let mut overrides = Vec::new();
-        let mut has_more = false;
-        let after = if overrides_are_first { Bound::Unbounded } else { Bound::Excluded(last) };
-        for change in self.by_change.range((after, Bound::Unbounded)) {
-            if overrides.len() >= PAGE_LEN {
-                has_more = true;
-                break;
-            }
-            if let Some(entry) = self.all.get(&change.1) {
-                entry.selector.record(&entry.history, &mut overrides);
-            }
-            last = *change;
-        }
-        let overrides_at = format!("{born_at}-{}-{}-{began_at}", last.0, hex_of(&last.1));
-        Update { overrides, overrides_are_first, overrides_at, has_more, ..Update::default() }
-    }
-
-    fn put(&mut self, entry: Entry) {
-        let hash = entry.selector.hash();
-        self.remove(&hash);
-        self.by_change.insert((entry.changed_at, hash));
-        match (entry.ended_at, entry.until()) {
-            (Some(at), _) => _ = self.ended.insert((at, hash)),
-            (None, Some(until)) => _ = self.ends.insert((until, hash)),
-            (None, None) => {}
-        }
-        self.all.insert(hash, Box::new(entry));
-    }
-
-    fn remove(&mut self, hash: &SelectorHash) {
-        let Some(entry) = self.all.remove(hash) else { return };
-        self.by_change.remove(&(entry.changed_at, *hash));
-        if let Some(at) = entry.ended_at {
-            self.ended.remove(&(at, *hash));
-        }
-        if let Some(until) = entry.until() {
-            self.ends.remove(&(until, *hash));
-        }
-    }
-}
-
-impl Entry {
-    fn until(&self) -> Option<i64> {
-        self.history().latest()?.1?.until
-    }
-
-    pub(super) const fn hash(&self) -> SelectorHash {
-        self.selector.hash()
-    }
-
-    pub(super) fn policy(&self) -> &str {
-        self.selector.policy()
-    }
-
-    fn is_ban(&self) -> bool {
-        let history = self.history();
-        matches!(history.latest(), Some((_, Some(InForce { plan: Plan::Banned, .. }))))
-    }
-
-    /// Whether it is over, and what was changed last has had the time to reach every frontend that is awake.
-    pub(super) fn can_be_forgotten(&self, now: i64) -> bool {
-        self.in_force(now).is_none() && self.changed_at.saturating_add(HEARD_MS) <= now
-    }
-
-    fn history(&self) -> History {
-        History::decode(&self.history).unwrap_or_default() // it has been encoded here, or decoded when it was read
-    }
-
-    fn in_force(&self, now: i64) -> Option<InForce> {
-        self.history().at(now).filter(|_| self.ended_at.is_none()).cloned()
-    }
-
-    fn standing(&self, now: i64) -> Option<OverrideStanding> {
-        self.in_force(now)?;
-        let (since, _) = self.history().latest()?;
-        let object = self.selector.key_hash().map(|hash| hex_of(&hash));
-        Some(OverrideStanding { text: self.text.clone(), since, id: hex_of(&self.selector.hash()), object })
-    }
-
-    fn row(&self) -> (String, Option<String>) {
-        #[derive(Serialize)]
-        struct Row<'a> {
-            text: Option<&'a RawValue>,
-            record: String,
-            changed_at: i64,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            ended_at: Option<i64>,
-        }
-        let mut record = Vec::new();
-        self.selector.record(&self.history, &mut record);
-        let Self { changed_at, ended_at, .. } = *self;
-        let row = Row { text: raw(&self.text), record: hex_of(&record), changed_at, ended_at };
-        (row_name(&self.selector.hash()), serde_json::to_string(&row).ok())
-    }
-
-    fn read(row: &str) -> Option<Self> {
-        let fields = Json::parse(row).ok()?.fields().ok()?;
-        let moment = |name: &str| i64::try_from(fields.get(name)?.integer()?).ok();
-        let record = bytes_of_hex(&fields.get("record")?.string()?)?;
-        let (selector, history) = Selector::of_record(&record)?;
-        History::decode(history)?;
-        Some(Self {
-            selector,
-            text: fields.get("text")?.raw().to_owned(),
-            history: history.into(),
-            changed_at: moment("changed_at")?,
-            ended_at: moment("ended_at"),
-        })
-    }
-}
-
-/// The override without the key or the prefix, which may be the name of a person.
-fn nameless(text: &str) -> Option<String> {
-    let fields = Json::parse(text).ok()?.fields().ok()?;
-    let named = |(name, _): &(&Cow<'_, str>, Json<'_>)| !["key", "prefix"].contains(&&***name);
-    let fields: Vec<_> = fields.iter().filter(named).map(|(name, json)| format!("\"{name}\":{}", json.raw())).collect();
-    Some(format!("{{{}}}", fields.join(",")))
-}
-
-/// In order.
-pub(super) fn hashes(entries: &[Entry]) -> Vec<SelectorHash> {
-    let mut hashes: Vec<_> = entries.iter().map(|entry| entry.selector.hash()).collect();
-    sort_by(&mut hashes, SelectorHash::cmp);
-    hashes
-}
-
-fn row_name(hash: &SelectorHash) -> String {
-    format!("{OVERRIDE}{}", hex_of(hash))
-}
-
-fn hash_of(id: &str) -> Option<SelectorHash> {
-    bytes_of_hex(id)?.try_into().ok()
-}
-
-/// Up to where a frontend has the overrides.
-struct Cursor {
-    /// The last change that it has.
-    last: (i64, SelectorHash),
-    /// The latest change when it began to load them.
-    began_at: i64,
-}
-
-impl Cursor {
-    /// Reads one; `None` if it is not one of the registry that was born then.
-    fn read(text: &str, born_at: i64) -> Option<Self> {
-        let mut parts = text.split('-');
-        let (born, at, hash, began) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        let last = (at.parse().ok()?, hash_of(hash)?);
-        (born.parse() == Ok(born_at)).then_some(Self { last, began_at: began.parse().ok()? })
-    }
 }

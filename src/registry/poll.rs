@@ -3,9 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::audit::Act;
+use super::deployment::{Deployment, HEARD_EVERY_MS, MAX_DEPLOYMENTS, ROLL_OUT_MS, row_name};
 use super::entry::{Entry, hash_of};
-use super::{Moments, POLICY, Registry, Writes};
+use super::log::Act;
+use super::names::POLICY;
+use super::{Moments, Registry, Writes};
 use crate::json::Json;
 use crate::limit::Carry;
 use crate::policy::{Policies, Policy, PolicyError};
@@ -119,6 +121,45 @@ impl Registry {
         let is_whole = is_whole && page.overrides_are_first;
         let policies = if is_whole { policies() } else { Vec::new() };
         Update { as_of: poll.as_of, born_at: poll.born_at, is_whole, policies, ..page }
+    }
+
+    /// Records that a frontend of this deployment asks at `now`. `policies` are the texts of its policies, if it sent them. `None`
+    /// if the deployment is not known and they are missing; else whether it is new.
+    pub(super) fn hear(
+        &mut self,
+        id: &str,
+        policies: Option<&SortedMap<String, String>>,
+        now: i64,
+        writes: &mut Writes,
+    ) -> Option<bool> {
+        // After the clock stepped back, a moment ahead would keep all others waiting.
+        for other in &mut self.deployments {
+            other.heard_at = other.heard_at.min(now.saturating_add(HEARD_EVERY_MS));
+        }
+        if let Some(known) = self.deployments.iter_mut().find(|other| other.id == id) {
+            known.heard_at = now;
+            let age = now.saturating_sub(known.persisted_at);
+            if !(0..HEARD_EVERY_MS).contains(&age) {
+                known.persisted_at = now;
+                writes.push(known.row());
+            }
+            return Some(false);
+        }
+        let deployment = Deployment::new(id, policies?, now);
+        writes.push(deployment.row());
+        self.deployments.push(deployment);
+        if self.deployments.len() > MAX_DEPLOYMENTS {
+            let oldest = (0..).zip(&self.deployments).min_by_key(|(_, other)| other.heard_at).map(|(index, _)| index);
+            let oldest = self.deployments.remove(oldest.unwrap_or(0));
+            writes.push((row_name(&oldest.id), None));
+        }
+        Some(true)
+    }
+
+    /// Whether no frontend that has this text for the policy has asked for [`ROLL_OUT_MS`].
+    pub(super) fn is_quiet(&self, policy: &str, hash: Option<&String>, now: i64) -> bool {
+        let mut holders = self.deployments.iter().filter(|deployment| deployment.policies.get(policy) == hash);
+        holders.all(|deployment| now.saturating_sub(deployment.heard_at) >= ROLL_OUT_MS)
     }
 }
 

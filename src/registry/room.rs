@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::overrides::{Entry, hashes};
+use super::stored_overrides::{Entry, hashes};
 use crate::policy::overrides::SelectorHash;
 use crate::protocol::OverridesError;
 
@@ -21,10 +21,6 @@ pub const RESERVED_FOR_UNRESTRICTED: usize = 10_000;
 
 /// Maximum under the policies of a restricted token, without bans: half.
 pub const MAX_OVERRIDES_OF_RESTRICTED: usize = MAX_OVERRIDES / 2;
-
-/// Minimum retention of an override that has ended, when there is no room: a minute. Isolates ask every five seconds, so all that are
-/// awake have the end by then; the others load all overrides again.
-pub const HEARD_MS: i64 = 60_000;
 
 /// Who adds overrides, and which.
 #[derive(Clone, Copy, Debug)]

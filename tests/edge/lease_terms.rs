@@ -119,7 +119,7 @@ impl Pair {
         let wants_lease =
             |pair: &Self| pair.begun(policy, &costs).next(moment(pair.now)).unwrap().request.lease.is_some();
         let other = Self { now: self.now, ..Self::new() };
-        let enough = (1..).find(|_| wants_lease(&other)).unwrap();
+        let enough = (1..100).find(|_| wants_lease(&other)).unwrap();
         for _ in 4..enough {
             assert!(!wants_lease(self));
         }

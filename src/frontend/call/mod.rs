@@ -4,6 +4,8 @@
 //! The caller calls [`Call::next`] at the start and after each answer, makes the calls that it returns, and reports the results to
 //! [`Call::answered`] and [`Call::failed`].
 
+mod asked;
+mod lease_calls;
 mod leases;
 mod report;
 mod requests;
@@ -15,15 +17,19 @@ use std::rc::Rc;
 use leases::Leasing;
 use requests::{batch_of, requests_of};
 
+pub use asked::Verification;
+pub(super) use asked::{Asked, Purpose, Terms};
+
 use super::event::End;
 use super::isolate::Isolate;
 use super::memory::Memory;
+use super::newer::Newer;
 use super::object::Object;
-use super::settings::{Receivers, Settings};
+use super::settings::Settings;
 use super::{Now, shards};
 use crate::access::key_hash_in;
-use crate::api::{Problem, Reply, ResolvedRequest};
-use crate::edge::{Batch, Failure, InForce, Leased, ObjectCall, Outcome, ShardCalls};
+use crate::api::{Problem, Reply};
+use crate::edge::{Batch, Failure, Leased, ObjectCall, Outcome, ShardCalls};
 use crate::limit::Verb;
 use crate::metrics::{CallOutcome, DecidedBy, Outcome as BudgetOutcome, Repeat};
 use crate::policy::{Cause, Policy};
@@ -40,41 +46,6 @@ pub struct Call {
     /// The reply, once there is one, and what became of the request.
     done: Option<Reply>,
     end: Option<End>,
-}
-
-/// What is asked, with the policies under which it began, even if those change meanwhile.
-#[derive(Clone)]
-pub(super) struct Asked {
-    /// The request as it was asked.
-    pub(super) whole: ResolvedRequest,
-    /// About a budget in several shards, the same with an item for each.
-    pub(super) of_shards: Option<ResolvedRequest>,
-    pub(super) purpose: Purpose,
-    pub(super) terms: Terms,
-}
-
-/// What is done once it is answered.
-#[derive(Clone)]
-pub(super) enum Purpose {
-    /// Nothing.
-    Answer,
-    /// An act of an operator, who has this name, is recorded.
-    Act { by: String },
-    /// A visitor's captcha is verified, if that is allowed.
-    Session(Verification),
-}
-
-/// What a captcha's verifier is asked. It has a secret, so it cannot be printed.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Verification {
-    /// Where it is.
-    pub url: String,
-    /// The secret that it shares with this deployment.
-    pub secret: String,
-    /// What the visitor has sent.
-    pub captcha: String,
-    /// The visitor's address.
-    pub address: String,
 }
 
 /// An act to be recorded.
@@ -95,42 +66,6 @@ pub enum After {
     Record(Box<Recording>),
     /// Ask the captcha's verifier: its answer is the reply to make.
     Verify(Verification),
-}
-
-/// What to ask again with, since objects have been asked under newer policies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Newer {
-    /// The moment of the latest change that those knew who asked them.
-    pub as_of: i64,
-    /// The definitions of those policies, one to a line.
-    pub definitions: String,
-    /// How often it has been asked.
-    pub tries: u8,
-}
-
-impl Newer {
-    /// Whether to ask the registry before: what was learned did not do. Of a key with overrides it says too little, and of a request over
-    /// several keys others may be newer, too.
-    #[must_use]
-    pub const fn needs_registry(&self) -> bool {
-        self.tries > 1
-    }
-}
-
-/// Under what the frontend knows, under what it has learned, and under what the registry says.
-const MAX_TRIES: u8 = 3;
-
-/// What the frontend adds to every request of its own.
-#[derive(Clone, Debug)]
-pub(super) struct Terms {
-    /// How often it was asked before.
-    pub(super) tries: u8,
-    pub(super) in_force: InForce,
-    /// Whether the policies may be out of date.
-    pub(super) is_stale: bool,
-    /// Whether objects are sent the definitions of the policies at once.
-    pub(super) sends_definitions: bool,
-    pub(super) receivers: Receivers,
 }
 
 /// Whom to call.
@@ -185,13 +120,6 @@ pub enum Left {
     ReplyAndMore,
     /// To reply, and nothing else.
     Reply,
-}
-
-impl Asked {
-    /// What the objects are asked.
-    pub(super) fn parts(&self) -> &ResolvedRequest {
-        self.of_shards.as_ref().unwrap_or(&self.whole)
-    }
 }
 
 impl Call {
@@ -370,8 +298,7 @@ impl Call {
     pub fn newer(&self) -> Option<Newer> {
         let Some(Outcome::Outdated { as_of, definitions }) = self.plan.calls.outcome() else { return None };
         self.isolate.count(|counts| counts.repeated(Repeat::PolicyOutdated));
-        let tries = self.asked.terms.tries.saturating_add(1);
-        (tries < MAX_TRIES).then(|| Newer { as_of: *as_of, definitions: definitions.clone(), tries })
+        Newer::after(self.asked.terms.tries, *as_of, definitions)
     }
 
     /// What is to be done before the reply is sent, if anything is.

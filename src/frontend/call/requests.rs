@@ -3,7 +3,7 @@
 use super::super::Now;
 use super::super::object::Object;
 use super::super::settings::Receivers;
-use super::Asked;
+use super::asked::Asked;
 use crate::api::{ResolvedItem, ResolvedRequest};
 use crate::edge::{Batch, InForce};
 use crate::protocol::{Action, Known, LeaseRequest, ObjectRequest, RequestId};

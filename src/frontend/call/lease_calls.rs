@@ -1,0 +1,77 @@
+//! The calls that are made about leases alone.
+
+use super::super::Now;
+use super::super::object::Object;
+use super::leases::Leasing;
+use super::requests::known_of;
+use super::{Asked, Call, Calls, Plan, Purpose};
+use crate::edge::{Batch, Return};
+use crate::limit::Verb;
+use crate::metrics::DecidedBy;
+use crate::protocol::{Action, LeaseRequest, ObjectRequest};
+
+impl Call {
+    /// The call to make in the background of this one, about leases.
+    #[must_use]
+    pub fn renewal(&mut self, now: Now) -> Option<Self> {
+        let renewal = self.leasing.renewal.take()?;
+        self.about_leases(renewal, now)
+    }
+
+    /// In how many milliseconds to call [`Call::end_lease`]; `None` if no lease came with the answer.
+    #[must_use]
+    pub const fn lease_ms(&self) -> Option<u64> {
+        match self.leasing.leased {
+            Some((_, ms)) => Some(ms),
+            None => None,
+        }
+    }
+
+    /// The call by which to return the lease, if it is idle or over; `None` if there is nothing to do, or only later: see
+    /// [`Call::lease_ms`].
+    #[must_use]
+    pub fn end_lease(&mut self, now: Now) -> Option<Self> {
+        let (lease, _) = self.leasing.leased.take()?;
+        let (object, item) = (self.plan.objects.first()?, self.asked.whole.items().first()?);
+        let end = self.memory.borrow_mut().end(object, &item.policy, lease, now.at);
+        match end {
+            Return::Send(ended) => self.about_leases(ended, now),
+            Return::Wait(ms) => {
+                self.leasing.leased = Some((lease, ms));
+                None
+            }
+            Return::Over => None,
+        }
+    }
+
+    /// A call that asks for nothing but what it says about leases.
+    fn about_leases(&self, lease: LeaseRequest, now: Now) -> Option<Self> {
+        let object = self.plan.objects.first()?;
+        let whole = &self.asked.whole;
+        let request = ObjectRequest {
+            action: Action::Look(Verb::Consume),
+            request_id: None,
+            costs: vec![vec![0; whole.items().first()?.policy.limits().len()]],
+            shadow_costs: Vec::new(),
+            known: known_of(whole, object, &self.asked.terms.in_force),
+            wants_notices: false,
+            lease: Some(lease.clone()),
+        };
+        let batch = Batch::new(vec![request], now.waiting);
+        let batch = if self.asked.terms.sends_definitions { batch.with_definitions() } else { batch };
+        Some(Self {
+            asked: Asked { purpose: Purpose::Answer, ..self.asked.clone() },
+            plan: Plan {
+                objects: vec![Object::new(object.name.clone(), vec![0])],
+                calls: Calls::Batch(batch),
+                decided_by: DecidedBy::Object,
+            },
+            leasing: Leasing { request: Some(lease), ..Leasing::default() },
+            memory: self.memory.clone(),
+            isolate: self.isolate.clone(),
+            began_at: now.waiting,
+            done: None,
+            end: None,
+        })
+    }
+}

@@ -1,0 +1,55 @@
+//! Which rows to write, of buckets and replays.
+
+use super::bucket::Row;
+use super::names::BUCKET;
+use super::{Background, Ledger, Slot, Writes};
+
+impl Ledger {
+    /// Records that a [`Background`] row is persisted.
+    pub fn confirm(&mut self, name: &str, ticket: u32) {
+        if let Some(Slot::Open(bucket)) = name.strip_prefix(BUCKET).and_then(|policy| self.slot_mut(policy)) {
+            bucket.confirm(ticket);
+        }
+    }
+
+    /// What to write when spending has paused: the exact levels, so an eviction loses nothing.
+    pub fn flush_idle(&mut self, now: i64) -> Writes {
+        let mut writes = Writes::default();
+        for (name, slot) in &mut self.buckets {
+            if let Slot::Open(bucket) = slot {
+                if let Some(row) = bucket.flush_idle(now, self.next_ticket) {
+                    writes.background.push(Background::of_bucket(name, row, &mut self.next_ticket));
+                }
+                writes.wants_flush |= bucket.is_ahead_of_storage();
+            }
+        }
+        self.collect_late_writes(now, &mut writes);
+        writes
+    }
+
+    /// Collects what to write of buckets and replays.
+    pub(super) fn collect_writes(&mut self, now: i64, writes: &mut Writes) {
+        for (name, slot) in &mut self.buckets {
+            if let Slot::Open(bucket) = slot {
+                match bucket.row(now, self.next_ticket) {
+                    Row::Nothing => {}
+                    Row::BeforeReply(row) => writes.before_reply.push((format!("{BUCKET}{name}"), Some(row))),
+                    Row::Background(row) => {
+                        writes.background.push(Background::of_bucket(name, row, &mut self.next_ticket));
+                    }
+                }
+                writes.wants_flush |= bucket.is_ahead_of_storage();
+            }
+        }
+        self.replays.collect_writes(&mut writes.before_reply);
+        self.collect_late_writes(now, writes);
+    }
+
+    /// Adds what may wait until something else is written.
+    fn collect_late_writes(&mut self, now: i64, writes: &mut Writes) {
+        if !writes.before_reply.is_empty() || !writes.background.is_empty() {
+            self.replays.collect_late_writes(now, &mut writes.before_reply);
+            writes.before_reply.extend(self.stale_rows.drain(..).map(|name| (name, None)));
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The overrides that are kept: those in force, and those that have ended.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::entry::raw;
+use super::names::OVERRIDE;
+use crate::hex::{bytes_of_hex, hex_of};
+use crate::json::Json;
+use crate::policy::overrides::{History, InForce, Plan, Selector, SelectorHash};
+use crate::protocol::{OverrideStanding, Poll, Update};
+use crate::sorted::sort_by;
+
+/// Minimum retention of an override that has ended, when there is no room: a minute. Isolates ask every five seconds, so all that are
+/// awake have the end by then; the others load all overrides again.
+pub const HEARD_MS: i64 = 60_000;
+
+/// For so long one that is in force no more is kept: 31 days.
+pub(super) const KEPT_MS: i64 = 31 * 86_400_000;
+
+/// So many bytes a page of them has, or few more: as text less than a megabyte.
+pub(super) const PAGE_LEN: usize = 512 * 1_024;
+
+/// What is kept of the text of one that has ended.
+pub(super) const NO_TEXT: &str = "null";
+
+#[derive(Debug, Default)]
+pub(super) struct StoredOverrides {
+    /// Boxed: hashes come in their order when they are loaded, which leaves half of each node empty.
+    pub(super) all: BTreeMap<SelectorHash, Box<Entry>>,
+    /// In the order of their latest changes: pages follow it.
+    pub(super) by_change: BTreeSet<(i64, SelectorHash)>,
+    /// When those that are in force end.
+    pub(super) ends: BTreeSet<(i64, SelectorHash)>,
+    /// Since when others are in force no more.
+    pub(super) ended: BTreeSet<(i64, SelectorHash)>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) selector: Selector,
+    /// As written: JSON; [`NO_TEXT`] if it has ended.
+    pub(super) text: String,
+    /// The bytes of its [`History`]: as values they would need some 500 more, and all must fit into an isolate.
+    pub(super) history: Box<[u8]>,
+    pub(super) changed_at: i64,
+    /// Since when it is in force no more.
+    pub(super) ended_at: Option<i64>,
+}
+
+impl StoredOverrides {
+    /// Takes over a row; reports whether it can be read.
+    pub(super) fn load(&mut self, name: &str, row: &str) -> bool {
+        let entry = Entry::read(row).filter(|entry| row_name(&entry.selector.hash()) == name);
+        let is_read = entry.is_some();
+        if let Some(entry) = entry {
+            self.put(entry);
+        }
+        is_read
+    }
+
+    /// The latest change.
+    pub(super) fn latest(&self) -> Option<i64> {
+        self.by_change.last().map(|(at, _)| *at)
+    }
+
+    /// What a frontend does not have yet, or the beginning of it.
+    pub(super) fn page(&self, poll: &Poll<'_>, born_at: i64, is_whole: bool, forgotten_at: i64) -> Update {
+        let known = poll.overrides_at.as_deref().and_then(|text| Cursor::read(text, born_at));
+        // One that is loading has what has ended since it began only if that is still here.
+        let is_missing_ends = |cursor: &Cursor| if poll.is_loading { cursor.began_at < forgotten_at } else { is_whole };
+        let known = known.filter(|cursor| !is_missing_ends(cursor));
+        if self.all.is_empty() && poll.overrides_at.is_none() {
+            return Update::default();
+        }
+        let overrides_are_first = known.is_none();
+        let Cursor { mut last, began_at } =
+            known.unwrap_or_else(|| Cursor { last: Default::default(), began_at: self.latest().unwrap_or(0) });
+        let mut overrides = Vec::new();
+        let mut has_more = false;
+        let after = if overrides_are_first { Bound::Unbounded } else { Bound::Excluded(last) };
+        for change in self.by_change.range((after, Bound::Unbounded)) {
+            if overrides.len() >= PAGE_LEN {
+                has_more = true;
+                break;
+            }
+            if let Some(entry) = self.all.get(&change.1) {
+                entry.selector.record(&entry.history, &mut overrides);
+            }
+            last = *change;
+        }
+        let overrides_at = format!("{born_at}-{}-{}-{began_at}", last.0, hex_of(&last.1));
+        Update { overrides, overrides_are_first, overrides_at, has_more, ..Update::default() }
+    }
+
+    pub(super) fn put(&mut self, entry: Entry) {
+        let hash = entry.selector.hash();
+        self.remove(&hash);
+        self.by_change.insert((entry.changed_at, hash));
+        match (entry.ended_at, entry.until()) {
+            (Some(at), _) => _ = self.ended.insert((at, hash)),
+            (None, Some(until)) => _ = self.ends.insert((until, hash)),
+            (None, None) => {}
+        }
+        self.all.insert(hash, Box::new(entry));
+    }
+
+    pub(super) fn remove(&mut self, hash: &SelectorHash) {
+        let Some(entry) = self.all.remove(hash) else { return };
+        self.by_change.remove(&(entry.changed_at, *hash));
+        if let Some(at) = entry.ended_at {
+            self.ended.remove(&(at, *hash));
+        }
+        if let Some(until) = entry.until() {
+            self.ends.remove(&(until, *hash));
+        }
+    }
+}
+
+impl Entry {
+    pub(super) fn until(&self) -> Option<i64> {
+        self.history().latest()?.1?.until
+    }
+
+    pub(super) const fn hash(&self) -> SelectorHash {
+        self.selector.hash()
+    }
+
+    pub(super) fn policy(&self) -> &str {
+        self.selector.policy()
+    }
+
+    pub(super) fn is_ban(&self) -> bool {
+        let history = self.history();
+        matches!(history.latest(), Some((_, Some(InForce { plan: Plan::Banned, .. }))))
+    }
+
+    /// Whether it is over, and what was changed last has had the time to reach every frontend that is awake.
+    pub(super) fn can_be_forgotten(&self, now: i64) -> bool {
+        self.in_force(now).is_none() && self.changed_at.saturating_add(HEARD_MS) <= now
+    }
+
+    pub(super) fn history(&self) -> History {
+        History::decode(&self.history).unwrap_or_default() // it has been encoded here, or decoded when it was read
+    }
+
+    pub(super) fn in_force(&self, now: i64) -> Option<InForce> {
+        self.history().at(now).filter(|_| self.ended_at.is_none()).cloned()
+    }
+
+    pub(super) fn standing(&self, now: i64) -> Option<OverrideStanding> {
+        self.in_force(now)?;
+        let (since, _) = self.history().latest()?;
+        let object = self.selector.key_hash().map(|hash| hex_of(&hash));
+        Some(OverrideStanding { text: self.text.clone(), since, id: hex_of(&self.selector.hash()), object })
+    }
+
+    pub(super) fn row(&self) -> (String, Option<String>) {
+        #[derive(Serialize)]
+        struct Row<'a> {
+            text: Option<&'a RawValue>,
+            record: String,
+            changed_at: i64,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            ended_at: Option<i64>,
+        }
+        let mut record = Vec::new();
+        self.selector.record(&self.history, &mut record);
+        let Self { changed_at, ended_at, .. } = *self;
+        let row = Row { text: raw(&self.text), record: hex_of(&record), changed_at, ended_at };
+        (row_name(&self.selector.hash()), serde_json::to_string(&row).ok())
+    }
+
+    pub(super) fn read(row: &str) -> Option<Self> {
+        let fields = Json::parse(row).ok()?.fields().ok()?;
+        let moment = |name: &str| i64::try_from(fields.get(name)?.integer()?).ok();
+        let record = bytes_of_hex(&fields.get("record")?.string()?)?;
+        let (selector, history) = Selector::of_record(&record)?;
+        History::decode(history)?;
+        Some(Self {
+            selector,
+            text: fields.get("text")?.raw().to_owned(),
+            history: history.into(),
+            changed_at: moment("changed_at")?,
+            ended_at: moment("ended_at"),
+        })
+    }
+}
+
+/// The override without the key or the prefix, which may be the name of a person.
+pub(super) fn nameless(text: &str) -> Option<String> {
+    let fields = Json::parse(text).ok()?.fields().ok()?;
+    let named = |(name, _): &(&Cow<'_, str>, Json<'_>)| !["key", "prefix"].contains(&&***name);
+    let fields: Vec<_> = fields.iter().filter(named).map(|(name, json)| format!("\"{name}\":{}", json.raw())).collect();
+    Some(format!("{{{}}}", fields.join(",")))
+}
+
+/// In order.
+pub(super) fn hashes(entries: &[Entry]) -> Vec<SelectorHash> {
+    let mut hashes: Vec<_> = entries.iter().map(|entry| entry.selector.hash()).collect();
+    sort_by(&mut hashes, SelectorHash::cmp);
+    hashes
+}
+
+pub(super) fn row_name(hash: &SelectorHash) -> String {
+    format!("{OVERRIDE}{}", hex_of(hash))
+}
+
+pub(super) fn hash_of(id: &str) -> Option<SelectorHash> {
+    bytes_of_hex(id)?.try_into().ok()
+}
+
+/// Up to where a frontend has the overrides.
+pub(super) struct Cursor {
+    /// The last change that it has.
+    pub(super) last: (i64, SelectorHash),
+    /// The latest change when it began to load them.
+    pub(super) began_at: i64,
+}
+
+impl Cursor {
+    /// Reads one; `None` if it is not one of the registry that was born then.
+    pub(super) fn read(text: &str, born_at: i64) -> Option<Self> {
+        let mut parts = text.split('-');
+        let (born, at, hash, began) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let last = (at.parse().ok()?, hash_of(hash)?);
+        (born.parse() == Ok(born_at)).then_some(Self { last, began_at: began.parse().ok()? })
+    }
+}
