@@ -25,7 +25,7 @@ impl<'a> Caller<'a> {
     pub const TRUSTED: Self = Self(Credential::Trusted);
 
     /// Code of an application's own Durable Object, in whose storage the budgets are. It may do everything; `own` is the key of requests that
-    /// name none. What it rolls back must be undone, so nothing may be known of a budget but what is in that storage.
+    /// name none. What it rolls back must be undone, so nothing of a budget may be cached outside that storage.
     #[must_use]
     pub const fn inside(own: &'a Key<'static>) -> Self {
         Self(Credential::Inside(own))

@@ -51,9 +51,9 @@ pub enum Return {
     Over,
 }
 
-/// The fewest requests to be expected in the time of a lease for one to be asked for. Each lease is a row of its object, which costs as much
-/// as some seven calls, and perhaps a call and a row to return what is left: sixteen calls. Half as many again, since a key may go quiet.
-/// Rarer requests are cheaper one by one.
+/// Minimum requests expected during a lease for one to be requested: 16 calls' worth, plus half as a margin for keys that go quiet. A lease
+/// is a row of its object, which costs as much as seven calls, and perhaps a call and another row to return what is left. Rarer requests are
+/// cheaper one by one.
 const MIN_EXPECTED: u64 = 24;
 
 /// Requests that must have come in the time of a lease that has begun, for each to be expected: a burst may be over at any moment. Those of

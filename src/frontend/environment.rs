@@ -23,8 +23,8 @@ pub trait Environment {
     fn binding(&self, name: &str) -> Binding;
 }
 
-/// A variable or a secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A variable or a secret, so it cannot be printed.
+#[derive(Clone, PartialEq, Eq)]
 pub enum Variable {
     /// A text.
     Text(String),
@@ -64,7 +64,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// That of the service, for callers with credentials.
+    /// The settings of the service, for callers with credentials.
     pub fn of_service(env: &dyn Environment) -> Self {
         let token = text(env, "TOLLGATE_TOKEN");
         let policies = policies_in(env).policies;
@@ -92,15 +92,15 @@ impl Setup {
         setup
     }
 
-    /// That of the service, for callers who hold a binding to it.
+    /// The settings of the service, for callers who hold a binding to it.
     pub fn of_binding(env: &dyn Environment) -> Self {
         let policies = lines_of(policies_in(env).policies);
         let parts = Parts { policies, names: names_in(env), callers: Ok(Callers::Bound), missing: missing_in(env) };
         parts.read(env, true, false)
     }
 
-    /// That of a frontend whose callers are trusted, with the policies in `env`, or those of this JSON text. It is told where the objects
-    /// are.
+    /// The settings of a frontend whose callers are trusted, with the policies in `env`, or those of this JSON text. Its caller passes the
+    /// namespace of the objects, so `KEYS` may be missing.
     pub fn trusting(env: &dyn Environment, in_code: Option<&str>) -> Self {
         let missing = if in_code.is_none() { missing_in(env) } else { Vec::new() };
         let policies = in_code.map_or_else(|| lines_of(policies_in(env).policies), written);
@@ -109,7 +109,7 @@ impl Setup {
         parts.read(env, in_code.is_none(), in_code.is_some())
     }
 
-    /// That of a frontend inside an application's own Durable Object, whose id is `own`, with the policies of this JSON text: see
+    /// The settings of a frontend inside an application's own Durable Object, whose id is `own`, with the policies of this JSON text: see
     /// [`Caller::inside`](crate::access::Caller::inside).
     #[must_use]
     pub fn inside(own: &str, policies: &str) -> Self {
@@ -141,10 +141,8 @@ pub fn hasher_in(env: &dyn Environment) -> KeyHasher {
 /// The policies of an object's own deployment, and errors of which the log does not know yet. There are none if there are none, or if they
 /// have errors: it decides all the same, under the definitions that come with requests.
 pub fn own_policies(env: &dyn Environment) -> (Arc<Policies>, Vec<String>) {
-    if env.variable(POLICIES).is_none() {
-        return (Arc::default(), Vec::new());
-    }
-    let Policed { policies, is_new } = policies_in(env);
+    let Some(text) = declared_in(env) else { return (Arc::default(), Vec::new()) };
+    let Policed { policies, is_new } = parsed(text);
     match policies {
         Ok(policies) => (policies, Vec::new()),
         Err(errors) => (Arc::default(), errors.iter().filter(|_| is_new).map(line).collect()),
@@ -266,7 +264,7 @@ fn snapshot_in(env: &dyn Environment, policies: &Policies, names: &Names) -> Opt
     (env.binding(REGISTRY) != Binding::Nothing).then(|| RefCell::new(snapshot()))
 }
 
-/// The names of objects; without a secret, anybody can find the key of one.
+/// The names of objects. Without a secret, an attacker can find the key of a name by trying likely ones.
 fn names_in(env: &dyn Environment) -> Result<Names, String> {
     match env.variable(KEY_SECRET) {
         None => Ok(Names::without_secret()),
@@ -295,8 +293,11 @@ fn text(env: &dyn Environment, name: &str) -> Option<String> {
 
 /// The policies in `env`. All objects of an isolate, and its frontends, share those of the same text.
 fn policies_in(env: &dyn Environment) -> Policed {
+    parsed(policies_text(env))
+}
+
+fn parsed(text: String) -> Policed {
     static LAST: Mutex<Option<(String, Parsed)>> = Mutex::new(None);
-    let text = policies_text(env);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, policies)) = last.as_ref().filter(|(last, _)| *last == text) {
         return Policed { policies: policies.clone(), is_new: false };
@@ -306,13 +307,16 @@ fn policies_in(env: &dyn Environment) -> Policed {
     Policed { policies, is_new: true }
 }
 
-/// As JSON, also if the variable is a text.
-fn policies_text(env: &dyn Environment) -> String {
-    match env.variable(POLICIES) {
-        Some(Variable::Json(json)) => json,
-        Some(Variable::Text(text)) => serde_json::to_string(&text).unwrap_or_default(), // a text cannot fail to serialize
-        None => "null".to_owned(),
+/// The policies as JSON, also if the variable is a text.
+fn declared_in(env: &dyn Environment) -> Option<String> {
+    match env.variable(POLICIES)? {
+        Variable::Json(json) => Some(json),
+        Variable::Text(text) => serde_json::to_string(&text).ok(),
     }
+}
+
+fn policies_text(env: &dyn Environment) -> String {
+    declared_in(env).unwrap_or_else(|| "null".to_owned())
 }
 
 type Parsed = Result<Arc<Policies>, Arc<[PolicyError]>>;

@@ -4,6 +4,8 @@
 //! [`Service::head`] looks at what comes before the body, and [`Service::ask`] at the whole. Both find out what the request is for with
 //! [`Address`] and [`Target`], and whatever carries one out calls [`Target::require`] first. A request about budgets becomes a [`Call`].
 //!
+//! [`Setup`] reads what a Worker is deployed with, and [`RegistryService`] answers in the registry's object.
+//!
 //! Nothing in here waits, or reads a clock: time and randomness are arguments.
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -27,7 +29,7 @@ mod keys;
 mod memory;
 mod newer;
 mod object;
-mod registrar;
+mod registry_service;
 mod service;
 mod settings;
 mod shards;
@@ -40,7 +42,7 @@ pub use event::Event;
 pub use isolate::Isolate;
 pub use memory::Memory;
 pub use newer::Newer;
-pub use registrar::{Administered, Registrar};
+pub use registry_service::{AdminOutcome, RegistryService};
 pub use service::{Arrival, Asked, Head, Service, Step};
 pub use settings::{Callers, Receivers, Settings, SettingsErrors};
 pub use target::Target;

@@ -1,4 +1,4 @@
-//! What a request is asked again with, since objects have been asked under newer policies.
+//! Requests are tried again under newer policies, up to a bound.
 
 /// What to ask again with, since objects have been asked under newer policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -7,19 +7,19 @@ pub struct Newer {
     pub as_of: i64,
     /// The definitions of those policies, one to a line.
     pub definitions: String,
-    /// How often it has been asked.
+    /// How many times the request has been tried.
     pub tries: u8,
 }
 
 impl Newer {
-    /// For a request that has been asked once more, beside so many times before; `None` if that is enough.
-    pub(super) fn after(before: u8, as_of: i64, definitions: &str) -> Option<Self> {
-        let tries = before.saturating_add(1);
+    /// After one more try; `None` once there were [`MAX_TRIES`].
+    pub(super) fn after(tries: u8, as_of: i64, definitions: &str) -> Option<Self> {
+        let tries = tries.saturating_add(1);
         (tries < MAX_TRIES).then(|| Self { as_of, definitions: definitions.to_owned(), tries })
     }
 
-    /// Whether to ask the registry before: what was learned did not do. Of a key with overrides it says too little, and of a request over
-    /// several keys others may be newer, too.
+    /// Whether to ask the registry first: what was learned was not enough. It does not include a key's overrides, nor the policies of a
+    /// batch's other keys.
     #[must_use]
     pub const fn needs_registry(&self) -> bool {
         self.tries > 1

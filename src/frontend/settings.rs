@@ -37,7 +37,7 @@ pub enum Callers {
     Bound,
     /// Not at all: they have the service in their own program.
     Trusted,
-    /// Nor are these: code of an application's own Durable Object, which has this key. See [`Caller::inside`].
+    /// Not at all: they are code of an application's own Durable Object, which has this key. See [`Caller::inside`].
     Inside(Key<'static>),
 }
 

@@ -1,6 +1,6 @@
 //! Tokens withheld from other callers while a batch asks its other keys: prepare, commit, abort.
 //!
-//! Holds live in memory only. They expire after [`HOLD_MS`](super::hold::HOLD_MS), so a crash that forgets them only ends them sooner: the
+//! Holds live in memory only. They expire after `HOLD_MS`, so a crash that forgets them only ends them sooner: the
 //! tokens were not taken yet. A later commit finds no hold and takes nothing, and the batch fails as a whole. So a
 //! refused batch writes no row and sets no alarm.
 //!

@@ -13,7 +13,7 @@
 //! that a version does not have stays dormant in the bucket while any of its tokens are leased, and is debited like the others. So
 //! a limit that was renamed, switched off or unknown to an older version lacks what is leased when it comes back.
 //!
-//! Clocks: the object waits [`LATE_MS`] longer than it says, for a frontend whose clock stands still while it computes. If the
+//! Clocks: the object waits [`LATE_MS`](crate::protocol::LATE_MS) longer than it says, for a frontend whose clock stands still while it computes. If the
 //! object's clock steps forward meanwhile, what comes back in that step may be granted beside the lease.
 //!
 //! Tokens that are still to come back may be leased too, to be spent from the moment when they have. So in an overload each

@@ -13,7 +13,7 @@
 //!     8 bytes  the tokens
 //! ```
 //!
-//! The version before this one stored holds as well, with 2 as byte 1. They are deleted: see `hold.rs`.
+//! The version before this one stored holds as well, with 2 as byte 1. They are deleted: see `holding.rs`.
 
 use super::bytes::Bytes;
 use super::names::RESERVATION;

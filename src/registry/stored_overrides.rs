@@ -23,7 +23,7 @@ pub const HEARD_MS: i64 = 60_000;
 pub(super) const KEPT_MS: i64 = 31 * 86_400_000;
 
 /// So many bytes a page of them has, or few more: as text less than a megabyte.
-pub(super) const PAGE_LEN: usize = 512 * 1_024;
+const PAGE_LEN: usize = 512 * 1_024;
 
 /// What is kept of the text of one that has ended.
 pub(super) const NO_TEXT: &str = "null";
@@ -215,11 +215,11 @@ pub(super) fn hash_of(id: &str) -> Option<SelectorHash> {
 }
 
 /// Up to where a frontend has the overrides.
-pub(super) struct Cursor {
+struct Cursor {
     /// The last change that it has.
-    pub(super) last: (i64, SelectorHash),
+    last: (i64, SelectorHash),
     /// The latest change when it began to load them.
-    pub(super) began_at: i64,
+    began_at: i64,
 }
 
 impl Cursor {

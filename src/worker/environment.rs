@@ -15,13 +15,14 @@ impl Environment for OfWorker<'_> {
         if let Some(text) = value.as_string() {
             return Some(Variable::Text(text));
         }
-        JSON::stringify(&value).ok()?.as_string().map(Variable::Json)
+        // A function has no JSON: its empty text is wrong wherever something is expected.
+        Some(Variable::Json(JSON::stringify(&value).ok().and_then(|json| json.as_string()).unwrap_or_default()))
     }
 
     fn binding(&self, name: &str) -> Binding {
         let value = Reflect::get(self.0, &name.into()).unwrap_or_default();
         let has_method = |name: &str| Reflect::get(&value, &name.into()).is_ok_and(|method| method.is_function());
-        if value.is_null_or_undefined() {
+        if value.is_falsy() {
             Binding::Nothing
         } else if value.is_object() && has_method("getByName") {
             Binding::Namespace

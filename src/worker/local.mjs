@@ -10,7 +10,7 @@ import * as built from "./rust/index.js";
  * names no key is about that of the object, its id.
  */
 export function tollgateIn({ storage, id }, policies) {
-  const [own, text] = [String(id), JSON.stringify(policies ?? {})];
+  const [own, text] = [String(id), JSON.stringify(policies ?? {}) ?? "null"];
   const rust = lasting(() => built.Frontend.inside(own, text));
   const wrong = rust().errors();
   if (wrong !== undefined) throw new SettingsError(wrong.split("\n"));

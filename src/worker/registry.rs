@@ -14,7 +14,7 @@ use super::clock;
 use super::environment::OfWorker;
 use super::isolate::random;
 use crate::api::AdminQuestion;
-use crate::frontend::{Administered, Registrar, hasher_in};
+use crate::frontend::{AdminOutcome, RegistryService, hasher_in};
 use crate::key_hash::KeyHasher;
 use crate::metrics::LiveBatch;
 use crate::protocol::{KeyAct, Poll};
@@ -27,7 +27,7 @@ pub struct PolicyRegistry {
     hasher: KeyHasher,
     /// `None` until it is read, and again after a failure, which may have left it half changed.
     registry: RefCell<Option<Registry>>,
-    registrar: RefCell<Registrar>,
+    service: RefCell<RegistryService>,
 }
 
 #[wasm_bindgen]
@@ -36,11 +36,11 @@ impl PolicyRegistry {
     #[wasm_bindgen(constructor)]
     #[must_use]
     pub fn new(host: RegistryHost, env: &Env) -> Self {
-        let registrar = RefCell::new(Registrar::new(clock::now(), random().unwrap_or_default()));
-        Self { host, hasher: hasher_in(&OfWorker(env)), registry: RefCell::new(None), registrar }
+        let service = RefCell::new(RegistryService::new(clock::now(), random().unwrap_or_default()));
+        Self { host, hasher: hasher_in(&OfWorker(env)), registry: RefCell::new(None), service }
     }
 
-    /// Answers a [`Poll`] with an [`Update`](crate::protocol::Update), both texts. `report` is the text of a [`Report`] of what the
+    /// Answers a [`Poll`] with an [`Update`](crate::protocol::Update), both texts. `report` is the text of a [`Report`](crate::metrics::Report) of what the
     /// frontend has counted.
     ///
     /// # Errors
@@ -48,14 +48,14 @@ impl PolicyRegistry {
     #[expect(clippy::needless_pass_by_value, reason = "wasm-bindgen has no optional texts by reference")]
     pub fn poll(&self, question: &str, report: Option<String>) -> Result<String, JsValue> {
         if let Some(report) = &report {
-            self.registrar.borrow_mut().report(report, clock::now());
+            self.service.borrow_mut().report(report, clock::now());
         }
         let Some(poll) = Poll::from_text(question) else {
             return Err(JsError::new("the question of a frontend cannot be read").into());
         };
         // One that is refused has changed nothing, so that it fails alone: what is in memory stays.
         let update =
-            self.with_registry(|registry, now| match self.registrar.borrow_mut().poll(registry, &poll, now) {
+            self.with_registry(|registry, now| match self.service.borrow_mut().poll(registry, &poll, now) {
                 Ok((update, writes)) => Ok((Ok(update), writes)),
                 Err(error) => Ok((Err(error), Writes::new())),
             })?;
@@ -70,13 +70,18 @@ impl PolicyRegistry {
         let Some(question) = AdminQuestion::from_text(question) else {
             return Err(JsError::new("the question of a frontend cannot be read").into());
         };
+        // One that is wrong is refused without reading the registry.
+        let request = match question.request() {
+            Ok(request) => request,
+            Err(problem) => return Ok(problem.reply().to_text()),
+        };
         let rows_of = |names: &[String]| {
             let names = names.iter().map(|name| JsValue::from_str(name)).collect();
             self.host.rows_of(&names).map(|rows| rows.iter().filter_map(|row| row.as_string()).collect())
         };
         let reply = self.with_registry(|registry, now| {
-            let Administered { reply, writes, changed } =
-                self.registrar.borrow_mut().administer(registry, &question, now, rows_of)?;
+            let AdminOutcome { reply, writes, changed } =
+                self.service.borrow_mut().administer(registry, (&question, request), now, rows_of)?;
             if let Some(changed) = changed {
                 console_log!("registry: {changed}");
             }
@@ -92,7 +97,7 @@ impl PolicyRegistry {
     /// If it is not one.
     pub fn hear(&self, batch: &str) -> Result<Option<String>, JsValue> {
         let batch = LiveBatch::from_text(batch).ok_or_else(|| JsError::new("the decisions cannot be read"))?;
-        Ok(self.registrar.borrow_mut().hear(&batch, clock::now()))
+        Ok(self.service.borrow_mut().take_batch(&batch, clock::now()))
     }
 
     /// Records a [`KeyAct`], a text.

@@ -168,7 +168,7 @@ fn notices_data_points_and_the_registry_are_for_those_who_have_somewhere_to_put_
 }
 
 #[test]
-fn an_object_says_once_what_is_wrong_with_the_policies_of_its_deployment_and_goes_on_without() {
+fn an_object_says_what_is_wrong_with_the_policies_of_its_deployment_and_goes_on_without() {
     let deployed = |json: &str| Deployed::default().with("POLICIES", Variable::Json(json.to_owned()));
     let (policies, errors) = own_policies(&Deployed::default());
     assert_eq!((policies.iter().count(), errors.len()), (0, 0));

@@ -97,7 +97,8 @@ fn newer_policies_do_not_fail_open_and_count_for_one_request() {
 /// Under what is known, under what was learned, and under what the registry says.
 #[test]
 fn a_request_is_asked_three_times_at_most() {
-    let mut world = World::of(&Deployment { has_registry: true, ..Deployment::default() });
+    let policies = r#"{"api":{"rate":"10/1m","on_error":"open"}}"#;
+    let mut world = World::of(&Deployment { policies, has_registry: true, ..Deployment::default() });
     let body = br#"{"policy":"api","key":"k"}"#;
     let asked = Asked { url: "/v1/consume", authorization: Some(CONSUMER), body, ..Asked::default() };
     let mut newer = None;

@@ -6,7 +6,7 @@ mod events;
 mod failures;
 mod memory;
 mod operators;
-mod registrar;
+mod registry_service;
 mod rights;
 mod sessions;
 mod world;

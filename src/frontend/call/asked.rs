@@ -42,7 +42,7 @@ pub struct Verification {
 /// What the frontend adds to every request of its own.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Terms {
-    /// How often it was asked before.
+    /// How many times the request has been tried.
     pub(in super::super) tries: u8,
     pub(in super::super) in_force: InForce,
     /// Whether the policies may be out of date.

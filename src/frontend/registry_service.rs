@@ -1,5 +1,5 @@
-//! The registry's object without its storage: what it answers frontends and operators, from the [`Registry`], what frontends have counted,
-//! and who looks on.
+//! The registry's object without its storage: what it answers frontends and operators, from the [`Registry`], from what frontends have
+//! counted, and to operators who follow live decisions.
 
 use crate::api::{AdminQuestion, AdminRequest, Problem, Reply};
 use crate::hex::hex_of;
@@ -10,16 +10,16 @@ use crate::registry::{PollError, Registry, Writes};
 
 /// What the registry's object has in memory alone, beside the [`Registry`].
 #[derive(Debug)]
-pub struct Registrar {
+pub struct RegistryService {
     /// What frontends have counted since it woke.
     totals: Totals,
-    /// The operators who look on, and what they have not yet seen.
+    /// The listeners to live decisions, and what they have not yet received.
     audience: Audience,
 }
 
 /// What an operator is answered.
 #[derive(Debug)]
-pub struct Administered {
+pub struct AdminOutcome {
     /// The reply.
     pub reply: Reply,
     /// The rows to write before it is sent.
@@ -28,7 +28,7 @@ pub struct Administered {
     pub changed: Option<String>,
 }
 
-impl Registrar {
+impl RegistryService {
     /// One that woke at `now`. The numbers of decisions begin at `random`.
     #[must_use]
     pub fn new(now: i64, random: u64) -> Self {
@@ -52,8 +52,8 @@ impl Registrar {
         Ok((update, writes))
     }
 
-    /// Takes over decisions. Returns who looks on: the text of [`Listeners`](crate::metrics::Listeners); `None` if nobody does.
-    pub fn hear(&mut self, batch: &LiveBatch, now: i64) -> Option<String> {
+    /// Passes decisions to the listeners. Returns these: the text of [`Listeners`](crate::metrics::Listeners); `None` without any.
+    pub fn take_batch(&mut self, batch: &LiveBatch, now: i64) -> Option<String> {
         self.audience.take(batch, now);
         self.listeners(now)
     }
@@ -63,33 +63,29 @@ impl Registrar {
         self.audience.listeners(isolates, now).map(|listeners| listeners.to_text())
     }
 
-    /// Answers an operator. `rows_of` reads the rows of the audit log that have these names; one that is not there is left out.
+    /// Answers the `request` that an operator makes with `question`. `rows_of` reads the rows of the audit log that have these names; one that is not there is left out.
     ///
     /// # Errors
     /// If `rows_of` fails.
     pub fn administer<E>(
         &mut self,
         registry: &mut Registry,
-        question: &AdminQuestion<'_>,
+        (question, request): (&AdminQuestion<'_>, AdminRequest<'_>),
         now: i64,
         rows_of: impl FnOnce(&[String]) -> Result<Vec<String>, E>,
-    ) -> Result<Administered, E> {
+    ) -> Result<AdminOutcome, E> {
         let (mut writes, mut changed) = (Writes::new(), None);
         let mut done = |who: &str, what: &str, rows: Writes| {
             changed = (!rows.is_empty()).then(|| format!("{who} has changed {what}"));
             writes = rows;
         };
-        let request = match question.request() {
-            Ok(request) => request,
-            Err(problem) => return Ok(Administered { reply: problem.reply(), writes, changed }),
-        };
         let reply = match request {
             AdminRequest::Policies => question.policies(registry.as_of(), registry.policies()),
             AdminRequest::Policy { name } => question.policy(name, registry.policy(name)),
             AdminRequest::Change(change) => match registry.change(&change, now) {
-                Ok((standing, rows)) => {
+                Ok((changed, rows)) => {
                     done(change.by, &format!("the policy {}", change.name), rows);
-                    Ok(question.changed(&change, &standing))
+                    Ok(question.changed(&change, &changed))
                 }
                 Err(error) => Err(Problem::of_change(change.name, error)),
             },
@@ -119,9 +115,9 @@ impl Registrar {
             AdminRequest::ChangeOverrides { text, is_dry_run } => {
                 let only = question.only.as_deref();
                 let change = OverridesChange { text: &text, by: &question.by, only, is_dry_run };
-                let result = registry.change_overrides(&change, now).map(|(standing, rows)| {
+                let result = registry.change_overrides(&change, now).map(|(changed, rows)| {
                     done(change.by, "overrides", rows);
-                    standing
+                    changed
                 });
                 question.overrides_changed(is_dry_run, result)
             }
@@ -137,6 +133,6 @@ impl Registrar {
                 }
             }
         };
-        Ok(Administered { reply: reply.unwrap_or_else(|problem| problem.reply()), writes, changed })
+        Ok(AdminOutcome { reply: reply.unwrap_or_else(|problem| problem.reply()), writes, changed })
     }
 }
