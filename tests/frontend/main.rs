@@ -9,4 +9,6 @@ mod operators;
 mod registry_service;
 mod rights;
 mod sessions;
+#[path = "../chance/split_mix.rs"]
+mod split_mix;
 mod world;

@@ -5,11 +5,10 @@ use tollgate::policy::Cause;
 
 use super::world::{Deployment, World, answer, failure};
 
-const DEPLOYMENT: Deployment<'_> = Deployment {
+pub(crate) const DEPLOYMENT: Deployment<'_> = Deployment {
     policies: r#"{"api":"10/1m","visits":"1/1h"}"#,
     sessions: Some(r#"{"policy":"visits","policies":["api"],"verify_url":"https://captcha.example/verify"}"#),
-    has_registry: false,
-    has_randomness: true,
+    ..Deployment::PLAIN
 };
 
 fn asked(address: &str) -> Asked<'_> {
@@ -34,6 +33,12 @@ fn a_visitor_is_limited_first_and_only_then_verified() {
         assert!(after == is_verified.then_some(After::Verify(expected)), "{address}");
         assert_eq!(call.reply(world.now()).status, if is_verified { 200 } else { 429 });
     }
+    // A visitor's `Idempotency-Key` repeats nothing: each attempt counts.
+    for status in [200, 429] {
+        let mut call = world.begin(&Asked { idempotency_key: Some("again"), ..asked("192.0.2.3") }).ok().unwrap();
+        world.carry_out(&mut call);
+        assert_eq!(call.reply(world.now()).status, status);
+    }
     let missing = world.ask(&Asked { address: None, ..asked("") });
     assert_eq!(missing.status, 400);
 }
@@ -57,6 +62,14 @@ fn a_verifier_that_agrees_opens_a_session_and_nothing_else_does() {
         assert!(refused.reply.note.is_some(), "the log says why");
     }
     assert_eq!(session(200, r#"{"success":true}"#, None).status, 503, "a grant is not guessable");
+    let key = |halves: [u64; 2]| {
+        let mut halves = halves.into_iter();
+        answer(world.service.session(200, br#"{"success":true}"#, world.now(), &mut || halves.next())).body["key"]
+            .clone()
+    };
+    assert!(key([5, 5]) != key([5, 6]) && key([5, 5]) != key([6, 5]), "128 bits of it are random");
+    let lasts_ms = opened.body["expires_at"].as_i64().unwrap() - world.now;
+    assert!((60_000..=86_400_000).contains(&lasts_ms), "{}", opened.body);
     assert_eq!([true, false].map(|is_late| Service::unverified(is_late).status), [503, 503]);
 }
 

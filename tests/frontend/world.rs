@@ -7,13 +7,19 @@ use std::sync::Arc;
 use serde_json::Value;
 use tollgate::access::{CredentialSettings, Credentials, Names, SessionSettings};
 use tollgate::api::Reply;
-use tollgate::edge::{Failure, PolicySnapshot};
+use tollgate::edge::{Failure, ObjectCall, PolicySnapshot};
 use tollgate::frontend::{Arrival, Asked, Call, Callers, Head, Isolate, Now, Receivers, Service, Settings, Step};
 use tollgate::ledger::Ledger;
 use tollgate::policy::{Cause, Policies};
-use tollgate::protocol::{Format, ObjectReply, ObjectRequest, Rows};
+use tollgate::protocol::{Format, ObjectReply, ObjectRequest, OverridesChange, Poll, Rows};
+use tollgate::registry::Registry;
+
+use super::split_mix::Random;
 
 pub(crate) const START: i64 = 1_700_000_000_000;
+
+/// The clock from which waiting is timed is another one, which is so far behind that of decisions: whatever takes the wrong one is far off.
+const BEHIND_MS: i64 = 1_000_000_000_007;
 
 /// Tokens of 32 characters, and what each may do.
 pub(crate) const CONSUMER: &str = "Bearer consumer-0123456789abcdef0123456789";
@@ -43,16 +49,32 @@ fn tokens() -> String {
 /// The key with which this deployment signs grants.
 const GRANT_KEYS: &str = r#"{"2026":"MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE"}"#;
 
+/// A grant for the key `k` of `api`, as a header has it.
+pub(crate) fn grant(ends_at: i64) -> String {
+    use base64ct::{Base64UrlUnpadded, Encoding};
+    use hmac::{Hmac, KeyInit, Mac};
+    let claims =
+        format!(r#"{{"aud":"tollgate","exp":{},"key":"k","policies":["api"],"verbs":["consume"]}}"#, ends_at / 1_000);
+    let encoded = |part: &[u8]| Base64UrlUnpadded::encode_string(part);
+    let text = format!("{}.{}", encoded(br#"{"alg":"HS256","kid":"2026"}"#), encoded(claims.as_bytes()));
+    let mac = Hmac::<sha2::Sha256>::new_from_slice(b"01234567890123456789012345678901").unwrap();
+    format!("Bearer {text}.{}", encoded(&mac.chain_update(&text).finalize().into_bytes()))
+}
+
 pub(crate) struct World {
     pub(crate) service: Service,
     pub(crate) isolate: Rc<Isolate>,
     pub(crate) now: i64,
+    /// Where this deployment has a registry.
+    pub(crate) registry: Registry,
     objects: BTreeMap<String, Ledger>,
     /// How calls fail, if they do; else they are answered at once.
     pub(crate) failure: Option<Failure>,
     /// What objects were asked.
     pub(crate) asked: Vec<ObjectRequest>,
-    random: u64,
+    random: Random,
+    /// How many ids objects have chosen.
+    ids: u64,
     has_randomness: bool,
 }
 
@@ -62,11 +84,24 @@ pub(crate) struct Deployment<'a> {
     pub(crate) has_registry: bool,
     pub(crate) sessions: Option<&'a str>,
     pub(crate) has_randomness: bool,
+    pub(crate) sends_definitions: bool,
+    pub(crate) receivers: Receivers,
+}
+
+impl Deployment<'_> {
+    pub(crate) const PLAIN: Self = Self {
+        policies: r#"{"api":"10/1m"}"#,
+        has_registry: false,
+        sessions: None,
+        has_randomness: true,
+        sends_definitions: false,
+        receivers: Receivers::None,
+    };
 }
 
 impl Default for Deployment<'_> {
     fn default() -> Self {
-        Self { policies: r#"{"api":"10/1m"}"#, has_registry: false, sessions: None, has_randomness: true }
+        Self::PLAIN
     }
 }
 
@@ -83,43 +118,34 @@ impl World {
     }
 
     pub(crate) fn of(deployment: &Deployment<'_>) -> Self {
-        let policies = Arc::new(Policies::parse(deployment.policies).unwrap());
-        let names: Vec<_> = policies.iter().map(|policy| policy.name()).collect();
-        let credentials = Credentials::new(CredentialSettings {
-            tokens: Some(&tokens()),
-            grant_keys: Some(GRANT_KEYS),
-            sessions: SessionSettings {
-                sessions: deployment.sessions,
-                secret: deployment.sessions.map(|_| "the-secret-of-the-captcha"),
-                policies: Some(&names),
-            },
-            ..CredentialSettings::default()
-        });
-        let registry = deployment.has_registry.then(|| PolicySnapshot::new(deployment.policies, &policies).into());
-        let settings = Settings {
-            policies: Arc::clone(&policies),
-            registry,
-            sends_definitions: false,
-            names: Names::without_secret(),
-            receivers: Receivers::None,
-            callers: Callers::WithCredentials(Box::new(credentials.unwrap())),
-            memory: Rc::default(),
-        };
+        let world = Self::with(settings(deployment));
+        Self { has_randomness: deployment.has_randomness, ..world }
+    }
+
+    pub(crate) fn with(settings: Settings) -> Self {
         let isolate = Rc::new(Isolate::default());
         Self {
             service: Service::new(Ok(settings), Rc::clone(&isolate)),
             isolate,
             now: START,
+            registry: Registry::default(),
             objects: BTreeMap::new(),
             failure: None,
             asked: Vec::new(),
-            random: 1,
-            has_randomness: deployment.has_randomness,
+            random: Random(1),
+            ids: 0,
+            has_randomness: true,
         }
     }
 
+    /// The same isolate and objects with a frontend that has these policies, and remembers nothing.
+    pub(crate) fn deploy(&mut self, policies: &str) {
+        let settings = settings(&Deployment { policies, ..Deployment::default() });
+        self.service = Service::new(Ok(settings), Rc::clone(&self.isolate));
+    }
+
     pub(crate) const fn now(&self) -> Now {
-        Now { at: self.now, waiting: self.now }
+        Now { at: self.now, waiting: self.now - BEHIND_MS }
     }
 
     /// What a request by HTTP is told before its body is read.
@@ -154,10 +180,7 @@ impl World {
     pub(crate) fn begin(&mut self, asked: &Asked<'_>) -> Result<Call, Box<Answer>> {
         let now = self.now();
         let Self { service, random, has_randomness, .. } = self;
-        let mut next = || {
-            *random += 1;
-            has_randomness.then_some(*random << 20)
-        };
+        let mut next = || has_randomness.then(|| random.next());
         match service.ask(asked, now, &mut next) {
             Step::Call(call) => Ok(*call),
             Step::Reply(reply) => Err(Box::new(answer(reply))),
@@ -174,15 +197,39 @@ impl World {
                 call.failed(next.object, failure, self.now());
                 continue;
             }
-            let request = ObjectRequest::from_text(&next.request.to_text(Format::NEWEST)).unwrap().0;
-            let policies: Vec<_> = call.policies_of(next.object).cloned().map(Arc::new).collect();
-            let ledger = self.objects.entry(call.object(next.object).to_owned()).or_insert_with(|| Ledger::new([], 0));
-            self.random += 1;
-            let id = self.random << 20;
-            let (reply, _) = ledger.ask(&policies, &request, self.now, || Some(id)).unwrap();
-            let (reply, rows) = ObjectReply::from_text(&reply.to_text(Format::NEWEST)).unwrap();
-            call.answered(next.object, Some((reply, Rows { read: rows.read, written: 1 })), self.now());
+            let answer = self.object_reply(call, &next);
+            call.answered(next.object, Some(answer), self.now());
         }
+    }
+
+    /// What the object answers to a call, with one row written.
+    pub(crate) fn object_reply(&mut self, call: &Call, next: &ObjectCall) -> (ObjectReply, Rows) {
+        let request = ObjectRequest::from_text(&next.request.to_text(Format::NEWEST)).unwrap().0;
+        let policies: Vec<_> = call.policies_of(next.object).cloned().map(Arc::new).collect();
+        let ledger = self.objects.entry(call.object(next.object).to_owned()).or_insert_with(|| Ledger::new([], 0));
+        self.ids += 1;
+        let id = self.ids << 20;
+        let (reply, _) = ledger.ask(&policies, &request, self.now, || Some(id)).unwrap();
+        let (reply, rows) = ObjectReply::from_text(&reply.to_text(Format::NEWEST)).unwrap();
+        (reply, Rows { read: rows.read, written: 1 })
+    }
+
+    /// Asks the registry what has changed, until there is nothing more.
+    pub(crate) fn refresh(&mut self) {
+        let mut question = self.service.poll(self.now());
+        while let Some(text) = question {
+            let (update, _) = self.registry.poll(&Poll::from_text(&text).unwrap(), self.now).unwrap();
+            question = self.service.updated(&update.to_text(), self.now()).unwrap();
+        }
+    }
+
+    /// Has the registry set these overrides, and asks it what has changed.
+    pub(crate) fn set(&mut self, overrides: &str) {
+        self.now += 20_000;
+        let text = format!(r#"{{"overrides":[{overrides}]}}"#);
+        let change = OverridesChange { text: &text, by: "ops", only: None, is_dry_run: false };
+        self.registry.change_overrides(&change, self.now).unwrap();
+        self.refresh();
     }
 
     /// What this isolate has counted, as JSON.
@@ -190,6 +237,31 @@ impl World {
         let report = self.isolate.report(self.now(), &mut || Some(1)).unwrap();
         self.isolate.confirm(&report);
         serde_json::from_str(&report).unwrap()
+    }
+}
+
+pub(crate) fn settings(deployment: &Deployment<'_>) -> Settings {
+    let policies = Arc::new(Policies::parse(deployment.policies).unwrap());
+    let names: Vec<_> = policies.iter().map(|policy| policy.name()).collect();
+    let credentials = Credentials::new(CredentialSettings {
+        tokens: Some(&tokens()),
+        grant_keys: Some(GRANT_KEYS),
+        sessions: SessionSettings {
+            sessions: deployment.sessions,
+            secret: deployment.sessions.map(|_| "the-secret-of-the-captcha"),
+            policies: Some(&names),
+        },
+        ..CredentialSettings::default()
+    });
+    let registry = deployment.has_registry.then(|| PolicySnapshot::new(deployment.policies, &policies).into());
+    Settings {
+        registry,
+        sends_definitions: deployment.sends_definitions,
+        receivers: deployment.receivers,
+        callers: Callers::WithCredentials(Box::new(credentials.unwrap())),
+        names: Names::without_secret(),
+        memory: Rc::default(),
+        policies,
     }
 }
 
