@@ -3,11 +3,12 @@
 use std::cell::RefCell;
 
 use serde_json::Value;
-use tollgate::frontend::Asked;
+use tollgate::access::{Names, key_hash_in};
+use tollgate::frontend::{Asked, Callers, Settings};
 use tollgate::metrics::Word;
 use tollgate::policy::Cause;
 
-use super::world::{CONSUMER, World, failure};
+use super::world::{CONSUMER, Deployment, World, failure, settings};
 
 const POLICIES: &str = r#"{
     "api": "3/1m",
@@ -118,4 +119,157 @@ fn a_reply_is_made_once_however_often_it_is_asked_for() {
     assert!(call.after(now).is_none());
     assert_eq!(call.reply(now), &first);
     assert_eq!(world.counted()["policies"]["api"]["decisions"]["allowed"], 1);
+}
+
+/// What a listener sees of one request, without the moment, which is that of the reply.
+fn seen(world: &mut World, asked: &Asked<'_>) -> Vec<Value> {
+    _ = world.begin(asked).map(|mut call| {
+        world.carry_out(&mut call);
+        world.now += 5;
+        call.reply(world.now());
+    });
+    let now = world.now;
+    let batch = world.isolate.tap(|tap| {
+        tap.due(now);
+        let batch = tap.take(now);
+        tap.answered(Some(LISTENERS), now);
+        batch
+    });
+    let batch: Value = batch.map(|batch| serde_json::from_str(&batch).unwrap()).unwrap_or_default();
+    let mut decisions = batch["decisions"].as_array().cloned().unwrap_or_default();
+    for decision in &mut decisions {
+        assert_eq!(decision.as_object_mut().unwrap().remove("at"), Some(now.into()), "{decision}");
+    }
+    decisions
+}
+
+#[test]
+fn an_event_says_what_is_known_of_its_budget() {
+    let policies = r#"{"api":{"limits":[{"name":"a","rate":"9/1m"},{"name":"b","rate":"3/1m"}]},"daily":"5/1day",
+        "wide":{"rate":"16/1m","shards":8},"open":{"rate":"3/1m","on_error":"open"}}"#;
+    let mut world = World::of(&Deployment { policies, has_registry: true, ..Deployment::default() });
+    world.refresh();
+    world.set(r#"{"policy":"daily","key":"free","unlimited":true}"#);
+    world.isolate.tap(|tap| tap.hear(Some(LISTENERS), world.now));
+    let retry_at = world.now + 20_000; // a third of a minute after the first
+    let object = |key: &str| {
+        let name = Names::without_secret().object_name(key.as_bytes());
+        format!(r#""object":"{}""#, key_hash_in(&name))
+    };
+    let (k, l, free) = (object("k"), object("l"), object("free"));
+    let two = r#"{"requests":[{"policy":"daily","key":"k"},{"policy":"daily","key":"l","cost":2}]}"#;
+    for (url, body, cause, expected) in [
+        (
+            "/v1/consume",
+            r#"{"policy":"api","key":"k","cost":{"a":1,"b":2}}"#,
+            None,
+            &[format!(
+                r#"{{"policy":"api","outcome":"allowed","source":"object","cost":2,"remaining":1,"limit":"b",{k}}}"#
+            )][..],
+        ),
+        (
+            "/v1/consume",
+            r#"{"policy":"api","key":"k","cost":{"a":1,"b":2}}"#,
+            None,
+            &[format!(
+                r#"{{"policy":"api","outcome":"refused","source":"object","cost":2,"remaining":1,"retry_at":{retry_at},"limit":"b",{k}}}"#
+            )],
+        ),
+        (
+            "/v1/consume",
+            r#"{"policy":"api","key":"k","cost":{"a":1,"b":4}}"#,
+            None,
+            &[r#"{"policy":"api","outcome":"never","source":"frontend","cost":4,"limit":"b"}"#.to_owned()],
+        ),
+        (
+            "/v1/consume",
+            r#"{"policy":"daily","key":"k","cost":6,"mode":"reserve","max_wait_ms":0}"#,
+            None,
+            &[r#"{"policy":"daily","outcome":"never","source":"frontend","cost":6}"#.to_owned()],
+        ),
+        ("/v1/peek", r#"{"policy":"daily","key":"k","cost":6}"#, None, &[]), // nothing would be taken
+        (
+            "/v1/consume",
+            r#"{"policy":"wide","key":"k"}"#,
+            None,
+            &[format!(
+                r#"{{"policy":"wide","outcome":"allowed","source":"object","cost":1,"remaining":1,{k},"shards":8}}"#
+            )],
+        ),
+        (
+            "/v1/batch",
+            two,
+            None,
+            &[
+                format!(r#"{{"policy":"daily","outcome":"allowed","source":"object","cost":1,"remaining":4,{k}}}"#),
+                format!(r#"{{"policy":"daily","outcome":"allowed","source":"object","cost":2,"remaining":3,{l}}}"#),
+            ],
+        ),
+        (
+            "/v1/consume",
+            r#"{"policy":"daily","key":"free","cost":9}"#,
+            None,
+            &[format!(r#"{{"policy":"daily","outcome":"unlimited","source":"object","cost":9,{free}}}"#)],
+        ),
+        (
+            "/v1/consume",
+            r#"{"policy":"open","key":"k"}"#,
+            Some(Cause::Timeout),
+            &[format!(
+                r#"{{"policy":"open","outcome":"degraded","source":"frontend","cost":1,{k},"cause":"timeout"}}"#
+            )],
+        ),
+        (
+            "/v1/consume",
+            r#"{"policy":"daily","key":"k"}"#,
+            Some(Cause::Failed),
+            &[format!(
+                r#"{{"policy":"daily","outcome":"unavailable","source":"frontend","cost":1,{k},"cause":"failed"}}"#
+            )],
+        ),
+    ] {
+        world.failure = cause.map(failure);
+        let asked = Asked { url, authorization: Some(CONSUMER), body: body.as_bytes(), ..Asked::default() };
+        let mut found: Vec<_> = seen(&mut world, &asked).iter().map(ToString::to_string).collect();
+        let mut expected: Vec<_> =
+            expected.iter().map(|text| serde_json::from_str::<Value>(text).unwrap().to_string()).collect();
+        found.sort();
+        expected.sort();
+        assert_eq!(found, expected, "{url} {body}");
+    }
+}
+
+/// Numbers that come with requests count under one name, as callers choose theirs; what is too large of a policy counts under its own.
+#[test]
+fn what_can_never_pass_counts_under_the_name_of_its_policy() {
+    let deployment = Deployment { policies: POLICIES, ..Deployment::default() };
+    let mut world = World::with(Settings { callers: Callers::Trusted, ..settings(&deployment) });
+    world.isolate.tap(|tap| tap.hear(Some(LISTENERS), world.now));
+    let inline = |cost: u64| format!(r#"{{"policy":"mine","key":"k","limits":"9/1m","cost":{cost}}}"#);
+    let own = |cost: u64| format!(r#"{{"policy":"api","key":"k","cost":{cost}}}"#);
+    for (url, body, expected) in [
+        ("/v1/consume", own(4), "api"),
+        ("/v1/consume", inline(10), "(inline)"),
+        ("/v1/batch", format!(r#"{{"requests":[{},{}]}}"#, inline(9), own(4)), "api"),
+        ("/v1/batch", format!(r#"{{"requests":[{},{}]}}"#, own(3), inline(10)), "(inline)"),
+    ] {
+        let found = seen(&mut world, &Asked { url, body: body.as_bytes(), ..Asked::default() });
+        let found: Vec<_> = found.iter().map(|one| (one["policy"].as_str(), one["outcome"].as_str())).collect();
+        assert_eq!(found, [(Some(expected), Some("never"))], "{url} {body}");
+    }
+}
+
+/// A listener sees what it has asked for.
+#[test]
+fn a_listener_is_sent_what_passes_its_filter() {
+    let mut world = World::new(POLICIES);
+    let refusals = r#"{"for_ms":60000,"pause_ms":1,"listeners":[{"id":7,"policies":["api"],"outcomes":["refused"]}]}"#;
+    world.isolate.tap(|tap| tap.hear(Some(refusals), world.now));
+    for (policy, cost, is_sent) in [("api", 3, false), ("daily", 5, false), ("daily", 1, false), ("api", 1, true)] {
+        let body = format!(r#"{{"policy":"{policy}","key":"k","cost":{cost}}}"#);
+        let asked =
+            Asked { url: "/v1/consume", authorization: Some(CONSUMER), body: body.as_bytes(), ..Asked::default() };
+        assert_eq!(seen(&mut world, &asked).len(), usize::from(is_sent), "{policy} {cost}");
+        world.isolate.tap(|tap| tap.hear(Some(refusals), world.now));
+    }
 }

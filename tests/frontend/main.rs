@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "in tests")]
 
 mod environment;
+mod clocks;
+mod counts;
 mod events;
 mod failures;
 mod memory;

@@ -1,0 +1,216 @@
+//! What is counted of calls and rows, and read where there is no registry.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use tollgate::edge::Failure;
+use tollgate::frontend::{Asked, Step};
+use tollgate::metrics::NoticeOutcome;
+use tollgate::policy::Cause;
+use tollgate::protocol::{ObjectReply, Rows};
+
+use super::world::{Answer, CONSUMER, Deployment, OPERATOR, World, answer};
+
+const CONSUME: Asked<'_> = Asked {
+    url: "/v1/consume",
+    method: "POST",
+    authorization: Some(CONSUMER),
+    idempotency_key: None,
+    body: br#"{"policy":"api","key":"k"}"#,
+    newer: None,
+    if_match: None,
+    if_none_match: None,
+    address: None,
+};
+
+/// What became of a call: an answer, one that cannot be read, or none.
+type CallResult = Result<Option<(ObjectReply, Rows)>, Failure>;
+
+/// The calls of one request, what is counted of them (calls, rows and repetitions), and the cause that its caller sees, if it has failed.
+#[test]
+fn each_call_is_counted_by_what_became_of_it() {
+    let rows = Rows { read: 3, written: 2 };
+    let lost = Failure { cause: Cause::Failed, is_retryable: true };
+    let late = Failure { cause: Cause::Timeout, is_retryable: false };
+    let table: [(&[CallResult], &str, Option<&str>); 6] = [
+        (
+            &[Ok(Some((ObjectReply::PolicyUnknown, rows)))],
+            r#"[{"answered":1},{"read":3,"written":2},{"policy_unknown":1}]"#,
+            None,
+        ),
+        (
+            &[Ok(Some((ObjectReply::FormatUnknown { newest: 0 }, rows)))],
+            r#"[{"answered":1},{"read":3,"written":2},{"format_unknown":1}]"#,
+            None,
+        ),
+        (&[Ok(Some((ObjectReply::NoReservation, rows)))], r#"[{"answered":1},{"read":3,"written":2},null]"#, None),
+        (&[Ok(None)], r#"[{"failed":1},null,null]"#, Some("failed")), // what cannot be read may have been done
+        (&[Err(late)], r#"[{"timeout":1},null,null]"#, Some("timeout")),
+        (&[Err(lost), Err(late)], r#"[{"failed":1,"timeout":1},null,{"failure":1}]"#, Some("timeout")),
+    ];
+    for (results, expected, cause) in table {
+        let mut world = World::new(r#"{"api":"10/1m"}"#);
+        let mut call = world.begin(&CONSUME).ok().unwrap();
+        for result in results {
+            let next = call.next(world.now()).unwrap();
+            match result {
+                Ok(answer) => _ = call.answered(next.object, answer.clone(), world.now()),
+                Err(failure) => call.failed(next.object, *failure, world.now()),
+            }
+        }
+        let counted = world.counted();
+        let count = |histogram: &Value| -> u64 {
+            histogram["buckets"].as_array().unwrap().iter().map(|count| count.as_u64().unwrap()).sum()
+        };
+        let calls = counted["calls"].as_object().unwrap().iter();
+        let calls: BTreeMap<_, _> = calls.map(|(outcome, histogram)| (outcome, count(histogram))).collect();
+        let found = serde_json::json!([calls, counted["rows"], counted["repeats"]]);
+        assert_eq!(found, serde_json::from_str::<Value>(expected).unwrap(), "{counted}");
+        if let Some(cause) = cause {
+            assert!(call.next(world.now()).is_none(), "it is over");
+            let answer = answer(call.reply(world.now()).clone());
+            assert_eq!((answer.status, &answer.body["cause"]), (503, &cause.into()));
+        }
+    }
+}
+
+/// Only a repetition after a failure is one of a failure: not what is asked again in other words, nor the next step.
+#[test]
+fn what_is_asked_again_in_other_words_is_no_failure() {
+    let mut world = World::new(r#"{"api":"10/1m"}"#);
+    let mut call = world.begin(&CONSUME).ok().unwrap();
+    let next = call.next(world.now()).unwrap();
+    call.failed(next.object, Failure { cause: Cause::Failed, is_retryable: true }, world.now());
+    for _ in 0..2 {
+        let next = call.next(world.now()).unwrap();
+        assert!(next.is_repeated);
+        call.answered(next.object, Some((ObjectReply::PolicyUnknown, Rows::default())), world.now());
+    }
+    let counted = world.counted();
+    assert_eq!((&counted["repeats"]["failure"], &counted["repeats"]["policy_unknown"]), (&1.into(), &2.into()));
+    // A hold that has failed is taken back, not repeated.
+    let body = br#"{"requests":[{"policy":"api","key":"a"},{"policy":"api","key":"b"}]}"#;
+    let mut call = world.begin(&Asked { url: "/v1/batch", body, ..CONSUME }).ok().unwrap();
+    let mut calls = 0;
+    while let Some(next) = call.next(world.now()) {
+        calls += 1;
+        if calls == 3 {
+            call.failed(next.object, Failure { cause: Cause::Failed, is_retryable: false }, world.now());
+            continue;
+        }
+        let answer = world.object_reply(&call, &next);
+        call.answered(next.object, Some(answer), world.now());
+    }
+    let counted = world.counted();
+    assert!(calls > 4 && counted["repeats"].get("failure").is_none(), "{calls} calls: {counted}");
+}
+
+/// Without a registry operators read what one isolate has counted since it began, however often they read it.
+#[test]
+fn metrics_without_a_registry_are_those_of_one_isolate() {
+    fn metrics(world: &World, url: &str) -> Answer {
+        let asked = Asked { url, method: "GET", authorization: Some(OPERATOR), ..Asked::default() };
+        match world.service.ask(&asked, world.now(), &mut || Some(7)) {
+            Step::Reply(reply) => answer(reply),
+            _ => panic!("{url}"),
+        }
+    }
+    let mut world = World::new(r#"{"api":{"rate":"2/1m","show_key_prefix":2}}"#);
+    let began_at = world.now;
+    metrics(&world, "/v1/metrics");
+    let body = r#"{"policy":"api","key":"alice"}"#;
+    for (asked, allowed, refused) in [(1, 1, 0), (4, 2, 3)] {
+        world.now += 5_000;
+        (0..asked).for_each(|_| _ = world.post("/v1/consume", body));
+        for _ in 0..2 {
+            let text = metrics(&world, "/v1/metrics").reply.body();
+            for (line, count) in [
+                (r#"tollgate_decisions_total{policy="api",outcome="allowed"}"#, allowed),
+                (r#"tollgate_decisions_total{policy="api",outcome="refused"}"#, refused),
+                ("tollgate_metrics_start_time_seconds", began_at / 1_000),
+            ] {
+                assert!(text.contains(&format!("\n{line} {count}\n")), "{line} {count}: {text}");
+            }
+        }
+        let top = metrics(&world, "/v1/metrics/top").body;
+        let keys = top["policies"][0]["keys"].as_array().cloned().unwrap_or_default();
+        let found: Vec<_> = keys.iter().map(|key| (key["prefix"].clone(), key["at_least"].clone())).collect();
+        let expected = if refused == 0 { vec![] } else { vec![("al".into(), refused.into())] };
+        assert_eq!((found, &top["now"]), (expected, &world.now.into()), "{top}");
+        for key in keys {
+            let object = tollgate::access::Names::without_secret().object_name(b"alice");
+            assert_eq!(key["object"], tollgate::access::key_hash_in(&object), "{top}");
+        }
+    }
+}
+
+/// Only refusals count for a key, of whatever kind; what passes, or could not be decided, does not.
+#[test]
+fn keys_are_counted_as_refused_by_refusals_and_bans() {
+    let mut world = World::of(&Deployment {
+        policies: r#"{"api":"2/1m","daily":"5/1day","once":{"rate":0,"period":"1s","capacity":4},"tried":{"limits":[{"name":"a","rate":"9/1m"},{"name":"b","rate":"1/1m","mode":"shadow"}]}}"#,
+        has_registry: true,
+        ..Deployment::default()
+    });
+    world.refresh();
+    world.set(r#"{"policy":"api","key":"banned","banned":true},{"policy":"api","key":"free","unlimited":true}"#);
+    let refused = r#"{"requests":[{"policy":"api","key":"k","cost":2},{"policy":"daily","key":"k"}]}"#;
+    for (path, body, outcomes, keys) in [
+        ("/v1/consume", r#"{"policy":"api","key":"k"}"#, &["allowed"][..], 0),
+        ("/v1/consume", r#"{"policy":"api","key":"k","cost":2}"#, &["refused"], 1),
+        ("/v1/consume", r#"{"policy":"api","key":"banned"}"#, &["banned"], 1),
+        ("/v1/consume", r#"{"policy":"api","key":"free","cost":9}"#, &["unlimited"], 0),
+        ("/v1/batch", refused, &["dropped", "refused"], 1),
+        ("/v1/consume", r#"{"policy":"tried","key":"k","cost":2}"#, &["allowed"], 0),
+        ("/v1/consume", r#"{"policy":"once","key":"k","cost":3}"#, &["allowed"], 0),
+        ("/v1/consume", r#"{"policy":"once","key":"k","cost":2}"#, &["never"], 1), // what does not refill
+    ] {
+        world.post(path, body);
+        let counted = world.counted();
+        let decisions = counted["policies"].as_object().unwrap().values();
+        let mut found: Vec<_> = decisions.flat_map(|policy| policy["decisions"].as_object().unwrap().keys()).collect();
+        found.sort();
+        assert_eq!(found, outcomes, "{counted}");
+        let refused: u64 =
+            counted["refused"].as_object().into_iter().flatten().map(|(_, keys)| keys["total"].as_u64().unwrap()).sum();
+        assert_eq!(refused, keys, "{body}: {counted}");
+        let shadow: u64 = counted["policies"]
+            .as_object()
+            .unwrap()
+            .values()
+            .map(|policy| policy["shadow_refusals"].as_u64().unwrap())
+            .sum();
+        assert_eq!(shadow, u64::from(body.contains("tried")), "{counted}");
+    }
+}
+
+/// What is random of the ids of requests is the isolate's.
+#[test]
+fn an_id_has_a_random_half_and_counts_on() {
+    let world = World::new(r#"{"api":"10/1m"}"#);
+    for (random, expected) in [(u64::MAX, u128::from(u64::MAX) << 64), (5, (u128::from(u64::MAX) << 64) + 1)] {
+        let Step::Call(mut call) = world.service.ask(&CONSUME, world.now(), &mut || Some(random)) else { panic!() };
+        assert_eq!(call.next(world.now()).unwrap().request.request_id.unwrap().id, expected);
+    }
+}
+
+#[test]
+fn an_isolate_counts_from_its_first_request() {
+    let mut world = World::new(r#"{"api":"10/1m"}"#);
+    let began_at = world.now;
+    world.post("/v1/consume", r#"{"policy":"api","key":"k"}"#);
+    world.now += 1_000;
+    world.post("/v1/consume", r#"{"policy":"api","key":"k"}"#);
+    assert_eq!(world.counted()["since"], began_at);
+    let reported_at = world.now;
+    world.now += 1_000;
+    assert_eq!(world.counted()["since"], reported_at, "each report goes on where the last has ended");
+}
+
+#[test]
+fn notices_are_counted_by_what_became_of_them() {
+    let world = World::new(r#"{"api":"10/1m"}"#);
+    world.service.noticed(NoticeOutcome::Delivered);
+    world.service.noticed(NoticeOutcome::Failed);
+    assert_eq!(world.counted()["notices"].to_string(), r#"{"delivered":1,"failed":1}"#);
+}
