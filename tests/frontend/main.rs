@@ -2,13 +2,18 @@
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "in tests")]
 
 mod environment;
+mod arrivals;
+mod callers;
 mod clocks;
 mod counts;
 mod events;
 mod failures;
+mod marks;
 mod memory;
+mod notices;
 mod operators;
 mod registry_service;
+mod registry;
 mod rights;
 mod sessions;
 #[path = "../chance/split_mix.rs"]

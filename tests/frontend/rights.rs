@@ -57,6 +57,21 @@ fn rights_are_checked_twice_with_the_same_result() {
     assert!(found[0] > 200 && found[1] > 100, "{found:?}");
 }
 
+/// What operators do, only they may do; what gives something back needs a scope of its own.
+#[test]
+fn each_path_needs_its_scope() {
+    let world = World::of(&Deployment { has_registry: true, ..Deployment::default() });
+    for (method, path, _) in targets() {
+        let allowed = [CONSUMER, ADJUSTER, OPERATOR].map(|token| world.head(method, path, Some(token)).is_ok());
+        let expected = match path {
+            "/v1/charge" | "/v1/refund" | "/v1/reset" | "/v1/lease" => [false, true, false],
+            _ if Endpoint::of(path).is_some() && !path.starts_with("/v1/keys/") => [true, false, false],
+            _ => [false, false, true],
+        };
+        assert_eq!(allowed, expected, "{path}");
+    }
+}
+
 #[test]
 fn a_restricted_operator_may_name_no_other_policy() {
     let policies = r#"{"api":"10/1m","other":"10/1m"}"#;
@@ -76,6 +91,12 @@ fn what_needs_no_credential_needs_no_settings_either() {
     // Whether there is anything else, nobody learns who has no credential.
     for path in ["/", "/v1/consume", "/v1/nothing", "/v1/session"] {
         assert_eq!(world.head("POST", path, None).unwrap_err().status, 401, "{path}");
+    }
+    // What is carried out elsewhere, and what is not there, is named by its path.
+    for path in ["/v1/session", "/v1/nothing", "/healthz", "/v1/openapi.json"] {
+        let asked = Asked { url: path, authorization: Some(OPERATOR), ..Asked::default() };
+        let Step::Reply(reply) = world.service.ask(&asked, world.now(), &mut || None) else { panic!("{path}") };
+        assert!(reply.status == 404 && reply.body().contains(path), "{}", reply.body());
     }
     for (method, path, status) in [
         ("POST", "/v1/nothing", 404),

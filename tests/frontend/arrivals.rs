@@ -1,0 +1,136 @@
+//! What is looked at before the body is read: the method, what the headers say of the body, and how long it is.
+
+use std::rc::Rc;
+
+use tollgate::api::Missing;
+use tollgate::frontend::{Arrival, Asked, Head, Isolate, Service, SettingsErrors, Step};
+
+use super::world::{CONSUMER, Deployment, OPERATOR, World};
+
+/// A request to consume, and to change overrides: their bodies may have different lengths.
+const CONSUME: Arrival<'_> = Arrival {
+    method: "POST",
+    url: "/v1/consume",
+    authorization: Some(CONSUMER),
+    content_type: Some("application/json"),
+    content_encoding: None,
+    content_length: None,
+};
+const OVERRIDE: Arrival<'_> =
+    Arrival { method: "PUT", url: "/v1/overrides?dry_run", authorization: Some(OPERATOR), ..CONSUME };
+
+#[test]
+fn a_body_must_be_plain_json_of_a_length_that_its_path_allows() {
+    let world = World::of(&Deployment { has_registry: true, ..Deployment::default() });
+    let length = |content_length, arrival| Arrival { content_length: Some(content_length), ..arrival };
+    for (arrival, expected) in [
+        (CONSUME, Ok(Head::Ask)),
+        (length("16384", CONSUME), Ok(Head::Ask)),
+        (length("16385", CONSUME), Err((413, "16384"))),
+        (length("99999999999999999999", CONSUME), Ok(Head::Ask)), // no number: it is counted while it is read
+        (length("1048576", OVERRIDE), Ok(Head::AskMore)),
+        (length("1048577", OVERRIDE), Err((413, "1048576"))),
+        (Arrival { content_type: None, ..CONSUME }, Err((415, "application/json"))),
+        (Arrival { content_type: Some("text/plain"), ..CONSUME }, Err((415, "text/plain"))),
+        (Arrival { content_encoding: Some("gzip"), ..CONSUME }, Err((415, "gzip"))),
+        (Arrival { content_encoding: Some("gzip"), ..OVERRIDE }, Err((415, "gzip"))),
+        // Of a request without a body nothing is said of one.
+        (Arrival { method: "GET", content_type: None, ..OVERRIDE }, Ok(Head::AskMore)),
+        (Arrival { method: "GET", content_encoding: Some("gzip"), ..OVERRIDE }, Ok(Head::AskMore)),
+    ] {
+        let found = world.service.head(&arrival, world.now());
+        match (&found, expected) {
+            (Err(reply), Err((status, part))) => {
+                assert_eq!(reply.status, status, "{arrival:?}");
+                assert!(reply.body().contains(part), "{arrival:?}: {}", reply.body());
+            }
+            (found, expected) => assert_eq!(found.as_ref().ok().copied(), expected.ok(), "{arrival:?}"),
+        }
+    }
+}
+
+/// Only metrics wait until the registry has all counts; what is for objects needs the fewest headers.
+#[test]
+fn each_path_says_what_must_be_known() {
+    let world = World::of(&Deployment { has_registry: true, ..super::sessions::DEPLOYMENT });
+    for (method, path, authorization, head) in [
+        ("GET", "/v1/openapi.json", None, Head::Contract),
+        ("HEAD", "/v1/openapi.json", None, Head::Contract),
+        ("POST", "/v1/session", None, Head::AskMore),
+        ("POST", "/v1/consume", Some(CONSUMER), Head::Ask),
+        ("POST", "/v1/keys/reset", Some(OPERATOR), Head::Ask),
+        ("POST", "/v1/keys/inspect", Some(OPERATOR), Head::Ask),
+        ("POST", "/v1/keys/block", Some(OPERATOR), Head::Ask),
+        ("GET", "/v1/metrics", Some(OPERATOR), Head::Report),
+        ("GET", "/v1/metrics/top", Some(OPERATOR), Head::Report),
+        ("GET", "/v1/policies", Some(OPERATOR), Head::AskMore),
+        ("PUT", "/v1/policies/api", Some(OPERATOR), Head::AskMore),
+        ("GET", "/v1/audit", Some(OPERATOR), Head::AskMore),
+        ("GET", "/v1/decisions", Some(OPERATOR), Head::AskMore),
+    ] {
+        assert_eq!(world.head(method, path, authorization), Ok(head), "{method} {path}");
+    }
+    for (path, authorization) in [("/v1/openapi.json", None), ("/healthz", None), ("/v1/consume", Some(CONSUMER))] {
+        assert_eq!(world.head("DELETE", path, authorization).unwrap_err().status, 405, "{path}");
+    }
+}
+
+/// Where sessions are open, their path is; no other path opens with it.
+#[test]
+fn sessions_open_no_other_path() {
+    let world = World::of(&super::sessions::DEPLOYMENT);
+    for (path, status) in [("/v1/consume", 401), ("/v1/nothing", 401), ("/v1/metrics", 401)] {
+        assert_eq!(world.head("POST", path, None).unwrap_err().status, status, "{path}");
+    }
+}
+
+#[test]
+fn metrics_need_no_registry_and_all_else_that_operators_ask_does() {
+    let world = World::new(r#"{"api":"10/1m"}"#);
+    for path in ["/v1/metrics", "/v1/metrics/top"] {
+        assert_eq!(world.head("GET", path, Some(OPERATOR)), Ok(Head::Report), "{path}");
+    }
+    for path in ["/v1/policies", "/v1/policies/api", "/v1/overrides", "/v1/audit", "/v1/decisions"] {
+        let refused = world.head("GET", path, Some(OPERATOR)).unwrap_err();
+        let asked = Asked { url: path, method: "GET", authorization: Some(OPERATOR), ..Asked::default() };
+        let Step::Reply(reply) = world.service.ask(&asked, world.now(), &mut || None) else { panic!("{path}") };
+        assert_eq!((refused.status, refused), (404, reply), "{path}");
+    }
+}
+
+/// What is wrong with settings is for the log; callers are told what is missing altogether.
+#[test]
+fn wrong_settings_answer_all_requests_alike_but_for_those_that_need_none() {
+    for (missing, others, lines) in [
+        (vec![Missing::Policies], &["POLICIES.api: no rate", "TOKENS: none"][..], &["POLICIES: ", "TOKENS: none"][..]),
+        (vec![Missing::Objects], &["POLICIES.api: no rate"], &["KEYS: ", "POLICIES.api: no rate"]),
+        (vec![], &["POLICIES.api: no rate"], &["POLICIES.api: no rate"]),
+    ] {
+        let errors = SettingsErrors::new(missing.clone(), others.iter().map(|&line| line.to_owned()).collect());
+        let service = Service::new(Err(errors), Rc::new(Isolate::default()));
+        let errors = service.errors().unwrap();
+        assert_eq!(errors.lines.len(), lines.len(), "{:?}", errors.lines);
+        for (line, start) in errors.lines.iter().zip(lines) {
+            assert!(line.starts_with(start), "{line}");
+        }
+        assert_eq!(errors.missing, missing);
+        let now = World::new(r#"{"api":"10/1m"}"#).now();
+        let status = |method, url| match service.head(&Arrival { method, url, ..CONSUME }, now) {
+            Ok(_) => 200,
+            Err(reply) => reply.status,
+        };
+        assert_eq!(["/healthz", "/v1/openapi.json"].map(|url| status("GET", url)), [503, 200]);
+        assert_eq!(["/v1/consume", "/v1/nothing", "/"].map(|url| status("POST", url)), [500; 3]);
+        assert_eq!(status("OPTIONS", "/v1/consume"), 204);
+    }
+    assert!(World::new(r#"{"api":"10/1m"}"#).service.errors().is_none());
+}
+
+#[test]
+fn a_body_that_does_not_arrive_says_why() {
+    let late = super::world::answer(Service::unreadable(None));
+    assert_eq!(late.status, 408, "{}", late.body);
+    let broken = super::world::answer(Service::unreadable(Some("Network connection lost")));
+    assert_eq!(broken.status, 400, "{}", broken.body);
+    assert!(broken.body["detail"].as_str().unwrap().ends_with("Network connection lost"), "{}", broken.body);
+}

@@ -1,0 +1,46 @@
+//! Notices: objects are asked for them where they have somewhere to go, and receivers see keys only if they may.
+
+use tollgate::frontend::{Asked, Receivers};
+
+use super::world::{ADJUSTER, CONSUMER, Deployment, World};
+
+const POLICIES: &str = r#"{"loud":{"rate":"2/1m","notify":["refused"]},"quiet":"2/1m"}"#;
+
+#[test]
+fn a_notice_has_what_its_receivers_may_know() {
+    for (receivers, policy, expected) in [
+        (Receivers::None, "loud", None),
+        (Receivers::OfHashes, "loud", Some(None)),
+        (Receivers::OfKeys, "loud", Some(Some("k"))),
+        (Receivers::OfKeys, "quiet", None),
+    ] {
+        let mut world = World::of(&Deployment { policies: POLICIES, receivers, ..Deployment::default() });
+        let body = format!(r#"{{"policy":"{policy}","key":"k","cost":2}}"#);
+        let asked =
+            Asked { url: "/v1/consume", authorization: Some(CONSUMER), body: body.as_bytes(), ..Asked::default() };
+        for is_refused in [false, true] {
+            let mut call = world.begin(&asked).ok().unwrap();
+            world.carry_out(&mut call);
+            assert_eq!(world.asked.last().unwrap().wants_notices, receivers != Receivers::None && policy == "loud");
+            assert!(call.notices().is_empty(), "there is no reply yet");
+            call.reply(world.now());
+            let notices: Vec<serde_json::Value> =
+                call.notices().iter().map(|notice| serde_json::from_str(&notice.body).unwrap()).collect();
+            let keys: Vec<_> = notices.iter().map(|notice| notice["data"]["key"].as_str()).collect();
+            assert_eq!(keys, expected.filter(|_| is_refused).into_iter().collect::<Vec<_>>(), "{receivers:?}");
+        }
+    }
+}
+
+/// What gives something back lowers no level.
+#[test]
+fn only_what_lowers_a_level_wants_notices() {
+    for (url, wants) in [("/v1/consume", true), ("/v1/charge", true), ("/v1/peek", false), ("/v1/refund", false)] {
+        let deployment = Deployment { policies: POLICIES, receivers: Receivers::OfKeys, ..Deployment::default() };
+        let mut world = World::of(&deployment);
+        let authorization = Some(if ["/v1/charge", "/v1/refund"].contains(&url) { ADJUSTER } else { CONSUMER });
+        let body = br#"{"policy":"loud","key":"k"}"#;
+        world.ask(&Asked { url, authorization, body, ..Asked::default() });
+        assert_eq!(world.asked.last().unwrap().wants_notices, wants, "{url}");
+    }
+}
