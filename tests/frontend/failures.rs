@@ -1,9 +1,9 @@
 //! What a failure means to callers.
 
 use tollgate::edge::Failure;
-use tollgate::frontend::Asked;
+use tollgate::frontend::{Asked, Left, Step};
 use tollgate::policy::Cause;
-use tollgate::protocol::{ObjectReply, Rows};
+use tollgate::protocol::{Action, Decided, ObjectReply, Rows};
 
 use super::world::{CONSUMER, Deployment, World, failure};
 
@@ -68,6 +68,112 @@ fn a_batch_of_which_nothing_is_known_does_not_fail_open() {
     let mut call = world.begin(&asked(one)).ok().unwrap();
     call.lose(world.now());
     assert_eq!((call.count(), call.reply(world.now()).status), (1, 200));
+    // The same if a reply is asked for before there is one: what was under way may have been done.
+    for (body, status) in [(body, 503), (one, 200)] {
+        let mut call = world.begin(&asked(body)).ok().unwrap();
+        call.next(world.now()).unwrap();
+        let answer = super::world::answer(call.reply(world.now()).clone());
+        let cause = if status == 200 { &answer.body["degraded"] } else { &answer.body["cause"] };
+        assert_eq!((answer.status, cause), (status, &"failed".into()), "{body}");
+    }
+}
+
+/// A batch fails open only if each of its policies does, for each of the causes.
+#[test]
+fn a_batch_fails_open_only_if_nothing_in_it_stays_closed() {
+    let policies = r#"{"closed":"10/1m","open":{"rate":"10/1m","on_error":"open"},
+        "timeout":{"rate":"10/1m","on_error":["timeout"]}}"#;
+    for (first, second, causes, status) in [
+        ("open", "open", [Cause::Timeout, Cause::Failed], 200),
+        ("open", "open", [Cause::Timeout, Cause::Overloaded], 503),
+        ("open", "closed", [Cause::Timeout, Cause::Timeout], 503),
+        ("closed", "open", [Cause::Timeout, Cause::Timeout], 503),
+        ("timeout", "timeout", [Cause::Timeout, Cause::Timeout], 200),
+        ("timeout", "timeout", [Cause::Timeout, Cause::Failed], 503),
+        ("timeout", "timeout", [Cause::Failed, Cause::Timeout], 503),
+        ("timeout", "closed", [Cause::Timeout, Cause::Timeout], 503),
+    ] {
+        let mut world = World::new(policies);
+        let body = format!(r#"{{"requests":[{{"policy":"{first}","key":"a"}},{{"policy":"{second}","key":"b"}}]}}"#);
+        let asked =
+            Asked { url: "/v1/batch", authorization: Some(CONSUMER), body: body.as_bytes(), ..Asked::default() };
+        let mut call = world.begin(&asked).ok().unwrap();
+        let calls: Vec<_> = std::iter::from_fn(|| call.next(world.now())).collect();
+        for (next, cause) in calls.iter().zip(causes) {
+            call.failed(next.object, failure(cause), world.now());
+        }
+        assert_eq!(call.reply(world.now()).status, status, "{first} {second} {causes:?}");
+    }
+}
+
+/// An answer of a policy with other limits is that of an object of another version: as if there was none.
+#[test]
+fn an_answer_that_does_not_fit_is_none() {
+    for (policy, status) in [("closed", 503), ("open", 200)] {
+        let mut world = World::new(r#"{"closed":"10/1m","open":{"rate":"10/1m","on_error":"open"}}"#);
+        let body = format!(r#"{{"policy":"{policy}","key":"k"}}"#);
+        let asked =
+            Asked { url: "/v1/consume", authorization: Some(CONSUMER), body: body.as_bytes(), ..Asked::default() };
+        let mut call = world.begin(&asked).ok().unwrap();
+        let next = call.next(world.now()).unwrap();
+        let decided = ObjectReply::Decided(Decided::new(world.now, Vec::new()));
+        call.answered(next.object, Some((decided, Rows::default())), world.now());
+        assert_eq!(call.reply(world.now()).status, status, "{policy}");
+    }
+}
+
+/// What is left after an answer: more calls of a batch, nothing but the reply, or to ask again under newer policies.
+#[test]
+fn an_answer_says_what_is_left() {
+    let mut world = World::new(r#"{"api":"10/1m"}"#);
+    let body = br#"{"requests":[{"policy":"api","key":"a"},{"policy":"api","key":"b"}]}"#;
+    let batch = Asked { url: "/v1/batch", authorization: Some(CONSUMER), body, ..Asked::default() };
+    let mut call = world.begin(&batch).ok().unwrap();
+    let (mut left, mut holds) = (Vec::new(), Vec::new());
+    while let Some(next) = call.next(world.now()) {
+        if let Action::Hold(id) = next.request.action {
+            holds.push(id);
+        }
+        let answer = world.object_reply(&call, &next);
+        left.push(call.answered(next.object, Some(answer), world.now()));
+    }
+    let last = left.pop();
+    assert_eq!((left, last), (vec![Left::Calls; 5], Some(Left::Reply)));
+    assert!(holds.len() == 2 && holds[0] != holds[1] && holds.iter().all(|id| (1..1 << 52).contains(id)), "{holds:?}");
+    // An object would choose an id instead of 0.
+    let Step::Call(mut call) = world.service.ask(&batch, world.now(), &mut || Some(0)) else { panic!("no call") };
+    while let Some(next) = call.next(world.now()) {
+        assert_ne!(next.request.action, Action::Hold(0));
+        let answer = world.object_reply(&call, &next);
+        call.answered(next.object, Some(answer), world.now());
+    }
+    let one = Asked { url: "/v1/consume", body: br#"{"policy":"api","key":"k"}"#, ..batch };
+    let outdated = ObjectReply::PolicyOutdated { as_of: 9, definitions: String::new() };
+    for reply in [Some((outdated, Rows::default())), None] {
+        let mut call = world.begin(&one).ok().unwrap();
+        let next = call.next(world.now()).unwrap();
+        assert_eq!(call.answered(next.object, reply, world.now()), Left::ReplyAndMore);
+    }
+}
+
+/// Each key of a batch is one object, asked in the order of names, as all frontends do it.
+#[test]
+fn a_batch_asks_each_key_once() {
+    let mut world = World::new(r#"{"api":"10/1m","daily":"9/1day"}"#);
+    let keys = ["a", "b", "c", "d", "e"];
+    let items = keys.iter().map(|key| format!(r#"{{"policy":"api","key":"{key}"}}"#));
+    let items = items.chain([r#"{"policy":"daily","key":"a","cost":2}"#.to_owned()]).collect::<Vec<_>>().join(",");
+    let body = format!(r#"{{"requests":[{items}]}}"#);
+    let asked = Asked { url: "/v1/batch", authorization: Some(CONSUMER), body: body.as_bytes(), ..Asked::default() };
+    let mut call = world.begin(&asked).ok().unwrap();
+    assert_eq!(call.count(), keys.len());
+    let names: Vec<_> = (0..call.count()).map(|index| call.object(index).to_owned()).collect();
+    assert!(names.is_sorted(), "{names:?}");
+    world.carry_out(&mut call);
+    let answer = super::world::answer(call.reply(world.now()).clone());
+    let remaining: Vec<_> =
+        answer.body["results"].as_array().unwrap().iter().map(|one| one["remaining"].as_u64().unwrap()).collect();
+    assert_eq!(remaining, [9, 9, 9, 9, 9, 7], "{}", answer.body);
 }
 
 /// What is newer may be a ban.
@@ -86,6 +192,7 @@ fn newer_policies_do_not_fail_open_and_count_for_one_request() {
     assert_eq!(call.reply(world.now()).status, 503);
     let newer = call.newer().unwrap();
     assert_eq!((newer.as_of, newer.tries, newer.needs_registry()), (9, 1, false));
+    assert_eq!(world.counted()["repeats"]["policy_outdated"], 1);
     // Under the numbers that it knows, 50 can never pass; under those that it has learned they can.
     assert_eq!(world.ask(&asked).status, 400);
     let again = world.ask(&Asked { newer: Some(&newer), ..asked });

@@ -1,13 +1,14 @@
 //! The frontend from a request's arrival to its reply, over real ledgers, with a clock and a network that tests set.
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "in tests")]
 
-mod environment;
 mod arrivals;
 mod callers;
 mod clocks;
 mod counts;
+mod environment;
 mod events;
 mod failures;
+mod leases;
 mod marks;
 mod memory;
 mod notices;
@@ -16,6 +17,7 @@ mod registry_service;
 mod registry;
 mod rights;
 mod sessions;
+mod shards;
 #[path = "../chance/split_mix.rs"]
 mod split_mix;
 mod world;

@@ -1,11 +1,16 @@
 //! What a frontend may answer without asking, and what it must ask all the same.
 
-use tollgate::frontend::Asked;
+use tollgate::edge::{Failure, ObjectCall};
+use tollgate::frontend::{Asked, Call};
+use tollgate::policy::Cause;
 
-use super::world::{ADJUSTER, Answer, CONSUMER, World};
+use super::world::{ADJUSTER, Answer, CONSUMER, World, failure};
 
 fn asked<'a>(url: &'a str, body: &'a str) -> Asked<'a> {
-    let authorization = Some(if url == "/v1/refund" { ADJUSTER } else { CONSUMER });
+    let authorization = Some(match url {
+        "/v1/refund" | "/v1/reset" | "/v1/charge" | "/v1/lease" => ADJUSTER,
+        _ => CONSUMER,
+    });
     Asked { url, authorization, body: body.as_bytes(), ..Asked::default() }
 }
 
@@ -95,4 +100,201 @@ fn what_is_given_back_to_shards_is_no_answer_to_those_who_take() {
     assert_eq!(ask(&mut world, &refund).0.status, 200);
     let granted = (0..5).filter(|_| ask(&mut world, &take).0.status == 200).count();
     assert_eq!(granted, 3);
+}
+
+/// A refusal is kept from the start of its call, which is the first if it was repeated, and its wait counts from the answer: whatever the
+/// network does, no key is refused for too long, and no wait is too short.
+#[test]
+fn a_refusal_ages_from_its_call_and_its_wait_from_its_answer() {
+    for is_repeated in [false, true] {
+        let mut world = World::new(r#"{"api":"2/1m"}"#);
+        let plain = asked("/v1/consume", r#"{"policy":"api","key":"k"}"#);
+        ask(&mut world, &asked("/v1/consume", r#"{"policy":"api","key":"k","cost":2}"#));
+        let (called_at, mut call) = (world.now, world.begin(&plain).ok().unwrap());
+        let mut next = call.next(world.now()).unwrap();
+        if is_repeated {
+            world.now = called_at + 30;
+            call.failed(next.object, Failure { cause: Cause::Failed, is_retryable: true }, world.now());
+            next = call.next(world.now()).unwrap();
+        }
+        world.now = called_at + 50;
+        let answer = world.object_reply(&call, &next);
+        world.now = called_at + 100;
+        call.answered(next.object, Some(answer), world.now());
+        assert_eq!(call.reply(world.now()).status, 429);
+        world.now = called_at + 999;
+        let (answer, is_asked) = ask(&mut world, &plain);
+        // By the object's clock, if it has decided when the answer came.
+        assert_eq!((answer.body["now"].as_i64(), is_asked), (Some(called_at + 949), false), "{}", answer.body);
+        world.now = called_at + 1_000;
+        assert!(ask(&mut world, &plain).1, "repeated: {is_repeated}");
+    }
+}
+
+/// What is given back may have arrived after a refusal that was answered first, also if nothing is known of it.
+#[test]
+fn what_was_refused_meanwhile_is_forgotten_when_something_was_given_back() {
+    type End = fn(&mut World, &mut Call, &ObjectCall);
+    let ends: [End; 3] = [
+        |world, call, next| {
+            let answer = world.object_reply(call, next);
+            call.answered(next.object, Some(answer), world.now());
+        },
+        |world, call, next| _ = call.answered(next.object, None, world.now()),
+        |world, call, next| call.failed(next.object, failure(Cause::Timeout), world.now()),
+    ];
+    for (url, policy) in [("/v1/refund", "api"), ("/v1/reset", "api"), ("/v1/refund", "wide")] {
+        for end in ends {
+            let mut world = World::new(r#"{"api":"2/1m","wide":{"rate":"4/1m","shards":2}}"#);
+            let body = format!(r#"{{"policy":"{policy}","key":"k"}}"#);
+            let plain = asked("/v1/consume", &body);
+            while ask(&mut world, &plain).0.status == 200 {}
+            let mut call = world.begin(&asked(url, &body)).ok().unwrap();
+            let next = call.next(world.now()).unwrap();
+            world.now += 1;
+            assert!(ask(&mut world, &plain).1 && !ask(&mut world, &plain).1);
+            world.now += 1;
+            end(&mut world, &mut call, &next);
+            world.now += 1;
+            assert!(ask(&mut world, &plain).1, "{url} {policy}");
+        }
+    }
+}
+
+/// A refusal that was decided before something was given back says nothing of what is there now, however late its answer comes.
+#[test]
+fn a_refusal_of_before_something_was_given_back_is_late() {
+    type End = fn(&mut World, &mut Call, &ObjectCall);
+    let ends: [End; 3] = [
+        |_, _, _| {}, // no answer at all
+        |world, call, next| {
+            let answer = world.object_reply(call, next);
+            call.answered(next.object, Some(answer), world.now());
+        },
+        |world, call, next| call.failed(next.object, failure(Cause::Timeout), world.now()),
+    ];
+    for (way, is_begun_first) in [(0, false), (1, false), (1, true), (2, false), (2, true)] {
+        let mut world = World::new(r#"{"api":"2/1m"}"#);
+        let body = r#"{"policy":"api","key":"k"}"#;
+        let plain = asked("/v1/consume", body);
+        (0..2).for_each(|_| assert_eq!(ask(&mut world, &plain).0.status, 200));
+        let begin_refund = |world: &mut World| {
+            let mut call = world.begin(&asked("/v1/refund", body)).ok().unwrap();
+            let next = call.next(world.now()).unwrap();
+            world.now += 1;
+            (call, next)
+        };
+        let begun = is_begun_first.then(|| begin_refund(&mut world));
+        let mut refused = world.begin(&plain).ok().unwrap();
+        let next = refused.next(world.now()).unwrap();
+        let answer = world.object_reply(&refused, &next);
+        world.now += 1;
+        let (mut refund, next_refund) = begun.unwrap_or_else(|| begin_refund(&mut world));
+        ends[way](&mut world, &mut refund, &next_refund);
+        world.now += 1;
+        refused.answered(next.object, Some(answer), world.now());
+        assert_eq!(refused.reply(world.now()).status, 429);
+        assert!(ask(&mut world, &plain).1, "way {way}, begun first: {is_begun_first}");
+    }
+}
+
+/// The same of each shard: the one that had answered late is asked again, and the other is not.
+#[test]
+fn a_refusal_of_a_shard_of_before_something_was_given_back_is_late() {
+    let mut world = World::new(r#"{"wide":{"rate":"4/1m","shards":2}}"#);
+    let body = r#"{"policy":"wide","key":"k"}"#;
+    let plain = asked("/v1/consume", body);
+    (0..4).for_each(|_| assert_eq!(ask(&mut world, &plain).0.status, 200));
+    let mut refused = world.begin(&plain).ok().unwrap();
+    let next = refused.next(world.now()).unwrap();
+    let answer = world.object_reply(&refused, &next);
+    world.now += 1;
+    drop(world.begin(&asked("/v1/refund", body)).ok().unwrap());
+    world.now += 1;
+    refused.answered(next.object, Some(answer), world.now());
+    world.carry_out(&mut refused);
+    assert_eq!(refused.reply(world.now()).status, 429);
+    let before = world.asked.len();
+    assert_eq!((ask(&mut world, &plain).0.status, world.asked.len() - before), (429, 1));
+}
+
+/// Small costs that are granted show that large ones are still refused, and soon that small ones are, too.
+#[test]
+fn a_grant_takes_the_place_of_a_refusal() {
+    let mut world = World::new(r#"{"api":"5/1m"}"#);
+    let bodies: Vec<_> = (0..4).map(|cost| format!(r#"{{"policy":"api","key":"k","cost":{cost}}}"#)).collect();
+    for (cost, status, is_asked) in [(3, 200, true), (3, 429, true), (2, 200, true), (1, 429, false), (3, 429, false)] {
+        let (answer, found) = ask(&mut world, &asked("/v1/consume", &bodies[cost]));
+        assert_eq!((answer.status, found), (status, is_asked), "{cost}");
+    }
+}
+
+/// Whatever takes tokens is refused from memory: also what would pay later, but not now.
+#[test]
+fn all_that_takes_tokens_is_refused_from_memory() {
+    let policies = r#"{"api":{"rate":"2/1m","lease":"2s"},"tried":{"limits":[{"name":"a","rate":"2/1m"},{"name":"b","rate":"1/1m","mode":"shadow"}]}}"#;
+    let mut world = World::new(policies);
+    for policy in ["api", "tried"] {
+        for (status, cost) in [(200, 2), (429, 1)] {
+            let body = format!(r#"{{"policy":"{policy}","key":"k","cost":{cost}}}"#);
+            assert_eq!(ask(&mut world, &asked("/v1/consume", &body)).0.status, status);
+        }
+    }
+    let tried_too = r#"{"requests":[{"policy":"api","key":"k"},{"policy":"tried","key":"k"}]}"#;
+    for (url, body, is_asked) in [
+        ("/v1/consume", r#"{"policy":"api","key":"k","mode":"reserve","max_wait_ms":0}"#, false),
+        ("/v1/consume", r#"{"policy":"api","key":"k","mode":"borrow","max_wait_ms":0}"#, false),
+        ("/v1/consume", r#"{"policy":"api","key":"k","mode":"up_to"}"#, false),
+        ("/v1/batch", r#"{"requests":[{"policy":"api","key":"k"}]}"#, false),
+        ("/v1/consume", r#"{"policy":"tried","key":"k"}"#, true),
+        ("/v1/batch", tried_too, true),
+        ("/v1/peek", r#"{"policy":"api","key":"k"}"#, true),
+        ("/v1/charge", r#"{"policy":"api","key":"k","cost":0}"#, true),
+        ("/v1/lease", r#"{"policy":"api","key":"k","cost":1,"tokens":1}"#, true),
+    ] {
+        assert_eq!(ask(&mut world, &asked(url, body)).1, is_asked, "{url} {body}");
+    }
+}
+
+/// One budget that refuses is enough, if the others are known, too.
+#[test]
+fn a_batch_is_refused_from_memory_by_one_of_its_budgets() {
+    let mut world = World::new(r#"{"api":"3/1m"}"#);
+    let request = |key: &str, cost: u64| format!(r#"{{"policy":"api","key":"{key}","cost":{cost}}}"#);
+    for (key, cost, status) in [("a", 2, 200), ("a", 2, 429), ("b", 2, 200), ("b", 2, 429)] {
+        assert_eq!(ask(&mut world, &asked("/v1/consume", &request(key, cost))).0.status, status);
+    }
+    for (a, b, status, is_asked) in [(2, 1, 429, false), (1, 2, 429, false), (2, 2, 429, false), (1, 1, 200, true)] {
+        let body = format!(r#"{{"requests":[{},{}]}}"#, request("a", a), request("b", b));
+        let (answer, found) = ask(&mut world, &asked("/v1/batch", &body));
+        assert_eq!((answer.status, found), (status, is_asked), "{a} {b}: {}", answer.body);
+    }
+}
+
+/// The object keeps leased tokens from what cannot be granted by a lease, and would refuse it for longer: so it is asked. A plain request gives
+/// them back, and is refused from memory.
+#[test]
+fn what_a_lease_cannot_grant_is_asked_while_there_is_one() {
+    let mut world = World::new(r#"{"api":{"rate":"1/1m burst 200","lease":"2s","refusal_cache":"10s"}}"#);
+    let large = r#"{"policy":"api","key":"k","cost":150}"#;
+    let small = asked("/v1/consume", r#"{"policy":"api","key":"k"}"#);
+    assert_eq!(ask(&mut world, &asked("/v1/consume", r#"{"policy":"api","key":"k","cost":100}"#)).0.status, 200);
+    assert_eq!(ask(&mut world, &asked("/v1/consume", large)).0.status, 429);
+    let by_lease = (0..60).find_map(|_| {
+        world.now += 1;
+        let (answer, is_asked) = ask(&mut world, &small);
+        (answer.body["source"] == "lease").then_some(is_asked)
+    });
+    assert_eq!(by_lease, Some(false));
+    for (url, body, is_asked) in [
+        ("/v1/consume", large, false),
+        ("/v1/consume", r#"{"policy":"api","key":"k","cost":150,"mode":"borrow","max_wait_ms":0}"#, true),
+        ("/v1/batch", r#"{"requests":[{"policy":"api","key":"k","cost":150}]}"#, false),
+        ("/v1/lease", r#"{"policy":"api","key":"k","cost":1,"tokens":1}"#, true),
+    ] {
+        let (answer, found) = ask(&mut world, &asked(url, body));
+        assert_eq!(found, is_asked, "{url} {body}: {}", answer.body);
+    }
+    let wanted = world.asked.last().unwrap().lease.clone().unwrap().wanted;
+    assert_eq!(wanted, [1], "a server's own lease");
 }
