@@ -3,6 +3,8 @@
 
 mod arrivals;
 mod callers;
+#[path = "../chance/mod.rs"]
+mod chance;
 mod clocks;
 mod counts;
 mod environment;
@@ -14,7 +16,10 @@ mod memory;
 mod notices;
 mod operators;
 mod registry_service;
+#[path = "../edge/random.rs"]
+mod random;
 mod registry;
+mod repeats;
 mod rights;
 mod sessions;
 mod shards;
