@@ -15,9 +15,9 @@ mod marks;
 mod memory;
 mod notices;
 mod operators;
-mod registry_service;
 #[path = "../edge/random.rs"]
 mod random;
+mod registry_service;
 mod registry;
 mod repeats;
 mod rights;
