@@ -17,8 +17,8 @@ mod notices;
 mod operators;
 #[path = "../edge/random.rs"]
 mod random;
-mod registry_service;
 mod registry;
+mod registry_service;
 mod repeats;
 mod rights;
 mod sessions;
