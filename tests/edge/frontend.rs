@@ -26,14 +26,19 @@ pub(crate) const fn now(at: i64) -> Now {
 }
 
 /// Where a verb is asked for, and what the body says of it beside the cost.
-pub(crate) fn path_of(verb: Verb) -> (&'static str, &'static str) {
+pub(crate) fn path_of(verb: Verb) -> (&'static str, String) {
+    let mode = |mode: &str, max_wait_ms: Option<u64>| {
+        let wait = max_wait_ms.map(|ms| format!(r#","max_wait_ms":{ms}"#)).unwrap_or_default();
+        ("/v1/consume", format!(r#","mode":"{mode}"{wait}"#))
+    };
     match verb {
-        Verb::Consume => ("/v1/consume", ""),
-        Verb::ConsumeUpTo => ("/v1/consume", r#","mode":"up_to""#),
-        Verb::Borrow { max_wait_ms: Some(0) } => ("/v1/consume", r#","mode":"borrow","max_wait_ms":0"#),
-        Verb::Refund => ("/v1/refund", ""),
-        Verb::Reset => ("/v1/reset", ""),
-        other => panic!("no world asks for {other:?}"),
+        Verb::Consume => ("/v1/consume", String::new()),
+        Verb::ConsumeUpTo => mode("up_to", None),
+        Verb::Borrow { max_wait_ms } => mode("borrow", max_wait_ms),
+        Verb::Reserve { max_wait_ms } => mode("reserve", max_wait_ms),
+        Verb::Charge => ("/v1/charge", String::new()),
+        Verb::Refund => ("/v1/refund", String::new()),
+        Verb::Reset => ("/v1/reset", String::new()),
     }
 }
 
@@ -59,6 +64,8 @@ pub(crate) struct Told {
     pub(crate) retry_after_ms: Option<u64>,
     /// "lease" or "cache" if no object was asked.
     pub(crate) source: Option<String>,
+    /// The id, if it has reserved.
+    pub(crate) reservation: Option<String>,
     #[serde(default)]
     pub(crate) replayed: bool,
     /// Of a policy whose limits have names.
@@ -79,6 +86,17 @@ impl Told {
         let told: Self = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
         assert_eq!(reply.status, if told.allowed { 200 } else { 429 }, "{body}");
         told
+    }
+
+    /// What the reply to a batch says of each request, all of which are decided.
+    pub(crate) fn each_by(reply: &Reply) -> Vec<Self> {
+        #[derive(Deserialize)]
+        struct Batch {
+            results: Vec<Told>,
+        }
+        let body = reply.body();
+        let Batch { results } = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
+        results
     }
 
     /// The decision, as far as it is told.

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::mem;
 use std::rc::Rc;
+use std::slice;
 use std::sync::Arc;
 
 use tollgate::frontend::{Asked, Call, Isolate, Memory, Service, Settings, Step};
@@ -94,20 +95,20 @@ fn large_costs_among_small_ones_leave_more_than_half_to_leases_and_memory() {
 }
 
 /// A frontend, whose policies may change, and an object, without a network.
-struct Pair {
+pub(crate) struct Pair {
     memory: Rc<RefCell<Memory>>,
     isolate: Rc<Isolate>,
     object: Object,
-    now: i64,
+    pub(crate) now: i64,
     /// When to look at which lease.
     timers: Vec<(i64, Call)>,
     /// Of the refusals, those from memory.
-    remembered: u64,
-    calls: u64,
+    pub(crate) remembered: u64,
+    pub(crate) calls: u64,
 }
 
 impl Pair {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let isolate = Rc::new(Isolate::default());
         let (memory, timers, remembered, calls) = Default::default();
         Self { memory, isolate, object: Object::new(), now: START, timers, remembered, calls }
@@ -126,7 +127,7 @@ impl Pair {
     }
 
     /// Asks for this cost of each limit, and tells whether it was granted.
-    fn ask(&mut self, policy: &Arc<Policy>, cost: u64) -> bool {
+    pub(crate) fn ask(&mut self, policy: &Arc<Policy>, cost: u64) -> bool {
         self.decision(policy, &vec![cost; policy.limits().len()]).is_allow()
     }
 
@@ -201,7 +202,7 @@ impl Pair {
         self.calls += 1;
         let request = ObjectRequest { lease, ..request(action, vec![costs]) };
         let request = ObjectRequest::from_text(&request.to_text(Format::NEWEST)).unwrap().0;
-        match self.object.ask(policy, &request, self.now, &mut Seen::default()) {
+        match self.object.ask(slice::from_ref(policy), &request, self.now, &mut Seen::default()) {
             ObjectReply::Decided(decided) => decided,
             other => panic!("{other:?}"),
         }
@@ -227,7 +228,7 @@ fn with_limits(limits: &str) -> Arc<Policy> {
     of(&format!(r#"{{"p":{{"limits":[{limits}],"refusal_cache":"0s","lease":"10s"}}}}"#))
 }
 
-fn of(policies: &str) -> Arc<Policy> {
+pub(crate) fn of(policies: &str) -> Arc<Policy> {
     Arc::clone(Policies::parse(policies).unwrap().get("p").unwrap())
 }
 

@@ -2,6 +2,7 @@
 //! in memory would have granted. When what happens is for the laws to say.
 
 use std::collections::BTreeMap;
+use std::slice;
 use std::sync::Arc;
 
 use tollgate::edge::Failure;
@@ -250,7 +251,7 @@ impl<'r> World<'r> {
         assert!(!told.allowed, "nothing is granted from memory: {told:?}");
         assert!(told.now <= self.now, "a wait is not reported too short: {told:?}");
         let look = request(Action::Look(verb), vec![costs.to_vec()]);
-        let reply = self.object.ask(&self.policy, &look, self.now, &mut Seen::default());
+        let reply = self.object.ask(slice::from_ref(&self.policy), &look, self.now, &mut Seen::default());
         let ObjectReply::Decided(decided) = reply else { panic!("{reply:?}") };
         let is_right = match (said, decided.decision()) {
             (Decision::Wait { retry_at: said }, Decision::Wait { retry_at }) => said <= retry_at,
@@ -349,7 +350,7 @@ impl<'r> World<'r> {
             self.comes_back(isolate, None);
         }
         self.decided.push((self.now, isolate));
-        let reply = self.object.ask(&self.policy, request, self.now, &mut self.seen);
+        let reply = self.object.ask(slice::from_ref(&self.policy), request, self.now, &mut self.seen);
         if let (Action::Take(verb), ObjectReply::Decided(decided)) = (request.action, &reply)
             && decided.decision().is_allow()
             && !decided.is_replayed
@@ -478,7 +479,7 @@ impl Object {
 
     pub(crate) fn ask(
         &mut self,
-        policy: &Arc<Policy>,
+        policies: &[Arc<Policy>],
         request: &ObjectRequest,
         now: i64,
         seen: &mut Seen,
@@ -487,7 +488,7 @@ impl Object {
             self.random += 1;
             Some(self.random)
         };
-        let (reply, writes) = self.ledger.ask(std::slice::from_ref(policy), request, now, random).unwrap();
+        let (reply, writes) = self.ledger.ask(policies, request, now, random).unwrap();
         seen.rows += (writes.before_reply.len() + writes.background.len()) as u64;
         self.write(writes);
         self.open.retain(|_, (_, until)| now < *until);

@@ -1,26 +1,30 @@
-//! Refusals from memory: many isolates, one key, and a network that delays, reorders and loses. Clocks differ by seconds.
+//! Refusals from memory: many isolates, two keys, and a network that delays, reorders and loses. Clocks differ by seconds.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::Arc;
 
-use tollgate::edge::LocalState;
-use tollgate::ledger::{Ledger, Writes};
+use tollgate::api::Reply;
+use tollgate::edge::Failure;
+use tollgate::frontend::{Asked, Call, Service, Step};
 use tollgate::limit::{Decision, Verb};
-use tollgate::policy::{Policies, Policy};
-use tollgate::protocol::{Action, Decided, Format, ObjectReply, ObjectRequest};
+use tollgate::policy::{Cause, Policies, Policy};
+use tollgate::protocol::{Action, Decided, ObjectReply, ObjectRequest, Rows};
 
 use super::asked::request;
+use super::frontend::{Told, cost_of, now as moment, object_of, path_of, service};
+use super::lease_terms::{Pair, of};
+use super::leasing::{self, START, Seen, signed};
 use super::random::{self, Random};
 
-const START: i64 = 1_700_000_000_000;
-const OBJECT: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+const KEYS: [&str; 2] = ["alice", "bob"];
 
-/// What is refused from memory, the object would refuse at that moment, and its wait is no shorter than what was said. It may be otherwise
-/// only for as long as the policy says, after another isolate has given something back.
+/// What is refused from memory, the objects would refuse at that moment, and its wait is no shorter than what was said. It may be otherwise
+/// only for as long as the policy says, after another isolate has given something back, or this one in a call that may not be over.
 #[test]
 fn what_is_refused_from_memory_would_be_refused() {
     let (mut asked, mut remembered, mut wrong) = (0_u64, 0_u64, 0_u64);
-    random::cases(20_000, |random| {
+    random::cases(2_800, |random| {
         let mut world = World::new(random);
         for _ in 0..300 {
             world.step();
@@ -40,25 +44,14 @@ fn what_is_refused_from_memory_would_be_refused() {
 /// A fifth asks for all that there can be, which is never there while the others take most of what comes back.
 #[test]
 fn large_costs_are_refused_from_memory_while_small_ones_are_granted() {
-    let policies = Policies::parse(r#"{"p":{"rate":1000,"period":"1s","capacity":1000}}"#).unwrap();
-    let policies: Vec<_> = policies.iter().cloned().collect();
-    let mut object = Object { ledger: Ledger::new([], 7), storage: BTreeMap::new(), ahead_ms: 0 };
-    let mut known = LocalState::default();
-    let (mut granted, mut refused, mut remembered) = (0, 0, 0);
+    let policy = of(r#"{"p":{"rate":1000,"period":"1s","capacity":1000}}"#);
+    let mut pair = Pair::new();
+    let mut granted = 0;
     for number in 0..20_000 {
-        let (now, costs) = (START + number, [if number % 5 == 4 { 1_000 } else { 1 }]);
-        let asked = [(&*policies[0], &costs[..])].into_iter();
-        if known.bound(OBJECT, asked, Verb::Consume, false, now).is_some_and(|bound| bound.is_refused) {
-            remembered += 1;
-            continue;
-        }
-        let request = request(Action::Take(Verb::Consume), vec![costs.to_vec()]);
-        let reply = object.ask(&policies, &request, now);
-        let ObjectReply::Decided(decided) = reply else { panic!("{reply:?}") };
-        let is_granted = decided.decision().is_allow();
-        *(if is_granted { &mut granted } else { &mut refused }) += 1;
-        known.answered(OBJECT, [&*policies[0]].into_iter(), (is_granted, &decided), (now, now));
+        pair.now = START + number;
+        granted += u64::from(pair.ask(&policy, if number % 5 == 4 { 1_000 } else { 1 }));
     }
+    let (refused, remembered) = (pair.calls - granted, pair.remembered);
     println!("{granted} granted, {refused} refused by the object and {remembered} from memory");
     assert!(granted >= 16_000 && granted + refused + remembered == 20_000);
     assert!(refused <= 21, "the object hears of them once a second");
@@ -68,14 +61,19 @@ struct World<'r> {
     random: &'r mut Random,
     now: i64,
     policies: Vec<Arc<Policy>>,
-    object: Object,
+    /// Of each key; there are one or two.
+    objects: Vec<Object>,
     isolates: Vec<Isolate>,
+    tries: Vec<Try>,
     network: Vec<Message>,
-    /// Reservations and holds that may be closed, and whether each is a hold.
-    open: Vec<(u64, bool)>,
-    ids: u64,
-    /// When something was given back, by which isolate, and the call that did it.
-    given_back: Vec<(i64, usize, u64)>,
+    /// How many messages arrive at once: if it is one, most are late.
+    pace: usize,
+    calls: u64,
+    /// Those that may be closed, by the ids that callers were told.
+    reservations: Vec<(Budget, String)>,
+    given_back: Vec<GivenBack>,
+    /// The latest call whose answer an isolate has, by the isolate and the object.
+    heard: BTreeMap<(usize, usize), u64>,
     /// Whether the isolates' clocks step now and then.
     has_steps: bool,
     asked: u64,
@@ -83,52 +81,88 @@ struct World<'r> {
     wrong: u64,
 }
 
+/// A key and a policy, by their positions.
+type Budget = (usize, usize);
+
 struct Object {
-    ledger: Ledger,
-    storage: BTreeMap<String, Vec<u8>>,
+    name: String,
+    inner: leasing::Object,
     ahead_ms: i64,
 }
 
 struct Isolate {
-    known: LocalState,
+    service: Service,
     ahead_ms: i64,
-    /// The calls whose answers it has.
-    heard: Vec<u64>,
+}
+
+/// A request that its objects decide.
+struct Try {
+    isolate: usize,
+    call: Call,
+    budgets: Vec<Budget>,
+    /// The calls whose answers it awaits.
+    in_flight: Vec<u64>,
+    is_told: bool,
 }
 
 struct Message {
-    call: u64,
+    number: u64,
+    /// The try, and which of its objects.
+    of: usize,
+    place: usize,
+    text: String,
+    is_reply: bool,
+}
+
+/// An object was given something back.
+struct GivenBack {
+    at: i64,
+    budget: Budget,
     isolate: usize,
-    called_at: i64,
-    request: ObjectRequest,
-    reply: Option<ObjectReply>,
+    /// The call that did it, and whether the isolate knows that it is over.
+    call: u64,
+    is_heard: bool,
+}
+
+/// What a caller sends.
+struct Sent {
+    url: &'static str,
+    body: String,
+    /// How it takes tokens, if it does.
+    verb: Option<Verb>,
+    items: Vec<(Budget, Vec<u64>)>,
 }
 
 impl<'r> World<'r> {
     fn new(random: &'r mut Random) -> Self {
-        let policies = Policies::parse(&policies(random)).unwrap();
-        let policies: Vec<_> = policies.iter().cloned().collect();
-        let isolates = (0..=random.below(4)).map(|_| Isolate {
-            known: LocalState::default(),
-            ahead_ms: signed(random.below(8_000)) - 4_000,
-            heard: Vec::new(),
+        let known = Arc::new(Policies::parse(&policies(random)).unwrap());
+        let policies = known.iter().cloned().collect();
+        let isolates = (0..=random.below(4)).map(|_| {
+            let ahead_ms = signed(random.below(8_000)) - 4_000;
+            Isolate { service: service(&known), ahead_ms }
         });
         let isolates = isolates.collect();
-        let ahead_ms = signed(random.below(4_000)) - 2_000;
-        let object = Object { ledger: Ledger::new([], 7), storage: BTreeMap::new(), ahead_ms };
-        let (network, open, ids, given_back, asked, remembered, wrong) = Default::default();
-        let has_steps = random.once_in(4);
+        let objects = KEYS[..=random.below(2)].iter().map(|key| {
+            let ahead_ms = signed(random.below(4_000)) - 2_000;
+            Object { name: object_of(key), inner: leasing::Object::new(), ahead_ms }
+        });
+        let objects = objects.collect();
+        let (has_steps, pace) = (random.once_in(8), 1 + random.below(3));
+        let (tries, network, calls, reservations, given_back, heard, asked, remembered, wrong) = Default::default();
         Self {
             random,
-            has_steps,
             now: START,
             policies,
-            object,
+            objects,
             isolates,
+            tries,
             network,
-            open,
-            ids,
+            pace,
+            calls,
+            reservations,
             given_back,
+            heard,
+            has_steps,
             asked,
             remembered,
             wrong,
@@ -138,176 +172,255 @@ impl<'r> World<'r> {
     fn step(&mut self) {
         match self.random.below(20) {
             0..8 => self.ask(),
-            8..15 => self.deliver(),
-            15 if self.random.once_in(20) => self.object.crash(),
+            8..15 => (0..self.pace).for_each(|_| self.deliver()),
+            15 if self.random.once_in(20) => {
+                let object = self.random.below(self.objects.len());
+                self.objects[object].inner.crash();
+            }
+            16 => self.lose(),
             17 if self.has_steps => {
                 let isolate = self.random.below(self.isolates.len());
                 self.isolates[isolate].ahead_ms += signed(self.random.below(20_000)) - 10_000;
             }
-            16 if !self.network.is_empty() => {
-                let lost = self.random.below(self.network.len());
-                self.network.swap_remove(lost);
+            18 => {
+                let object = self.random.below(self.objects.len());
+                let Object { inner, ahead_ms, .. } = &mut self.objects[object];
+                inner.flush(self.now + *ahead_ms);
             }
             _ => self.now += signed([1, 10, 100, 1_000][self.random.below(4)] * (1 + self.random.below(3))),
         }
     }
 
+    /// A request arrives at an isolate.
     fn ask(&mut self) {
         let isolate = self.random.below(self.isolates.len());
-        let action = self.action();
-        let costs: Vec<Vec<u64>> = match action {
-            Action::Settle(_) | Action::Cancel(_) => Vec::new(),
-            _ => {
-                let policies = self.policies.clone();
-                // Small ones are granted beside large ones that are not.
-                let most = if self.random.once_in(4) { 9 } else { 4 };
-                policies
-                    .iter()
-                    .map(|policy| policy.limits().iter().map(|_| self.random.below(most) as u64).collect())
-                    .collect()
-            }
-        };
+        let sent = self.sent();
         self.asked += 1;
-        let called_at = self.now + self.isolates[isolate].ahead_ms;
-        if let Action::Take(verb) | Action::Reserve(verb) = action
-            && verb.takes()
-            && self.is_refused_from_memory(isolate, &costs, verb)
-        {
-            return;
-        }
-        self.ids += 1;
-        if gives_back(action) {
-            self.forget(isolate, called_at);
-        }
-        let request = request(action, costs);
-        self.network.push(Message { call: self.ids, isolate, called_at, request, reply: None });
-    }
-
-    fn action(&mut self) -> Action {
-        self.ids += 1;
-        let max_wait_ms = [None, Some(0), Some(500)][self.random.below(3)];
-        match self.random.below(40) {
-            0 => Action::Take(Verb::Refund),
-            1 if self.random.once_in(4) => Action::Take(Verb::Reset),
-            2 => Action::Take(Verb::Charge),
-            3..6 => Action::Take(Verb::ConsumeUpTo),
-            6..8 => Action::Take(Verb::Borrow { max_wait_ms }),
-            8 => Action::Reserve(Verb::Reserve { max_wait_ms }),
-            9 => Action::Reserve(Verb::Consume),
-            10 => Action::Hold(self.ids),
-            11..15 if !self.open.is_empty() => {
-                let (id, is_hold) = self.open.swap_remove(self.random.below(self.open.len()));
-                if is_hold && self.random.once_in(2) {
-                    self.open.push((id, true)); // a commit, which may be undone
-                    return Action::Settle(id);
-                }
-                Action::Cancel(id)
-            }
-            15..19 => Action::Look(Verb::Consume),
-            _ => Action::Take(Verb::Consume),
-        }
-    }
-
-    /// Asks the isolate's memory, and checks what it says.
-    fn is_refused_from_memory(&mut self, isolate: usize, costs: &[Vec<u64>], verb: Verb) -> bool {
-        let asked = self.policies.iter().zip(costs).map(|(policy, costs)| (&**policy, costs.as_slice()));
-        let Isolate { known, ahead_ms, .. } = &mut self.isolates[isolate];
-        let bound = known.bound(OBJECT, asked, verb, false, self.now + *ahead_ms);
-        let Some(bound) = bound.filter(|bound| bound.is_refused) else { return false };
-        self.remembered += 1;
-        let said = bound.decided.decision();
-        assert!(!said.is_allow(), "nothing is granted from memory: {bound:?}");
-        if self.has_steps {
-            return true; // lengths of time are what is measured
-        }
-        assert!(bound.decided.now <= self.now + self.object.ahead_ms, "a wait is not reported too short");
-        let look = Action::Look(verb);
-        let look = request(look, costs.to_vec());
-        let true_now = self.object.ask(&self.policies, &look, self.now);
-        let ObjectReply::Decided(decided) = true_now else { panic!("{true_now:?}") };
-        let is_no_longer = match (said, decided.decision()) {
-            (Decision::Wait { retry_at: said }, Decision::Wait { retry_at }) => said <= retry_at,
-            (_, Decision::Allow { .. }) | (Decision::Never { .. }, Decision::Wait { .. }) => false,
-            _ => true,
+        let now = moment(self.now + self.isolates[isolate].ahead_ms);
+        let asked = Asked { url: sent.url, body: sent.body.as_bytes(), ..Asked::default() };
+        let Self { isolates, random, .. } = self;
+        let Step::Call(mut call) = isolates[isolate].service.ask(&asked, now, &mut || Some(random.next())) else {
+            panic!("{}", sent.body)
         };
-        if !is_no_longer {
-            let max_ms = signed(self.policies.iter().map(|policy| policy.frontend().refusal_cache_ms).min().unwrap());
-            let is_excuse = |(at, by, call): &(i64, usize, u64)| {
-                self.now - at < max_ms && (*by != isolate || !self.isolates[isolate].heard.contains(call))
+        if call.is_decided() {
+            assert_eq!(call.next(now), None);
+            return self.refused_from_memory(isolate, &sent, call.reply(now));
+        }
+        let budgets = sent.items.iter().map(|(budget, _)| *budget).collect();
+        self.tries.push(Try { isolate, call: *call, budgets, in_flight: Vec::new(), is_told: false });
+        self.drive(self.tries.len() - 1);
+    }
+
+    fn sent(&mut self) -> Sent {
+        let max_wait_ms = [None, Some(0), Some(500)][self.random.below(3)];
+        let verb = match self.random.below(40) {
+            0..2 => Some(Verb::Refund),
+            2 if self.random.once_in(4) => Some(Verb::Reset),
+            3 => Some(Verb::Charge),
+            4..6 => Some(Verb::ConsumeUpTo),
+            6..8 => Some(Verb::Borrow { max_wait_ms }),
+            8..10 => Some(Verb::Reserve { max_wait_ms }),
+            10..15 if !self.reservations.is_empty() => return self.closing(),
+            15..17 => None,
+            _ => Some(Verb::Consume),
+        };
+        let (url, terms) = verb.map_or_else(|| ("/v1/peek", String::new()), path_of);
+        let (mut keys, mut policies) = (0..1, 0..self.policies.len());
+        if self.objects.len() > 1 {
+            match self.random.below(4) {
+                0 => keys = 1..2,
+                1 if verb == Some(Verb::Consume) => keys = 0..2,
+                _ => {}
+            }
+        }
+        if verb != Some(Verb::Consume) || self.random.once_in(4) {
+            let policy = self.random.below(self.policies.len());
+            policies = policy..policy + 1;
+        }
+        let budgets: Vec<_> = keys.flat_map(|key| policies.clone().map(move |policy| (key, policy))).collect();
+        // Small ones are granted beside large ones that are not.
+        let most = if self.random.once_in(4) { 9 } else { 4 };
+        let items: Vec<_> = budgets.into_iter().map(|budget| (budget, self.costs(budget, most))).collect();
+        let fields = |(budget, costs): &(Budget, Vec<u64>)| match verb {
+            Some(Verb::Reset) => self.names(*budget),
+            _ => self.names(*budget) + &self.cost(*budget, costs),
+        };
+        let (url, body) = match items.iter().map(fields).collect::<Vec<_>>().as_slice() {
+            [one] => (url, format!("{{{one}{terms}}}")),
+            several => ("/v1/batch", format!(r#"{{"requests":[{{{}}}]}}"#, several.join("},{"))),
+        };
+        Sent { url, body, verb, items }
+    }
+
+    /// Settles or cancels a reservation, perhaps again.
+    fn closing(&mut self) -> Sent {
+        let index = self.random.below(self.reservations.len());
+        let (budget, id) = self.reservations[index].clone();
+        if !self.random.once_in(4) {
+            self.reservations.swap_remove(index);
+        }
+        let costs = self.costs(budget, 4);
+        let is_settled = self.random.once_in(2);
+        let has_cost = is_settled && self.random.once_in(2);
+        let cost = if has_cost { self.cost(budget, &costs) } else { String::new() };
+        let url = if is_settled { "/v1/settle" } else { "/v1/cancel" };
+        let body = format!(r#"{{{},"reservation":"{id}"{cost}}}"#, self.names(budget));
+        Sent { url, body, verb: None, items: vec![(budget, costs)] }
+    }
+
+    fn costs(&mut self, (_, policy): Budget, most: usize) -> Vec<u64> {
+        let limits = self.policies[policy].limits().iter().map(|limit| limit.limit().config().capacity);
+        limits.map(|capacity| capacity.min(self.random.below(most) as u64)).collect()
+    }
+
+    fn names(&self, (key, policy): Budget) -> String {
+        format!(r#""policy":"{}","key":"{}""#, self.policies[policy].name(), KEYS[key])
+    }
+
+    fn cost(&self, (_, policy): Budget, costs: &[u64]) -> String {
+        format!(r#","cost":{}"#, cost_of(&self.policies[policy], costs))
+    }
+
+    /// Checks what an isolate says of which it asks no object.
+    fn refused_from_memory(&mut self, isolate: usize, sent: &Sent, reply: &Reply) {
+        self.remembered += 1;
+        let told = Told::by(reply);
+        assert_eq!((told.allowed, told.source.as_deref()), (false, Some("cache")), "nothing is granted from memory");
+        if self.has_steps {
+            return; // lengths of time are what is measured
+        }
+        let verb = sent.verb.unwrap_or_else(|| panic!("{} takes nothing", sent.url));
+        let each = if let [_] = sent.items.as_slice() { vec![told] } else { Told::each_by(reply) };
+        let (mut is_refused, mut is_no_longer) = (false, true);
+        for (key, Object { inner, ahead_ms, .. }) in self.objects.iter_mut().enumerate() {
+            let items = sent.items.iter().zip(&each).filter(|(((of, _), _), _)| *of == key);
+            let (asked, each): (Vec<_>, Vec<_>) = items.unzip();
+            let Some(said) = each.iter().map(|told| told.decision()).reduce(Decision::and) else { continue };
+            let now = self.now + *ahead_ms;
+            assert!(each.iter().all(|told| told.now <= now), "a wait is not reported too short: {each:?}");
+            let policies: Vec<_> = asked.iter().map(|((_, policy), _)| Arc::clone(&self.policies[*policy])).collect();
+            let costs = asked.into_iter().map(|(_, costs)| costs.clone()).collect();
+            let look = request(Action::Look(verb), costs);
+            let reply = inner.ask(&policies, &look, now, &mut Seen::default());
+            let ObjectReply::Decided(decided) = reply else { panic!("{reply:?}") };
+            is_refused |= !decided.decision().is_allow();
+            is_no_longer &= match (said, decided.decision()) {
+                (Decision::Wait { retry_at: said }, Decision::Wait { retry_at }) => said <= retry_at,
+                // Another key refuses.
+                (Decision::Wait { retry_at }, Decision::Allow { .. }) => retry_at <= now,
+                (Decision::Never { .. }, Decision::Allow { .. } | Decision::Wait { .. }) => false,
+                _ => true,
             };
-            assert!(self.given_back.iter().any(is_excuse), "{said:?} from memory, but {decided:?}");
+        }
+        if !is_refused || !is_no_longer {
+            let is_excuse = |back: &GivenBack| {
+                let max_ms = signed(self.policies[back.budget.1].frontend().refusal_cache_ms);
+                let is_of_it = sent.items.iter().any(|(budget, _)| *budget == back.budget);
+                is_of_it && self.now - back.at < max_ms && !self.has_forgotten(isolate, back)
+            };
+            assert!(self.given_back.iter().any(is_excuse), "{} is refused from memory: {each:?}", sent.body);
             self.wrong += 1;
         }
-        true
+    }
+
+    /// Whether an isolate remembers nothing from before this was given back. It forgets when it makes such a call, and when that is over; between
+    /// them it may have had other answers from before.
+    fn has_forgotten(&self, isolate: usize, back: &GivenBack) -> bool {
+        let GivenBack { budget: (key, _), isolate: by, call, is_heard, .. } = *back;
+        let has_heard_since = self.heard.get(&(isolate, key)).is_some_and(|latest| *latest > call);
+        isolate == by && (is_heard || !has_heard_since)
+    }
+
+    /// Makes the calls that are due, and replies.
+    fn drive(&mut self, of: usize) {
+        let one = &mut self.tries[of];
+        let now = moment(self.now + self.isolates[one.isolate].ahead_ms);
+        while let Some(next) = one.call.next(now) {
+            self.calls += 1;
+            one.in_flight.push(self.calls);
+            let text = next.request.to_text(next.dialect.format);
+            self.network.push(Message { number: self.calls, of, place: next.object, text, is_reply: false });
+        }
+        if one.call.is_decided() && !mem::replace(&mut one.is_told, true) {
+            let reply = one.call.reply(now);
+            match reply.status {
+                200 | 429 => self.reservations.extend(Told::by(reply).reservation.map(|id| (one.budgets[0], id))),
+                404 | 409 | 503 => {}
+                _ => panic!("{}", reply.body()),
+            }
+        }
     }
 
     /// Something that is on its way arrives: a request, or its answer.
     fn deliver(&mut self) {
-        if self.network.is_empty() {
-            return;
+        let Some(message) = self.take_message() else { return };
+        if message.is_reply {
+            return self.hear(&message, Ok(ObjectReply::from_text(&message.text).unwrap()));
         }
-        let message = self.network.swap_remove(self.random.below(self.network.len()));
-        let Message { call, isolate, called_at, ref request, ref reply } = message;
-        let Some(reply) = reply else {
-            let reply = self.object.ask(&self.policies, request, self.now);
-            if gives_back(request.action) {
-                self.given_back.push((self.now, isolate, call));
-            }
-            if let ObjectReply::Decided(Decided { reservation: Some(opened), .. }) = reply {
-                self.open.push((opened.id, matches!(request.action, Action::Hold(_))));
-            }
-            // As it travels.
-            let (reply, _) = ObjectReply::from_text(&reply.to_text(Format::NEWEST)).unwrap();
-            return self.network.push(Message { reply: Some(reply), ..message });
-        };
-        self.isolates[isolate].heard.push(call);
-        let answered_at = self.now + self.isolates[isolate].ahead_ms;
-        if gives_back(request.action) {
-            self.forget(isolate, answered_at);
+        let Message { number, of, .. } = message;
+        let key = self.key_of(&message);
+        let Try { isolate, ref budgets, .. } = self.tries[of];
+        let policies = budgets.iter().filter(|(of, _)| *of == key);
+        let policies: Vec<_> = policies.map(|(_, policy)| Arc::clone(&self.policies[*policy])).collect();
+        let (request, format) = ObjectRequest::from_text(&message.text).unwrap();
+        let Object { inner, ahead_ms, .. } = &mut self.objects[key];
+        let reply = inner.ask(&policies, &request, self.now + *ahead_ms, &mut Seen::default());
+        if let Action::Take(Verb::Refund | Verb::Reset) = request.action
+            && let ObjectReply::Decided(Decided { is_replayed: false, .. }) = reply
+        {
+            let (at, budget, call, is_heard) = (self.now, budgets[0], number, false);
+            self.given_back.push(GivenBack { at, budget, isolate, call, is_heard });
         }
-        if let ObjectReply::Decided(decided) = reply {
-            let policies = self.policies.iter().map(|policy| &**policy);
-            let is_granted = decided.decision().is_allow() && !matches!(request.action, Action::Look(_));
-            self.isolates[isolate].known.answered(OBJECT, policies, (is_granted, decided), (called_at, answered_at));
-        }
+        self.network.push(Message { text: reply.to_text(format), is_reply: true, ..message });
     }
 
-    fn forget(&mut self, isolate: usize, now: i64) {
-        for policy in &self.policies {
-            self.isolates[isolate].known.forget(OBJECT, policy, now);
-        }
-    }
-}
-
-impl Object {
-    fn ask(&mut self, policies: &[Arc<Policy>], request: &ObjectRequest, now: i64) -> ObjectReply {
-        let mut id = now.unsigned_abs();
-        let random = || {
-            id += 1;
-            Some(id)
-        };
-        let (reply, writes) = self.ledger.ask(policies, request, now + self.ahead_ms, random).unwrap();
-        let Writes { before_reply, background, .. } = writes;
-        for background in background {
-            self.ledger.confirm(&background.name, background.ticket);
-            self.storage.insert(background.name, background.row);
-        }
-        for (name, row) in before_reply {
-            match row {
-                Some(row) => _ = self.storage.insert(name, row),
-                None => _ = self.storage.remove(&name),
+    /// Something is lost, or late. The isolate gives up on it, or goes on waiting.
+    fn lose(&mut self) {
+        let Some(message) = self.take_message() else { return };
+        if !self.random.once_in(3) {
+            let cause = [Cause::Timeout, Cause::Failed][self.random.below(2)];
+            let is_retryable = self.random.once_in(2);
+            self.hear(&message, Err(Failure { cause, is_retryable }));
+            if self.random.once_in(2) {
+                self.network.push(message);
             }
         }
-        reply
     }
 
-    fn crash(&mut self) {
-        self.ledger = Ledger::new(self.storage.clone(), 7);
+    /// Often the latest: so those before it come very late.
+    fn take_message(&mut self) -> Option<Message> {
+        let latest = self.network.len().checked_sub(1)?;
+        let index = if self.random.once_in(2) { latest } else { self.random.below(latest + 1) };
+        Some(self.network.swap_remove(index))
     }
-}
 
-const fn gives_back(action: Action) -> bool {
-    matches!(action, Action::Take(Verb::Refund | Verb::Reset))
+    /// A call is over for the isolate.
+    fn hear(&mut self, message: &Message, result: Result<(ObjectReply, Rows), Failure>) {
+        let Message { number, of, place, .. } = *message;
+        let key = self.key_of(message);
+        let one = &mut self.tries[of];
+        let Some(index) = one.in_flight.iter().position(|awaited| *awaited == number) else { return };
+        one.in_flight.swap_remove(index);
+        let now = moment(self.now + self.isolates[one.isolate].ahead_ms);
+        match result {
+            Ok(answer) => {
+                let latest = self.heard.entry((one.isolate, key)).or_default();
+                *latest = number.max(*latest);
+                one.call.answered(place, Some(answer), now);
+            }
+            Err(failure) => one.call.failed(place, failure, now),
+        }
+        for back in self.given_back.iter_mut().filter(|back| back.call == number) {
+            back.is_heard = true;
+        }
+        self.drive(of);
+    }
+
+    /// The key of the object that is called.
+    fn key_of(&self, message: &Message) -> usize {
+        let name = self.tries[message.of].call.object(message.place);
+        self.objects.iter().position(|object| object.name == name).unwrap()
+    }
 }
 
 /// One or two policies of one to three limits.
@@ -328,8 +441,4 @@ fn policies(random: &mut Random) -> String {
         format!(r#""{}":{{"limits":[{limits}],{terms}}}"#, ["p", "q"][number])
     });
     format!("{{{}}}", policies.collect::<Vec<_>>().join(","))
-}
-
-fn signed(number: impl TryInto<i64>) -> i64 {
-    number.try_into().unwrap_or(i64::MAX)
 }
