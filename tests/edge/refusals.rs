@@ -24,7 +24,7 @@ const KEYS: [&str; 2] = ["alice", "bob"];
 #[test]
 fn what_is_refused_from_memory_would_be_refused() {
     let (mut asked, mut remembered, mut wrong) = (0_u64, 0_u64, 0_u64);
-    random::cases(2_800, |random| {
+    random::cases(3_300, |random| {
         let mut world = World::new(random);
         for _ in 0..300 {
             world.step();
