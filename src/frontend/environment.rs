@@ -1,6 +1,6 @@
 //! What a Worker is deployed with, read: its policies, its secrets and its bindings.
 //!
-//! Each kind of frontend needs other settings. All errors are found at once, each as a line that begins with the name of its setting.
+//! Each kind of frontend needs other settings. All errors are found at once, each as a line that names its setting.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -63,7 +63,8 @@ impl RegistryService {
         self.audience.listeners(isolates, now).map(|listeners| listeners.to_text())
     }
 
-    /// Answers the `request` that an operator makes with `question`. `rows_of` reads the rows of the audit log that have these names; one that is not there is left out.
+    /// Answers the `request` that an operator makes with `question`. `rows_of` reads the rows of the audit log that have these names; one that is
+    /// not there is left out.
     ///
     /// # Errors
     /// If `rows_of` fails.
