@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::hold::Hold;
 use super::inline::MAX_INLINE;
 use super::replay::shard_of;
 use super::row::{Registered, StoredRow};
@@ -153,7 +152,7 @@ impl Ledger {
     /// Whether a reservation or a hold may end and give something back to a bucket of these policies. A committed hold may be undone.
     fn may_give_back(&self, asked: &[Arc<Policy>]) -> bool {
         let reserved = self.reservations.iter().flat_map(|(_, open)| &open.parts);
-        let mut parts = reserved.chain(self.holds.open().chain(self.holds.committed()).flat_map(Hold::parts));
+        let mut parts = reserved.chain(self.holds.open().chain(self.holds.committed()).flat_map(|hold| &hold.parts));
         parts.any(|part| asked.iter().any(|policy| policy.name() == part.policy))
     }
 

@@ -29,14 +29,6 @@ impl Hold {
         now.abs_diff(self.since) >= HOLD_MS
     }
 
-    pub(super) fn parts(&self) -> &[ReservedPart] {
-        &self.parts
-    }
-
-    pub(super) fn tries(&self) -> &[u64] {
-        &self.ids
-    }
-
     pub(super) fn is_shared_by(&self, id: u64) -> bool {
         self.ids.contains(&id)
     }
@@ -51,10 +43,6 @@ impl Hold {
         let was_committed = !self.committed_by.is_empty();
         self.committed_by.retain(|of| *of != id);
         if was_committed { self.committed_by.is_empty() } else { self.ids.is_empty() }
-    }
-
-    pub(super) const fn request_id(&self) -> Option<RequestId> {
-        self.request_id
     }
 
     pub(super) const fn ends_at(&self) -> i64 {

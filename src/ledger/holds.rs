@@ -73,10 +73,10 @@ impl Holds {
         let Some(position) = self.open.iter().position(|hold| hold.is_shared_by(id)) else { return };
         let hold = self.open.remove(position);
         let place = Place::in_memory(self.first_committed.wrapping_add(self.committed.len()));
-        for id in hold.tries() {
+        for id in &hold.ids {
             self.committed_by_try.insert((*id).into(), place);
         }
-        if let Some(request_id) = hold.request_id() {
+        if let Some(request_id) = hold.request_id {
             self.committed_by_request_id.insert(request_id.id, place);
         }
         self.committed.push_back(Some(hold));
@@ -119,10 +119,10 @@ impl Holds {
 
     /// Forgets where an ended hold was.
     fn forget(&mut self, hold: &Hold) {
-        for id in hold.tries() {
+        for id in &hold.ids {
             self.committed_by_try.remove(&u128::from(*id));
         }
-        if let Some(request_id) = hold.request_id() {
+        if let Some(request_id) = hold.request_id {
             self.committed_by_request_id.remove(&request_id.id);
         }
     }

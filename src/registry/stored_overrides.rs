@@ -19,10 +19,10 @@ use crate::sorted::sort_by;
 /// awake have the end by then; the others load all overrides again.
 pub const HEARD_MS: i64 = 60_000;
 
-/// For so long one that is in force no more is kept: 31 days.
+/// How long an override is kept after it has ended: 31 days.
 pub(super) const KEPT_MS: i64 = 31 * 86_400_000;
 
-/// So many bytes a page of them has, or few more: as text less than a megabyte.
+/// The bytes after which a page of overrides ends: less than a megabyte as text.
 const PAGE_LEN: usize = 512 * 1_024;
 
 /// What is kept of the text of one that has ended.

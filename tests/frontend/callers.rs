@@ -6,19 +6,9 @@ use tollgate::edge::Due;
 use tollgate::frontend::{Asked, Callers, Settings};
 use tollgate::policy::Policies;
 
-use super::world::{Deployment, OPERATOR, World, grant, settings};
+use super::world::{ABOUT_K, Deployment, OPERATOR, World, grant, settings};
 
-const RESET: Asked<'_> = Asked {
-    url: "/v1/keys/reset",
-    method: "POST",
-    authorization: None,
-    idempotency_key: None,
-    body: br#"{"policy":"api","key":"k"}"#,
-    newer: None,
-    if_match: None,
-    if_none_match: None,
-    address: None,
-};
+const RESET: Asked<'_> = Asked { url: "/v1/keys/reset", ..ABOUT_K };
 
 #[test]
 fn a_binding_may_do_what_its_props_say() {

@@ -9,19 +9,9 @@ use tollgate::metrics::NoticeOutcome;
 use tollgate::policy::Cause;
 use tollgate::protocol::{ObjectReply, Rows};
 
-use super::world::{Answer, CONSUMER, Deployment, OPERATOR, World, answer};
+use super::world::{ABOUT_K, Answer, CONSUMER, Deployment, OPERATOR, World, answer};
 
-const CONSUME: Asked<'_> = Asked {
-    url: "/v1/consume",
-    method: "POST",
-    authorization: Some(CONSUMER),
-    idempotency_key: None,
-    body: br#"{"policy":"api","key":"k"}"#,
-    newer: None,
-    if_match: None,
-    if_none_match: None,
-    address: None,
-};
+const CONSUME: Asked<'_> = Asked { authorization: Some(CONSUMER), ..ABOUT_K };
 
 /// What became of a call: an answer, one that cannot be read, or none.
 type CallResult = Result<Option<(ObjectReply, Rows)>, Failure>;

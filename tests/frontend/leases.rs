@@ -46,7 +46,7 @@ fn leased(world: &mut World, asked: &Asked<'_>, answer_ms: i64) -> Call {
             return call;
         }
     }
-    panic!("a key that is asked so often is not leased")
+    panic!("a key with so many requests gets no lease")
 }
 
 /// What a call says only about leases is asked and changes nothing else, and is itself not told or recorded.

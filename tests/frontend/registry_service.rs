@@ -163,7 +163,7 @@ fn what_frontends_have_counted_and_decided_is_shown() {
         office.world.post("/v1/consume", r#"{"policy":"api","key":"k"}"#);
     }
     office.world.now += 1_000;
-    let batch = office.world.isolate.tap(|tap| tap.take(office.world.now)).expect("somebody looks on");
+    let batch = office.world.isolate.tap(|tap| tap.take(office.world.now)).expect("there is a listener");
     let batch = tollgate::metrics::LiveBatch::from_text(&batch).unwrap();
     assert!(office.service.take_batch(&batch, office.world.now).is_some());
     office.refresh();

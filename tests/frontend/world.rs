@@ -27,6 +27,19 @@ pub(crate) const ADJUSTER: &str = "Bearer adjuster-0123456789abcdef0123456789";
 pub(crate) const OPERATOR: &str = "Bearer operator-0123456789abcdef0123456789";
 pub(crate) const OPERATOR_OF_API: &str = "Bearer operator-of-api-0123456789abcdef0123";
 
+/// A request to consume a token of the key `k`, without a credential.
+pub(crate) const ABOUT_K: Asked<'_> = Asked {
+    url: "/v1/consume",
+    method: "POST",
+    authorization: None,
+    idempotency_key: None,
+    body: br#"{"policy":"api","key":"k"}"#,
+    newer: None,
+    if_match: None,
+    if_none_match: None,
+    address: None,
+};
+
 /// As SHA-256 of what follows `Bearer `.
 fn tokens() -> String {
     let hash = |token: &str| {
