@@ -1,7 +1,7 @@
 //! What a failure means to callers.
 
 use tollgate::edge::Failure;
-use tollgate::frontend::{Asked, Left, Step};
+use tollgate::frontend::{Asked, Left, Newer, Step};
 use tollgate::policy::Cause;
 use tollgate::protocol::{Action, Decided, ObjectReply, Rows};
 
@@ -222,6 +222,15 @@ fn a_request_is_asked_three_times_at_most() {
         assert_eq!(call.reply(world.now()).status, 503);
     }
     assert_eq!(world.counted()["repeats"]["policy_outdated"], 3);
+    // After more tries than that there is no other one either.
+    for tries in [3, u8::MAX] {
+        let newer = Newer { as_of: 9, definitions: String::new(), tries };
+        let mut call = world.begin(&Asked { newer: Some(&newer), ..asked }).ok().unwrap();
+        let next = call.next(world.now()).unwrap();
+        let outdated = ObjectReply::PolicyOutdated { as_of: 9, definitions: String::new() };
+        call.answered(next.object, Some((outdated, Rows::default())), world.now());
+        assert_eq!(call.newer(), None, "{tries}");
+    }
 }
 
 #[test]
