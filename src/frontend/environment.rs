@@ -331,3 +331,37 @@ const POLICIES: &str = "POLICIES";
 const REGISTRY: &str = "REGISTRY";
 const KEY_SECRET: &str = "TOLLGATE_KEY_SECRET";
 const NOTICE_KEYS: &str = "TOLLGATE_NOTICE_KEYS";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Deployed(&'static str);
+
+    impl Environment for Deployed {
+        fn variable(&self, name: &str) -> Option<Variable> {
+            (name == POLICIES).then(|| Variable::Json(self.0.to_owned()))
+        }
+
+        fn binding(&self, _: &str) -> Binding {
+            Binding::Nothing
+        }
+    }
+
+    /// The program keeps only the latest text, so no other unit test may read policies.
+    #[test]
+    fn policies_are_parsed_once_for_all_objects_and_their_errors_are_logged_once() {
+        let (right, wrong) = (Deployed(r#"{"api":"10/1m"}"#), Deployed(r#"{"api":"ten","other":"ten"}"#));
+        let (first, again) = (own_policies(&right).0, own_policies(&right).0);
+        assert!(Arc::ptr_eq(&first, &again) && first.get("api").is_some());
+        let of_frontend = policies_in(&right).policies;
+        assert!(of_frontend.is_ok_and(|policies| Arc::ptr_eq(&policies, &first)));
+        for lines in [2, 0, 0] {
+            let (policies, errors) = own_policies(&wrong);
+            assert_eq!((policies.iter().count(), errors.len()), (0, lines), "{errors:?}");
+        }
+        // Only the latest text is kept.
+        assert!(!Arc::ptr_eq(&own_policies(&right).0, &first));
+        assert_eq!(own_policies(&wrong).1.len(), 2);
+    }
+}
