@@ -5,14 +5,21 @@ use std::rc::Rc;
 
 use tollgate::access::Names;
 use tollgate::api::Missing;
+use tollgate::edge::PolicySnapshot;
 use tollgate::frontend::{
-    Asked, Binding, Environment, Receivers, Service, Settings, SettingsErrors, Setup, Step, Variable, own_policies,
+    Asked, Binding, Callers, Environment, Receivers, Service, Settings, SettingsErrors, Setup, Step, Variable,
+    hasher_in, own_policies,
 };
+use tollgate::registry::Registry;
 
-use super::world::{START, answer};
+use super::sessions;
+use super::world::{ABOUT_K, CONSUMER, GRANT_KEYS, START, World, answer, grant, tokens};
 use tollgate::frontend::Now;
 
 const NOW: Now = Now { at: START, waiting: START };
+
+const POLICIES: &str = r#"{"api":{"rate":"10/1m","notify":["refused"]}}"#;
+const KEY_SECRET: &str = "a-secret-of-thirty-two-characters";
 
 #[derive(Clone, Default)]
 struct Deployed {
@@ -23,10 +30,9 @@ struct Deployed {
 impl Deployed {
     /// A service that lacks nothing.
     fn whole() -> Self {
-        let policies = Variable::Json(r#"{"api":{"rate":"10/1m","notify":["refused"]}}"#.to_owned());
         Self::default()
-            .with("POLICIES", policies)
-            .text("TOLLGATE_KEY_SECRET", "a-secret-of-thirty-two-characters")
+            .json("POLICIES", POLICIES)
+            .text("TOLLGATE_KEY_SECRET", KEY_SECRET)
             .text("TOLLGATE_TOKEN", "a-token-of-thirty-two-characters-or-more")
             .bound("KEYS", Binding::Namespace)
     }
@@ -38,6 +44,10 @@ impl Deployed {
 
     fn text(self, name: &'static str, text: &str) -> Self {
         self.with(name, Variable::Text(text.to_owned()))
+    }
+
+    fn json(self, name: &'static str, json: &str) -> Self {
+        self.with(name, Variable::Json(json.to_owned()))
     }
 
     fn without(mut self, name: &str) -> Self {
@@ -93,12 +103,111 @@ fn each_kind_of_frontend_needs_what_it_uses() {
     assert_eq!(beginnings(&wrong(Setup::of_binding(&bare))), ["KEYS", "POLICIES"]);
     // Those who have it in their own program say where the objects are, and may bring the policies.
     right(Setup::trusting(&whole.clone().without("KEYS"), None));
-    assert_eq!(beginnings(&wrong(Setup::trusting(&bare, None))), ["POLICIES"]);
+    let errors = wrong(Setup::trusting(&bare, None));
+    assert_eq!((beginnings(&errors), &errors.missing[..]), (vec!["POLICIES".to_owned()], &[Missing::Policies][..]));
     for in_code in ["{}", r#"{"api":"10/1m"}"#] {
         right(Setup::trusting(&bare, Some(in_code)));
     }
-    let errors = wrong(Setup::trusting(&bare, Some(r#"{"api":"ten"}"#)));
-    assert!(errors.lines[0].starts_with("policies.api.rate: "), "it is no variable: {:?}", errors.lines);
+    // Errors in these name the option, not the variable, whatever the policies are called.
+    let errors = wrong(Setup::trusting(&bare, Some(r#"{"POLICIES":"ten","other":"ten"}"#)));
+    let places: Vec<_> = errors.lines.iter().map(|line| line.split(": ").next().unwrap()).collect();
+    assert_eq!(places, ["policies.POLICIES.rate", "policies.other.rate"]);
+    // Policies in code are not in the registry, so what is bound as REGISTRY does not matter.
+    right(Setup::trusting(&bare.bound("REGISTRY", Binding::Other), Some("{}")));
+}
+
+#[test]
+fn each_kind_of_frontend_has_its_callers_and_sends_only_policies_in_code() {
+    let whole = Deployed::whole();
+    for (setup, callers, policies, sends_definitions) in [
+        (Setup::of_service(&whole), "credentials", &["api"][..], false),
+        (Setup::of_binding(&whole), "binding", &["api"], false),
+        (Setup::trusting(&whole, None), "own program", &["api"], false),
+        (Setup::trusting(&whole, Some("{}")), "own program", &[], true),
+        (Setup::inside("the-id", r#"{"mails":"10/1m"}"#), "own object", &["mails"], true),
+    ] {
+        let settings = right(setup);
+        let found = match settings.callers {
+            Callers::WithCredentials(_) => "credentials",
+            Callers::Bound => "binding",
+            Callers::Trusted => "own program",
+            Callers::Inside(_) => "own object",
+        };
+        assert_eq!((found, settings.sends_definitions), (callers, sends_definitions));
+        assert_eq!(settings.policies.iter().map(|policy| policy.name()).collect::<Vec<_>>(), policies, "{callers}");
+    }
+}
+
+#[test]
+fn the_credentials_that_are_set_are_those_that_are_accepted() {
+    let whole = Deployed::whole().json("POLICIES", sessions::DEPLOYMENT.policies);
+    let tokens = whole.clone().without("TOLLGATE_TOKEN").text("TOLLGATE_TOKENS", &tokens());
+    let grants = whole.clone().text("TOLLGATE_GRANT_KEYS", GRANT_KEYS);
+    let of_others = grants.clone().text("TOLLGATE_AUDIENCE", "others");
+    let (token, grant) = ("Bearer a-token-of-thirty-two-characters-or-more", &*grant(START + 60_000));
+    let is_accepted = |deployed: &Deployed, asked: &Asked<'_>| {
+        let service = Service::new(Ok(right(Setup::of_service(deployed))), Rc::default());
+        matches!(service.ask(asked, NOW, &mut || Some(9)), Step::Call(_))
+    };
+    for (deployed, credential, expected) in [
+        (&whole, token, true),
+        (&whole, CONSUMER, false),
+        (&whole, grant, false),
+        (&tokens, token, false),
+        (&tokens, CONSUMER, true),
+        (&grants, token, true),
+        (&grants, grant, true),
+        (&of_others, grant, false),
+    ] {
+        let asked = Asked { authorization: Some(credential), ..ABOUT_K };
+        assert_eq!(is_accepted(deployed, &asked), expected, "{credential}");
+    }
+    // A visitor opens a session without a credential.
+    let with_sessions = |sessions: &str| {
+        grants.clone().text("TOLLGATE_SESSIONS", sessions).text("TURNSTILE_SECRET", "the-secret-of-the-captcha")
+    };
+    let body = br#"{"captcha":"solved"}"#;
+    let session = Asked { url: "/v1/session", method: "POST", address: Some("192.0.2.1"), body, ..Asked::default() };
+    let sessions = with_sessions(sessions::DEPLOYMENT.sessions.unwrap());
+    assert!(is_accepted(&sessions, &session) && !is_accepted(&grants, &session));
+    let unknown = with_sessions(r#"{"policy":"visits","policies":["api","unknown"]}"#);
+    let lines = wrong(Setup::of_service(&unknown)).lines;
+    assert_eq!(lines, ["TOLLGATE_SESSIONS.policies: there is no policy unknown"]);
+}
+
+/// The registry's object hashes keys as frontends do, or no override would be found.
+#[test]
+fn keys_are_hashed_with_the_secret_by_all_frontends_and_by_the_registry() {
+    let deployed = Deployed::whole().bound("REGISTRY", Binding::Namespace);
+    let names = Names::new(Some(KEY_SECRET)).unwrap();
+    for setup in [
+        Setup::of_service(&deployed),
+        Setup::of_binding(&deployed),
+        Setup::trusting(&deployed, None),
+        Setup::trusting(&deployed, Some("{}")),
+    ] {
+        assert_eq!(right(setup).names.object_name(b"k"), names.object_name(b"k"));
+    }
+    let hasher = hasher_in(&deployed);
+    assert_eq!(hasher.hash(b"k"), names.hash(b"k"));
+    let mut world = World::with(right(Setup::trusting(&deployed, None)));
+    world.registry = Registry::new(hasher, [("", ""); 0]);
+    world.refresh();
+    world.set(r#"{"policy":"api","key":"k","rate":"7/1m"}"#);
+    assert_eq!(world.post("/v1/peek", r#"{"policy":"api","key":"k"}"#).body["limit"], 7);
+    // Without a secret, or with one that is too short, it hashes without.
+    for deployed in [Deployed::default(), deployed.text("TOLLGATE_KEY_SECRET", "short")] {
+        assert_eq!(hasher_in(&deployed).hash(b"k"), Names::without_secret().hash(b"k"));
+    }
+}
+
+#[test]
+fn before_the_registry_answers_the_policies_of_the_deployment_are_in_force() {
+    let settings = right(Setup::of_service(&Deployed::whole().bound("REGISTRY", Binding::Namespace)));
+    let mut known = settings.registry.unwrap().into_inner();
+    assert_eq!(known.policies().iter().map(|policy| policy.name()).collect::<Vec<_>>(), ["api"]);
+    let mut expected = PolicySnapshot::new(POLICIES, &settings.policies);
+    assert_eq!(known.poll(START), expected.poll(START), "it names the deployment by the text of its policies");
 }
 
 #[test]
@@ -127,8 +236,68 @@ fn all_that_is_wrong_is_said_at_once() {
             "{name}: {lines:#?}"
         );
     }
-    let secret = Deployed::whole().with("TOLLGATE_KEY_SECRET", Variable::Json("7".to_owned()));
+    let secret = Deployed::whole().json("TOLLGATE_KEY_SECRET", "7");
     assert_eq!(wrong(Setup::of_binding(&secret)).lines, ["TOLLGATE_KEY_SECRET must be text"]);
+}
+
+/// A single error makes settings unusable, and one setting may have several errors.
+#[test]
+fn each_wrong_setting_is_reported_alone() {
+    let whole = Deployed::whole();
+    let insecure = whole.clone().text("TOLLGATE_WEBHOOK_URL", "http://example.com");
+    let registry = whole.clone().bound("REGISTRY", Binding::Other);
+    for (deployed, expected) in [
+        (whole.clone().without("KEYS"), &["KEYS: no Durable Object namespace is bound"][..]),
+        (whole.clone().bound("KEYS", Binding::Other), &["KEYS: no Durable Object namespace is bound"]),
+        (whole.clone().without("POLICIES"), &["POLICIES: there are no policies"]),
+        (whole.clone().json("POLICIES", "{}"), &["POLICIES: there are no policies"]),
+        (whole.clone().text("POLICIES", POLICIES), &["POLICIES: must be a table of policies by name"]),
+        (whole.clone().json("POLICIES", r#"{"a":"ten","b":"ten"}"#), &["POLICIES.a.rate: ", "POLICIES.b.rate: "]),
+        (whole.clone().text("TOLLGATE_KEY_SECRET", "short"), &["the secret TOLLGATE_KEY_SECRET has 5 bytes"]),
+        (whole.clone().text("TOLLGATE_TOKEN", "short"), &["the secret TOLLGATE_TOKEN has 5 bytes"]),
+        (
+            whole.clone().text("TOLLGATE_TOKEN", "short").text("TOLLGATE_AUDIENCE", ""),
+            &["the secret TOLLGATE_TOKEN has 5 bytes", "TOLLGATE_AUDIENCE: is empty"],
+        ),
+        (whole.clone().text("TOLLGATE_METRICS_SAMPLE", "2"), &["TOLLGATE_METRICS_SAMPLE must be a number"]),
+        (whole.clone().text("TOLLGATE_NOTICE_KEYS", "yes"), &["TOLLGATE_NOTICE_KEYS must be true or false"]),
+        (insecure, &["TOLLGATE_WEBHOOK_URL: must ", "the secret TOLLGATE_WEBHOOK_SECRET is missing"]),
+        (registry.clone(), &["REGISTRY: is not a Durable Object namespace"]),
+    ] {
+        let setup = Setup::of_service(&deployed);
+        assert!(setup.sample == 0.0 && setup.webhook.is_none() && setup.remarks.is_empty(), "{expected:?}");
+        let lines = wrong(setup).lines;
+        let is_expected = |(line, beginning): (&String, &&str)| line.starts_with(beginning);
+        assert!(lines.len() == expected.len() && lines.iter().zip(expected).all(is_expected), "{lines:#?}");
+    }
+    for setup in [Setup::of_binding(&registry), Setup::trusting(&registry, None)] {
+        assert_eq!(wrong(setup).lines.len(), 1);
+    }
+}
+
+#[test]
+fn the_log_describes_each_policy_of_the_service_and_says_what_is_probably_missing() {
+    let silent = r#"{"api":"10/1m","daily":"9/1day"}"#;
+    let telling = r#"{"api":"10/1m","daily":{"rate":"9/1day","notify":["refused"]}}"#;
+    let (api, daily) = ("policy api: token bucket, 10 per 1m", "policy daily: token bucket, 9 per 1day");
+    let receiver = "policies have notices, but there is no receiver: set TOLLGATE_WEBHOOK_URL, or bind a queue";
+    let token = "TOLLGATE_TOKEN may consume and adjust: TOLLGATE_TOKENS can have several tokens";
+    let with_token = Deployed::whole();
+    let with_tokens = Deployed::whole().without("TOLLGATE_TOKEN").text("TOLLGATE_TOKENS", &tokens());
+    for (deployed, policies, expected) in [
+        (&with_tokens, silent, &[api, daily][..]),
+        (&with_tokens, telling, &[api, daily, receiver]),
+        (&with_tokens.clone().bound("NOTICES", Binding::Other), telling, &[api, daily]),
+        (&with_tokens.clone().bound("NOTICES", Binding::Other), silent, &[api, daily]),
+        (&with_token, silent, &[api, daily, token]),
+        (&with_token, telling, &[api, daily, receiver, token]),
+    ] {
+        let deployed = deployed.clone().json("POLICIES", policies);
+        let remarks = Setup::of_service(&deployed).remarks;
+        let is_expected = |(remark, beginning): (&String, &&str)| remark.starts_with(beginning);
+        assert!(remarks.len() == expected.len() && remarks.iter().zip(expected).all(is_expected), "{remarks:#?}");
+        assert!(Setup::of_binding(&deployed).remarks.is_empty() && Setup::trusting(&deployed, None).remarks.is_empty());
+    }
 }
 
 #[test]
@@ -139,7 +308,9 @@ fn notices_data_points_and_the_registry_are_for_those_who_have_somewhere_to_put_
             .text("TOLLGATE_WEBHOOK_SECRET", "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz")
     };
     let queue = |deployed: Deployed| deployed.bound("NOTICES", Binding::Other);
+    let namespace = |deployed: Deployed| deployed.bound("NOTICES", Binding::Namespace);
     let keys = |deployed: Deployed| deployed.text("TOLLGATE_NOTICE_KEYS", "true");
+    let hashes = |deployed: Deployed| deployed.text("TOLLGATE_NOTICE_KEYS", "false");
     let whole = Deployed::whole();
     for (deployed, receivers, has_webhook) in [
         (whole.clone(), Receivers::None, false),
@@ -148,6 +319,9 @@ fn notices_data_points_and_the_registry_are_for_those_who_have_somewhere_to_put_
         (queue(whole.clone()), Receivers::OfHashes, false),
         (keys(webhook(whole.clone())), Receivers::OfKeys, true),
         (keys(queue(whole.clone())), Receivers::OfKeys, false),
+        (hashes(queue(whole.clone())), Receivers::OfHashes, false),
+        (queue(whole.clone()).json("TOLLGATE_NOTICE_KEYS", "true"), Receivers::OfKeys, false),
+        (namespace(whole.clone()), Receivers::OfHashes, false), // what is bound shows only when a notice is sent
     ] {
         let setup = Setup::of_service(&deployed);
         assert_eq!(setup.webhook.is_some(), has_webhook);
@@ -157,11 +331,16 @@ fn notices_data_points_and_the_registry_are_for_those_who_have_somewhere_to_put_
     }
     let data_set = whole.clone().bound("METRICS", Binding::Other);
     let sampled = data_set.clone().text("TOLLGATE_METRICS_SAMPLE", "0.25");
-    for (deployed, sample) in [(whole.clone(), 0.0), (data_set, 1.0), (sampled, 0.25)] {
+    let as_number = data_set.clone().json("TOLLGATE_METRICS_SAMPLE", "0.25");
+    let namespace = whole.clone().bound("METRICS", Binding::Namespace);
+    for (deployed, sample) in
+        [(whole.clone(), 0.0), (data_set, 1.0), (sampled, 0.25), (as_number, 0.25), (namespace, 1.0)]
+    {
         assert!((Setup::of_service(&deployed).sample - sample).abs() < 1e-9);
     }
-    let registered = whole.bound("REGISTRY", Binding::Namespace);
     let has_registry = |setup| right(setup).registry.is_some();
+    assert!(!has_registry(Setup::of_service(&whole)) && !has_registry(Setup::of_binding(&whole)));
+    let registered = whole.bound("REGISTRY", Binding::Namespace);
     assert!(has_registry(Setup::of_service(&registered)) && has_registry(Setup::of_binding(&registered)));
     assert!(has_registry(Setup::trusting(&registered, None)));
     assert!(!has_registry(Setup::trusting(&registered, Some("{}"))), "policies in code are changed in the code");
@@ -169,13 +348,13 @@ fn notices_data_points_and_the_registry_are_for_those_who_have_somewhere_to_put_
 
 #[test]
 fn an_object_says_what_is_wrong_with_the_policies_of_its_deployment_and_goes_on_without() {
-    let deployed = |json: &str| Deployed::default().with("POLICIES", Variable::Json(json.to_owned()));
+    let deployed = |json: &str| Deployed::default().json("POLICIES", json);
     let (policies, errors) = own_policies(&Deployed::default());
     assert_eq!((policies.iter().count(), errors.len()), (0, 0));
     let (policies, errors) = own_policies(&deployed(r#"{"of an object":"10/1m"}"#));
     assert_eq!((policies.iter().count(), errors.len()), (0, 1), "{errors:?}");
-    let (policies, _) = own_policies(&deployed(r#"{"of-an-object":"10/1m"}"#));
-    assert_eq!(policies.iter().count(), 1);
+    let (policies, errors) = own_policies(&deployed(r#"{"of-an-object":"10/1m"}"#));
+    assert_eq!((policies.iter().count(), errors.len()), (1, 0));
 }
 
 /// What an application rolls back must be undone: nothing is ahead of its storage, whatever its policies say.

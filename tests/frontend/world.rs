@@ -41,7 +41,7 @@ pub(crate) const ABOUT_K: Asked<'_> = Asked {
 };
 
 /// As SHA-256 of what follows `Bearer `.
-fn tokens() -> String {
+pub(crate) fn tokens() -> String {
     let hash = |token: &str| {
         use sha2::{Digest, Sha256};
         let hash = Sha256::digest(token.trim_start_matches("Bearer "));
@@ -60,7 +60,7 @@ fn tokens() -> String {
 }
 
 /// The key with which this deployment signs grants.
-const GRANT_KEYS: &str = r#"{"2026":"MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE"}"#;
+pub(crate) const GRANT_KEYS: &str = r#"{"2026":"MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE"}"#;
 
 /// A grant for the key `k` of `api`, as a header has it.
 pub(crate) fn grant(ends_at: i64) -> String {
