@@ -7,10 +7,11 @@ use serde_json::Value;
 use tollgate::api::AdminQuestion;
 use tollgate::frontend::{AdminOutcome, Asked, RegistryService, Step};
 use tollgate::key_hash::KeyHasher;
+use tollgate::metrics::{Counts, INLINE_POLICIES, Listeners, LiveBatch, Report};
 use tollgate::protocol::Poll;
 use tollgate::registry::{AUDIT, Registry};
 
-use super::world::{Answer, Deployment, OPERATOR, OPERATOR_OF_API, World, answer};
+use super::world::{Answer, Deployment, OPERATOR, OPERATOR_OF_API, START, World, answer};
 
 /// A deployment and its registry.
 struct Office {
@@ -18,16 +19,21 @@ struct Office {
     registry: Registry,
     service: RegistryService,
     rows: BTreeMap<String, String>,
+    /// How many rows of the audit log the last answer needed.
+    rows_read: usize,
     /// The last line for the log.
     changed: Option<String>,
+    /// How often the object has started.
+    starts: u64,
 }
 
 impl Office {
     fn new() -> Self {
         let policies = r#"{"api":"10/1m","daily":"9/1day"}"#;
         let world = World::of(&Deployment { policies, has_registry: true, ..Deployment::default() });
-        let (registry, service) = (Registry::default(), RegistryService::new(world.now, 7));
-        let mut office = Self { world, registry, service, rows: BTreeMap::new(), changed: None };
+        let (registry, service) = (Registry::default(), RegistryService::new(world.now, random(1)));
+        let rows = BTreeMap::new();
+        let mut office = Self { world, registry, service, rows, rows_read: 0, changed: None, starts: 1 };
         office.refresh();
         office
     }
@@ -60,7 +66,8 @@ impl Office {
     fn crash(&mut self) {
         let rows = self.rows.iter().filter(|(name, _)| !name.starts_with(AUDIT));
         self.registry = Registry::new(KeyHasher::default(), rows.map(|(name, row)| (&**name, &**row)));
-        self.service = RegistryService::new(self.world.now, 7);
+        self.starts += 1;
+        self.service = RegistryService::new(self.world.now, random(self.starts));
     }
 
     fn ask(&mut self, method: &str, url: &str, body: &str, authorization: &str) -> Answer {
@@ -78,13 +85,15 @@ impl Office {
             Ok(request) => request,
             Err(problem) => return answer(problem.reply()),
         };
+        let mut rows_read = 0;
         let rows_of = |names: &[String]| {
+            rows_read = names.len();
             Ok::<_, Infallible>(names.iter().filter_map(|name| self.rows.get(name).cloned()).collect())
         };
         let Ok(AdminOutcome { reply, writes, changed }) =
             self.service.administer(&mut self.registry, (&question, request), now.at, rows_of);
         assert_eq!(changed.is_some(), !writes.is_empty(), "{url}: {changed:?}");
-        self.changed = changed;
+        (self.changed, self.rows_read) = (changed, rows_read);
         self.write(writes);
         answer(reply)
     }
@@ -94,6 +103,17 @@ impl Office {
         assert_eq!(answer.status, 200, "{url}: {}", answer.reply.body());
         answer.body
     }
+}
+
+/// The random bits of the object's `start`th start.
+const fn random(start: u64) -> u64 {
+    start << 40
+}
+
+/// A change that bans these keys.
+fn bans(keys: &[(&str, &str)]) -> String {
+    let ban = |(policy, key): &(&str, &str)| format!(r#"{{"policy":"{policy}","key":"{key}","banned":true}}"#);
+    format!(r#"{{"overrides":[{}]}}"#, keys.iter().map(ban).collect::<Vec<_>>().join(","))
 }
 
 fn names(list: &Value) -> Vec<&str> {
@@ -135,6 +155,159 @@ fn what_an_operator_has_changed_is_logged_written_and_answered_by_another_object
 }
 
 #[test]
+fn policies_that_a_frontend_has_sent_survive_a_restart() {
+    let mut office = Office::new();
+    office.crash();
+    assert_eq!(names(&office.get("/v1/policies")["policies"]), ["api", "daily"]);
+}
+
+/// The moment is the clock's, not just one after that of the last change.
+#[test]
+fn a_change_has_the_moment_of_its_request() {
+    let mut office = Office::new();
+    let policies = office.get("/v1/policies");
+    assert_eq!((&policies["as_of"], &policies["policies"][0]["version"]), (&START.into(), &START.into()));
+    office.world.now += 20_000;
+    let now = Value::from(office.world.now);
+    assert_eq!(office.ask("PUT", "/v1/policies/api", r#""20/1m""#, OPERATOR).status, 200);
+    assert_eq!(office.get("/v1/policies/api")["version"], now);
+    assert_eq!((&office.get("/v1/policies")["as_of"], &office.get("/v1/audit")["acts"][0]["at"]), (&now, &now));
+    office.world.now += 20_000;
+    let now = Value::from(office.world.now);
+    assert_eq!(office.ask("PUT", "/v1/overrides", &bans(&[("api", "a")]), OPERATOR).body["at"], now);
+    for url in ["/v1/overrides", "/v1/overrides?policy=api&key=%22a%22"] {
+        let found = office.get(url);
+        assert_eq!((&found["as_of"], &found["overrides"][0]["since"]), (&now, &now), "{url}");
+    }
+}
+
+#[test]
+fn overrides_are_listed_in_pages_by_policy_and_until_they_end() {
+    let mut office = Office::new();
+    let until = office.world.now + 60_000;
+    let all = format!(
+        r#"{{"overrides":[{{"policy":"api","key":"a","banned":true}},{{"policy":"api","key":"b","banned":true}},
+            {{"policy":"daily","key":"c","banned":true,"until":{until}}}]}}"#
+    );
+    assert_eq!(office.ask("PUT", "/v1/overrides", &all, OPERATOR).status, 200);
+    let keys = |page: &Value| {
+        let key = |item: &Value| item["override"]["key"].as_str().unwrap().to_owned();
+        page["overrides"].as_array().unwrap().iter().map(key).collect::<Vec<_>>()
+    };
+    for (limit, lens) in [(1, &[1, 1, 1][..]), (2, &[2, 1]), (3, &[3])] {
+        let (mut found, mut pages, mut after) = (Vec::new(), Vec::new(), String::new());
+        while pages.len() <= 3 {
+            let page = office.get(&format!("/v1/overrides?limit={limit}{after}"));
+            pages.push(keys(&page).len());
+            found.extend(keys(&page));
+            let Some(next) = page["next"].as_str() else { break };
+            after = format!("&after={next}");
+        }
+        found.sort();
+        assert_eq!((found, &pages[..]), (["a", "b", "c"].map(str::to_owned).to_vec(), lens), "limit {limit}");
+    }
+    let mut list = |query: &str, authorization, now| {
+        office.world.now = now;
+        let answer = office.ask("GET", &format!("/v1/overrides{query}"), "", authorization);
+        assert_eq!((answer.status, &answer.body["next"]), (200, &Value::Null), "{query}: {}", answer.body);
+        let mut found = keys(&answer.body);
+        found.sort();
+        found
+    };
+    for (query, authorization, now, expected) in [
+        ("", OPERATOR, until - 1, &["a", "b", "c"][..]),
+        ("", OPERATOR, until, &["a", "b"]),
+        ("", OPERATOR_OF_API, until - 1, &["a", "b"]),
+        ("?policy=api", OPERATOR, until - 1, &["a", "b"]),
+        ("?policy=api", OPERATOR_OF_API, until - 1, &["a", "b"]),
+        ("?policy=daily", OPERATOR, until - 1, &["c"]),
+        ("?policy=daily", OPERATOR_OF_API, until - 1, &[]),
+        ("?policy=daily&key=%22c%22", OPERATOR, until - 1, &["c"]),
+        ("?policy=daily&key=%22c%22", OPERATOR, until, &[]),
+        ("?policy=api&key=%22c%22", OPERATOR, until - 1, &[]),
+    ] {
+        assert_eq!(list(query, authorization, now), expected, "{query} {now}");
+    }
+    let foreign = office.ask("GET", "/v1/overrides?policy=daily&key=%22c%22", "", OPERATOR_OF_API);
+    assert_eq!(
+        (foreign.status, &foreign.body["detail"]),
+        (400, &r#"override.policy: there is no policy "daily""#.into())
+    );
+    let misspelt = office.ask("GET", "/v1/overrides?policy=&prefix=", "", OPERATOR);
+    let lines = misspelt.body["detail"].as_str().unwrap().split("; ");
+    let places: Vec<_> = lines.map(|line| line.split(':').next().unwrap()).collect();
+    assert_eq!((misspelt.status, places), (400, vec!["override.policy", "override.prefix"]), "{}", misspelt.body);
+}
+
+#[test]
+fn a_dry_run_says_that_it_is_one_and_what_would_change() {
+    let mut office = Office::new();
+    // The dry run creates nothing, so the next request still can; after that nothing is left to create.
+    for (query, is_dry_run, created, listed) in
+        [("?dry_run=true", true, 1, 0), ("?dry_run=false", false, 1, 1), ("", false, 0, 1)]
+    {
+        let answer = office.ask("PUT", &format!("/v1/overrides{query}"), &bans(&[("api", "a")]), OPERATOR);
+        assert_eq!(
+            (&answer.body["dry_run"], &answer.body["created"]),
+            (&is_dry_run.into(), &created.into()),
+            "{query}"
+        );
+        assert_eq!(office.changed.is_some(), created > 0 && !is_dry_run, "{query}");
+        assert_eq!(office.get("/v1/overrides")["overrides"].as_array().unwrap().len(), listed, "{query}");
+    }
+}
+
+/// A page reads as many rows as it has acts. By key, all acts on keys are read, since their rows are not kept by key.
+#[test]
+fn the_audit_log_is_read_in_pages_and_by_key() {
+    let mut office = Office::new();
+    for keys in [&[("api", "a")][..], &[("daily", "a")], &[("api", "b")]] {
+        assert_eq!(office.ask("PUT", "/v1/overrides", &bans(keys), OPERATOR).status, 200);
+    }
+    let read = |office: &mut Office, query: &str| {
+        let (mut pages, mut before) = (Vec::new(), String::new());
+        while pages.len() <= 5 {
+            let page = office.get(&format!("/v1/audit?{query}{before}"));
+            pages.push((page["acts"].as_array().unwrap().len(), office.rows_read));
+            let Some(next) = page["next"].as_u64() else { break };
+            before = format!("&before={next}");
+        }
+        pages
+    };
+    // The deployment's two policies, then three overrides.
+    assert_eq!(read(&mut office, "limit=100"), [(5, 5)]);
+    assert_eq!(read(&mut office, "limit=3"), [(3, 3), (2, 2)]);
+    assert_eq!(read(&mut office, "key=%22a%22"), [(2, 3)]);
+    assert_eq!(read(&mut office, "key=%22a%22&limit=1"), [(1, 3), (1, 1)]);
+    assert_eq!(read(&mut office, "key=%22b%22&limit=1"), [(1, 3)]);
+    assert_eq!(read(&mut office, "key=%22c%22"), [(0, 3)]);
+    let wrong = office.ask("GET", "/v1/audit?key=7", "", OPERATOR);
+    assert_eq!(wrong.status, 400);
+    assert!(wrong.body["detail"].as_str().unwrap().starts_with("`key` must be "), "{}", wrong.body);
+}
+
+#[test]
+fn a_failure_to_read_the_audit_log_is_passed_on() {
+    let Office { mut registry, mut service, .. } = Office::new();
+    let question = AdminQuestion::from_text(r#"{"method":"GET","path":"/v1/audit","by":"ops","body":""}"#).unwrap();
+    let request = question.request().unwrap();
+    let answer = service.administer(&mut registry, (&question, request), START, |_| Err("the storage failed"));
+    assert_eq!(answer.err(), Some("the storage failed"));
+}
+
+/// What counts of an address is its network, of the default length.
+#[test]
+fn acts_on_an_address_are_found_by_any_address_of_its_network() {
+    let mut office = Office::new();
+    let ban = r#"{"overrides":[{"policy":"api","key":{"ip":"2001:db8::1"},"banned":true}]}"#;
+    assert_eq!(office.ask("PUT", "/v1/overrides", ban, OPERATOR).status, 200);
+    for (address, count) in [("2001:db8::1", 1), ("2001:db8::8000:0:0:1", 1), ("2001:db8:0:1::1", 0)] {
+        let audit = office.get(&format!("/v1/audit?key=%7B%22ip%22:%22{address}%22%7D"));
+        assert_eq!(audit["acts"].as_array().unwrap().len(), count, "{address}");
+    }
+}
+
+#[test]
 fn a_restricted_operator_is_told_of_its_policies_alone_and_changes_no_other() {
     let mut office = Office::new();
     let mine = office.ask("GET", "/v1/policies", "", OPERATOR_OF_API);
@@ -164,16 +337,103 @@ fn what_frontends_have_counted_and_decided_is_shown() {
     }
     office.world.now += 1_000;
     let batch = office.world.isolate.tap(|tap| tap.take(office.world.now)).expect("there is a listener");
-    let batch = tollgate::metrics::LiveBatch::from_text(&batch).unwrap();
+    let batch = LiveBatch::from_text(&batch).unwrap();
     assert!(office.service.take_batch(&batch, office.world.now).is_some());
     office.refresh();
     let allowed = "tollgate_decisions_total{policy=\"api\",outcome=\"allowed\"} 10";
     assert!(asked(&mut office, "/v1/metrics").contains(allowed), "{}", asked(&mut office, "/v1/metrics"));
+    let began = format!("tollgate_metrics_start_time_seconds {}\n", START / 1_000);
+    assert!(asked(&mut office, "/v1/metrics").contains(&began), "{}", asked(&mut office, "/v1/metrics"));
     let top = office.get("/v1/metrics/top");
-    assert_eq!(top["policies"][0]["policy"], "api", "{top}");
+    assert_eq!((&top["policies"][0]["policy"], &top["now"]), (&"api".into(), &office.world.now.into()), "{top}");
     let after = &first["cursor"];
     let seen = office.get(&format!("/v1/decisions?policy=api&after={}", after.as_str().unwrap_or_default()));
     assert_eq!(seen["decisions"].as_array().map(Vec::len), Some(11), "{seen}");
+}
+
+#[test]
+fn a_listener_sees_what_it_has_asked_for_and_learns_when_it_has_missed_some() {
+    let mut office = Office::new();
+    assert_eq!(office.service.take_batch(&LiveBatch::default(), office.world.now), None, "there is no listener yet");
+    let urls =
+        ["/v1/decisions?policy=api", "/v1/decisions?outcome=refused", "/v1/decisions?policy=daily&outcome=refused"];
+    let cursors = urls.map(|url| office.get(url)["cursor"].as_str().unwrap().to_owned());
+    office.refresh();
+    for policy in ["api", "daily"] {
+        for _ in 0..11 {
+            office.world.post("/v1/consume", &format!(r#"{{"policy":"{policy}","key":"k"}}"#));
+        }
+    }
+    office.world.now += 1_000;
+    let batch = office.world.isolate.tap(|tap| tap.take(office.world.now)).unwrap();
+    office.service.take_batch(&LiveBatch::from_text(&batch).unwrap(), office.world.now);
+    for ((url, cursor), count) in urls.iter().zip(&cursors).zip([11, 3, 2]) {
+        let seen = office.get(&format!("{url}&after={cursor}"));
+        let found = (seen["decisions"].as_array().unwrap().len(), &seen["interrupted"]);
+        assert_eq!(found, (count, &false.into()), "{url}");
+    }
+    office.crash();
+    for (url, cursor) in urls.iter().zip(&cursors) {
+        assert_eq!(office.get(&format!("{url}&after={cursor}"))["interrupted"], true, "{url}");
+    }
+}
+
+/// Only the listeners of a restricted token count against that token's maximum.
+#[test]
+fn a_restricted_token_listens_to_fewer_things_at_once_than_an_unrestricted_one() {
+    let outcomes = ["allowed", "refused", "never", "banned", "degraded"];
+    for (authorization, last) in [(OPERATOR, 200), (OPERATOR_OF_API, 409)] {
+        let mut office = Office::new();
+        for (outcome, status) in outcomes.iter().zip([200, 200, 200, 200, last]) {
+            let answer = office.ask("GET", &format!("/v1/decisions?outcome={outcome}"), "", authorization);
+            assert_eq!(answer.status, status, "{outcome}: {}", answer.body);
+        }
+    }
+}
+
+/// Policies in requests share one name, which only an unrestricted token may use.
+#[test]
+fn decisions_under_policies_in_requests_have_listeners_too() {
+    let mut office = Office::new();
+    let url = format!("/v1/decisions?policy={INLINE_POLICIES}");
+    assert_eq!(office.ask("GET", &url, "", OPERATOR).status, 200);
+    assert_eq!(office.ask("GET", &url, "", OPERATOR_OF_API).status, 404);
+}
+
+/// An isolate that has been silent for a minute no longer counts.
+#[test]
+fn the_more_isolates_report_the_less_often_each_sends_decisions() {
+    let mut office = Office::new();
+    let mut isolate = 1_000;
+    for (after_ms, new, reporting, pause_ms) in [(0, 149, 150, 1_500), (59_999, 0, 150, 1_500), (1, 120, 120, 1_200)] {
+        office.world.now += after_ms;
+        let now = office.world.now;
+        for _ in 0..new {
+            isolate += 1;
+            let report = Report { isolate, number: 1, since: now, counts: Counts::default() };
+            office.service.report(&report.to_text(), now);
+        }
+        office.get("/v1/decisions");
+        let listeners = office.service.take_batch(&LiveBatch::default(), now).unwrap();
+        let Listeners { for_ms, pause_ms: found, all } = Listeners::from_text(&listeners).unwrap();
+        assert_eq!((for_ms, found, all.len()), (15_000, pause_ms, 1));
+        let metrics = office.ask("GET", "/v1/metrics", "", OPERATOR).reply.body();
+        assert!(metrics.contains(&format!("tollgate_reporting_isolates {reporting}\n")), "{metrics}");
+    }
+}
+
+#[test]
+fn an_unknown_policy_is_named_with_those_that_exist() {
+    let mut office = Office::new();
+    for (method, url, authorization, detail) in [
+        ("DELETE", "/v1/policies/unknown", OPERATOR, "there is no policy \"unknown\""),
+        ("GET", "/v1/policies/unknown", OPERATOR, "there is no policy \"unknown\""),
+        ("GET", "/v1/decisions?policy=unknown", OPERATOR, "there is no policy \"unknown\"; there are api, daily"),
+        ("GET", "/v1/decisions?policy=daily", OPERATOR_OF_API, "there is no policy \"daily\"; there is only api"),
+    ] {
+        let answer = office.ask(method, url, "", authorization);
+        assert_eq!((answer.status, &answer.body["detail"]), (404, &detail.into()), "{method} {url}");
+    }
 }
 
 #[test]
