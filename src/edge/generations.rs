@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 /// Values by their keys, in two generations. When the young one is full, it becomes the old one, and the old one is forgotten;
 /// what is asked for is young again. So a value is kept for as long as it is asked for before so many others are added as a
 /// generation has.
+///
+/// Values are boxed: the trees of all types of values are then the same code, which the compiler merges.
 #[derive(Debug)]
 pub(super) struct Generations<K, V> {
     /// The most values of one generation.
     size: usize,
-    young: BTreeMap<K, V>,
-    old: BTreeMap<K, V>,
+    young: BTreeMap<K, Box<V>>,
+    old: BTreeMap<K, Box<V>>,
 }
 
 impl<K: Ord + Copy, V> Generations<K, V> {
@@ -26,21 +28,32 @@ impl<K: Ord + Copy, V> Generations<K, V> {
     /// The value, which is young then.
     pub(super) fn get_mut(&mut self, key: K) -> Option<&mut V> {
         if let Some(value) = self.old.remove(&key) {
-            self.insert(key, value);
+            self.make_young(key, value);
         }
-        self.young.get_mut(&key)
+        self.young.get_mut(&key).map(Box::as_mut)
     }
 
     pub(super) fn insert(&mut self, key: K, value: V) {
-        if self.young.len() >= self.size && !self.young.contains_key(&key) {
-            self.old = std::mem::take(&mut self.young);
-        }
         self.old.remove(&key);
-        self.young.insert(key, value);
+        self.make_young(key, Box::new(value));
     }
 
     pub(super) fn remove(&mut self, key: K) {
         self.young.remove(&key);
         self.old.remove(&key);
     }
+
+    /// Adds a value that is in neither generation, or replaces one that is young.
+    fn make_young(&mut self, key: K, value: Box<V>) {
+        if self.young.len() >= self.size && !self.young.contains_key(&key) {
+            self.old = std::mem::take(&mut self.young);
+        }
+        insert(&mut self.young, key, value);
+    }
+}
+
+/// A function of its own, or the tree's would become part of each caller, and could not be merged.
+#[inline(never)]
+fn insert<K: Ord, V>(tree: &mut BTreeMap<K, Box<V>>, key: K, value: Box<V>) -> Option<Box<V>> {
+    tree.insert(key, value)
 }
