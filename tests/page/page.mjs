@@ -98,9 +98,11 @@ async function start(port = 0) {
     },
   };
   writeFileSync(join(folder, "wrangler.json"), JSON.stringify(settings));
+  // Without a port for its inspector, two that start at once choose the same.
+  const ports = ["--port", `${port}`, "--inspector-port", "0"];
   const child = spawn(
     "node_modules/.bin/wrangler",
-    ["dev", "--config", join(folder, "wrangler.json"), "--port", `${port}`, "--show-interactive-dev-session=false"],
+    ["dev", "--config", join(folder, "wrangler.json"), ...ports, "--show-interactive-dev-session=false"],
     { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, WRANGLER_SEND_METRICS: "false" } },
   );
   stop = async () => {
