@@ -23,7 +23,7 @@ const SECRET = "0123456789abcdef0123";
 const AUTHORIZATION = `Bearer ${SECRET}`;
 const POLICIES = {
   api: { rate: 1_000_000, period: "1s", capacity: 100_000_000 },
-  none: { rate: 1, period: "1h" },
+  none: { rate: 1, period: "1h", refusal_cache: "0s" },
 };
 const item = (policy) => ({ policy, key: "alice@example.com", cost: 1 });
 const ASKED = {
@@ -54,15 +54,19 @@ for (const [name, [path, asked]] of Object.entries(ASKED)) {
 
 async function load(folder) {
   const { Frontend, KeyObject } = await import(new URL("rust/index.js", `${pathToFileURL(folder)}/`));
-  const env = { POLICIES, TOLLGATE_TOKEN: SECRET, TOLLGATE_KEY_SECRET: SECRET };
   const nothing = () => {};
+  const env = { POLICIES, TOLLGATE_TOKEN: SECRET, TOLLGATE_KEY_SECRET: SECRET, KEYS: { getByName: nothing } };
   const host = new Proxy({ rows: () => [] }, { get: (own, name) => own[name] ?? nothing });
+  const { log } = console;
+  console.log = nothing; // a frontend logs its policies
   const frontend = new Frontend(env);
+  console.log = log;
   const object = new KeyObject("ab".repeat(32), env, host);
   const ask = (path, body) => {
     const url = `http://localhost/v1/${path}`;
     frontend.head("POST", url, AUTHORIZATION, "application/json", undefined, String(body.length));
     const call = frontend.ask(url, AUTHORIZATION, undefined, body);
+    if (typeof call === "string") return call; // decided without the object
     for (let next = call.next(); next; next = call.next()) {
       const [index, , policies, request, definitions] = next;
       call.answered(index, object.decide(policies, request, definitions));
@@ -71,9 +75,6 @@ async function load(folder) {
     call.free();
     return reply;
   };
-  const { log } = console;
-  console.log = nothing; // the first request reads the settings and logs the policies
   ask("consume", new TextEncoder().encode(JSON.stringify(item("none"))));
-  console.log = log;
   return ask;
 }
