@@ -57,8 +57,10 @@ impl Report {
         for (name, keys) in named(&fields, "refused")? {
             counts.refused.insert(name, refused_keys(keys)?);
         }
-        for (outcome, histogram) in known::<CallOutcome>(&fields, "calls")? {
-            *counts.calls.get_mut(outcome.index())? = read_histogram(histogram)?;
+        for (outcome, histogram) in named(&fields, "calls")? {
+            if let Some(outcome) = CallOutcome::from_word(&outcome) {
+                *counts.calls.get_mut(outcome.index())? = read_histogram(histogram)?;
+            }
         }
         read_words::<crate::policy::Cause>(&fields, "degraded", &mut counts.degraded)?;
         read_words::<crate::policy::Cause>(&fields, "unavailable", &mut counts.unavailable)?;
@@ -192,15 +194,12 @@ fn read_histogram(json: Json<'_>) -> Option<Histogram> {
 
 /// Reads counts by words. Those of a later version are ignored.
 fn read_words<W: Word>(fields: &Fields<'_>, name: &str, counts: &mut [u64]) -> Option<()> {
-    for (word, count) in known::<W>(fields, name)? {
-        add(counts, word, count.integer()?);
+    for (word, count) in named(fields, name)? {
+        if let Some(word) = W::from_word(&word) {
+            add(counts, word, count.integer()?);
+        }
     }
     Some(())
-}
-
-fn known<'a, W: Word>(fields: &Fields<'a>, name: &str) -> Option<Vec<(W, Json<'a>)>> {
-    let of = |name: &str| W::ALL.iter().copied().find(|word| word.word() == name);
-    Some(named(fields, name)?.into_iter().filter_map(|(name, value)| Some((of(&name)?, value))).collect())
 }
 
 /// The members of an object, which is empty if it is not there.

@@ -66,13 +66,13 @@ pub fn exposition(counts: &Counts, began_at: i64, isolates: Option<usize>, may_n
     match isolates {
         Some(isolates) => {
             head(&mut text, "tollgate_reporting_isolates", "gauge", "Isolates that have reported in the last minute.");
-            sample(&mut text, "tollgate_reporting_isolates", &[], isolates);
+            sample(&mut text, "tollgate_reporting_isolates", &[], &isolates);
         }
         None => text.insert_str(0, "# There is no registry of policies: these are the counts of a single isolate.\n"),
     }
     let name = "tollgate_metrics_start_time_seconds";
     head(&mut text, name, "gauge", "Unix time since which these counters have counted.");
-    sample(&mut text, name, &[], Seconds(u64::try_from(began_at).unwrap_or(0)));
+    sample(&mut text, name, &[], &Seconds(u64::try_from(began_at).unwrap_or(0)));
     text
 }
 
@@ -84,10 +84,10 @@ fn calls(text: &mut String, counts: &Counts) {
         let outcome = ("outcome", outcome.word());
         for (bound_ms, count) in histogram.cumulative() {
             let le = bound_ms.map_or_else(|| "+Inf".to_owned(), |ms| Seconds(ms).to_string());
-            sample(text, &bucket, &[outcome, ("le", &le)], count);
+            sample(text, &bucket, &[outcome, ("le", &le)], &count);
         }
-        sample(text, &sum, &[outcome], Seconds(histogram.sum_ms()));
-        sample(text, &count, &[outcome], histogram.count());
+        sample(text, &sum, &[outcome], &Seconds(histogram.sum_ms()));
+        sample(text, &count, &[outcome], &histogram.count());
     }
 }
 
@@ -108,7 +108,7 @@ fn family<'a>(
 ) {
     head(text, name, "counter", help);
     for (labels, value) in samples {
-        sample(text, name, &labels, value);
+        sample(text, name, &labels, &value);
     }
 }
 
@@ -116,7 +116,7 @@ fn head(text: &mut String, name: &str, kind: &str, help: &str) {
     write(text, format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
 }
 
-fn sample(text: &mut String, name: &str, labels: &[(&str, &str)], value: impl Display) {
+fn sample(text: &mut String, name: &str, labels: &[(&str, &str)], value: &dyn Display) {
     text.push_str(name);
     for (index, (label, value)) in labels.iter().enumerate() {
         write(text, format_args!("{}{label}=\"", if index == 0 { '{' } else { ',' }));
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn labels_are_escaped() {
         let mut text = String::new();
-        sample(&mut text, "x", &[("a", "1\\2\"3\n4"), ("b", "")], 5);
+        sample(&mut text, "x", &[("a", "1\\2\"3\n4"), ("b", "")], &5);
         assert_eq!(text, "x{a=\"1\\\\2\\\"3\\n4\",b=\"\"} 5\n");
     }
 

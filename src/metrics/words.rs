@@ -12,6 +12,12 @@ pub trait Word: Copy + 'static {
 
     /// Its position in [`Word::ALL`].
     fn index(self) -> usize;
+
+    /// The value that is written so; `None` if there is none.
+    #[must_use]
+    fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|value| value.word() == word)
+    }
 }
 
 /// What became of a request to take tokens.
@@ -92,7 +98,7 @@ impl NoticeOutcome {
     /// The outcome of that word; [`NoticeOutcome::Failed`] for an unknown one.
     #[must_use]
     pub fn of(word: &str) -> Self {
-        Self::ALL.iter().copied().find(|outcome| outcome.word() == word).unwrap_or(Self::Failed)
+        Self::from_word(word).unwrap_or(Self::Failed)
     }
 }
 

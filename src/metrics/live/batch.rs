@@ -57,8 +57,7 @@ impl LiveBatch {
     /// The policy and the outcome of a decision; `None` for an outcome of a later version.
     pub(super) fn subject(decision: &str) -> Option<(String, Outcome)> {
         let fields = Json::parse(decision).ok()?.fields().ok()?;
-        let word = fields.get("outcome")?.string()?;
-        let outcome = Outcome::ALL.iter().copied().find(|outcome| outcome.word() == word)?;
+        let outcome = Outcome::from_word(&fields.get("outcome")?.string()?)?;
         Some((fields.get("policy")?.string()?.into_owned(), outcome))
     }
 }

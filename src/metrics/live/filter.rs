@@ -26,8 +26,7 @@ impl LiveFilter {
     pub fn outcomes(list: &str) -> Result<Vec<Outcome>, &str> {
         let mut outcomes = Vec::new();
         for word in list.split(',').map(str::trim) {
-            let outcome = Outcome::ALL.iter().copied().find(|outcome| outcome.word() == word).ok_or(word)?;
-            outcomes.push(outcome);
+            outcomes.push(Outcome::from_word(word).ok_or(word)?);
         }
         Ok(Outcome::ALL.iter().copied().filter(|outcome| outcomes.contains(outcome)).collect())
     }

@@ -66,7 +66,7 @@ impl Listeners {
                     Some(Some(words.collect::<Option<Vec<_>>>()?))
                 }
             };
-            let known = |word: &String| Outcome::ALL.iter().copied().find(|outcome| outcome.word() == word);
+            let known = |word: &String| Outcome::from_word(word);
             let outcomes = words("outcomes")?.map(|words| words.iter().filter_map(known).collect());
             let filter = LiveFilter { policies: words("policies")?, outcomes };
             Some(Listener { id: fields.get("id")?.integer()?, filter })
