@@ -182,9 +182,13 @@ impl Parts {
                 memory: Rc::default(),
             }),
             (policies, names, callers) => {
-                let errors = policies.err().into_iter().flatten().chain(callers.err().into_iter().flatten());
-                let errors = errors.chain(names.err()).chain(sample_error).chain(receiver_errors).chain(registry.err());
-                Err(SettingsErrors::new(missing, errors.collect()))
+                let mut errors = policies.err().unwrap_or_default();
+                errors.extend(callers.err().unwrap_or_default());
+                errors.extend(names.err());
+                errors.extend(sample_error);
+                errors.extend(receiver_errors);
+                errors.extend(registry.err());
+                Err(SettingsErrors::new(missing, errors))
             }
         };
         Setup { settings, webhook, sample, remarks: Vec::new() }
