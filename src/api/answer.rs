@@ -4,7 +4,7 @@ use super::endpoint::Endpoint;
 use super::inspect::inspection;
 use super::keys::{Act, explanation};
 use super::lease::leased;
-use super::problem::Problem;
+use super::problem::{Problem, bad_request};
 use super::rate_limit::{banned_fields, limit_field, policy_field};
 use super::refusal::{Refusal, respond, violated};
 use super::reply::Reply;
@@ -19,8 +19,8 @@ impl ResolvedRequest {
     /// If the object's reply is not a decision: the matching problem.
     pub fn reply(&self, reply: &ObjectReply) -> Result<Reply, Problem> {
         let decided = decided(reply, self.by_grant)?;
-        if let Some(problem) = self.beyond_shards.as_ref().filter(|_| !decided.is_replayed) {
-            return Err(problem.clone());
+        if let Some(detail) = self.beyond_shards.as_ref().filter(|_| !decided.is_replayed) {
+            return bad_request(detail.clone());
         }
         let [item] = self.items.as_slice() else {
             return Err(Problem::Unavailable { cause: Cause::Failed });

@@ -1,24 +1,26 @@
 //! What cannot be asked of a budget that lies in several objects: see [`Policy::shards`].
 
 use super::endpoint::Endpoint;
-use super::problem::{Problem, bad_request};
 use crate::limit::Verb;
 use crate::policy::Policy;
 use crate::protocol::Action;
 
-/// Whether a request may be about a budget in several shards.
+/// Why a request cannot be about a budget in several shards, if the policy has any.
+///
+/// # Errors
+/// With the reason.
 pub(super) fn require_whole(
     endpoint: Endpoint,
     action: Action,
     wants_snapshot: bool,
     policy: &Policy,
-) -> Result<(), Problem> {
+) -> Result<(), String> {
     if policy.shards().len() < 2 {
         return Ok(());
     }
     let wrong = |what: &str, instead: &str| {
         let (name, shards) = (policy.name(), policy.shards().len());
-        bad_request(format!("policy {name} has {shards} shards, which cannot {what}: {instead}"))
+        Err(format!("policy {name} has {shards} shards, which cannot {what}: {instead}"))
     };
     match (endpoint, action) {
         (Endpoint::Batch, _) => wrong("be part of a batch", "ask for it alone"),

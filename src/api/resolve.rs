@@ -27,7 +27,7 @@ pub struct ResolvedRequest {
     pub(super) by_grant: bool,
     /// Why its policy, which has shards, cannot do it. It may have been done before the policy had any: see
     /// [`ResolvedRequest::recalled`].
-    pub(super) beyond_shards: Option<Problem>,
+    pub(super) beyond_shards: Option<String>,
 }
 
 /// One budget of the request.
@@ -101,9 +101,9 @@ impl ResolvedRequest {
             let policy = policies.for_key(policy, &key, now);
             let beyond = require_whole(endpoint, action, item.snapshot, &policy).err();
             if endpoint == Endpoint::Batch
-                && let Some(problem) = beyond
+                && let Some(detail) = beyond
             {
-                return Err(problem);
+                return bad_request(detail);
             }
             let default = match endpoint {
                 Endpoint::Settle => None,
@@ -116,7 +116,8 @@ impl ResolvedRequest {
             };
             let cost = item.cost.as_ref().or(default);
             let costs = cost.map(|cost| cost.of(&policy, verb)).transpose();
-            let costs = costs.map_err(|problem| beyond.clone().unwrap_or(problem))?;
+            let costs =
+                costs.map_err(|problem| beyond.clone().map_or(problem, |detail| Problem::BadRequest { detail }))?;
             beyond_shards = beyond_shards.take().or(beyond);
             Ok(ResolvedItem {
                 key,

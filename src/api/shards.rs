@@ -1,6 +1,6 @@
 //! A request about a budget that lies in several objects: see [`Policy::shards`].
 
-use super::problem::Problem;
+use super::problem::{Problem, bad_request};
 use super::resolve::{ResolvedItem, ResolvedRequest};
 use crate::limit::Verb;
 use crate::policy::Policy;
@@ -30,10 +30,10 @@ impl ResolvedRequest {
         if has_idempotency_key && self.is_sharded() && self.takes_from_one_shard() {
             // A shard remembers what it has granted, but not that it has refused: a repetition could be granted by another.
             let detail = "a policy with shards cannot take an Idempotency-Key with `consume`: leave it out";
-            self.beyond_shards.get_or_insert_with(|| Problem::BadRequest { detail: detail.to_owned() });
+            self.beyond_shards.get_or_insert_with(|| detail.to_owned());
         }
         match self.beyond_shards {
-            Some(problem) if !has_idempotency_key => Err(problem),
+            Some(detail) if !has_idempotency_key => bad_request(detail),
             _ => Ok(self),
         }
     }
