@@ -319,6 +319,7 @@ test("a policy is changed after the service has said what that would do", async 
   assert.equal(policies.find(({ name }) => name === "demo").policy.rate, 7);
   // Somebody else was quicker.
   await press(page, "Edit demo");
+  await json.waitFor(); // with the version before theirs
   const { url } = await served();
   const changed = await fetch(`${url}/v1/policies/demo`, {
     method: "PUT",
