@@ -78,6 +78,7 @@ impl Ledger {
             let decided: &mut dyn Iterator<Item = _> =
                 if is_unlimited(policy, verb) { &mut unlimited } else { &mut limited };
             let bucket = self.bucket(policy)?;
+            let before = bucket.before();
             let mut need = Need::Nothing;
             let mut changes = Vec::new();
             for (index, ((state, part), &held)) in
@@ -118,7 +119,7 @@ impl Ledger {
             }
             bucket.need(need);
             if apply && decision.is_allow() {
-                bucket.charge_others(&changes, now);
+                bucket.follow(&before, &changes, now);
             }
         }
         Ok((answers, decision))
@@ -149,7 +150,7 @@ impl Ledger {
             others.push(Change::of(verb, cost, decision.tokens()));
             answers.push(answer(limit.limit(), decision, state, held, now));
         }
-        bucket.charge_others(&others, now);
+        bucket.follow(&before, &others, now);
         if bucket.states != before {
             bucket.need(Need::Spent);
         }

@@ -251,11 +251,12 @@ impl Ledger {
     /// Takes what was held. The tokens are there: no other request could take them.
     fn take_held(&mut self, policy: &Policy, held: &[u64], now: i64) -> Result<(), LedgerError> {
         let bucket = self.bucket(policy)?;
+        let before = bucket.before();
         for ((limit, state), &held) in policy.limits().iter().zip(&mut bucket.states).zip(held) {
             *state = without(limit.limit(), state, held, now);
         }
         let taken: Vec<_> = held.iter().map(|&held| Change::Take(held)).collect();
-        bucket.charge_others(&taken, now);
+        bucket.follow(&before, &taken, now);
         bucket.need(Need::Spent);
         Ok(())
     }

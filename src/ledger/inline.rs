@@ -46,7 +46,7 @@
 //! A bucket that is full under all its accounts is forgotten, and the next numbers begin full.
 
 use super::row::NamedState;
-use crate::limit::{Carry, Config, Kind, Limit, Snapshot, State, Verb};
+use crate::limit::{Carry, Config, Cuts, Kind, Limit, Snapshot, State, Verb};
 use crate::policy::{NamedLimit, Policy};
 
 /// The most buckets of a key whose numbers come with requests, and which are not full again. Callers choose their names. Each may have 64
@@ -93,11 +93,28 @@ impl Change {
             let Snapshot { tokens, at, .. } = limit.snapshot(&after);
             let is_enough = tokens >= least || after == account.state;
             let floor = || limit.restored(&Snapshot { tokens: least, drops: 0, at });
-            let after = if is_enough { after } else { floor().unwrap_or(after) };
+            let floor = if is_enough { None } else { floor() };
+            if let Some(cuts) = &mut account.cuts {
+                self.apply_to_cuts(cuts, &limit, &account.state, &after, now);
+                if let Some(floor) = &floor {
+                    cuts.raise_to(floor);
+                }
+            }
+            let after = floor.unwrap_or(after);
             has_changed |= after != account.state;
             account.state = after;
         }
         has_changed
+    }
+
+    /// The same for what depends on open reservations, of an account that has gone from `before` to `after`.
+    pub(super) fn apply_to_cuts(self, cuts: &mut Cuts, limit: &Limit, before: &State, after: &State, now: i64) {
+        match self {
+            Self::Take(_) if before == after => {}
+            Self::Take(_) => cuts.take(limit, before, after, now),
+            Self::Refund(tokens) => cuts.refund(limit, tokens, now),
+            Self::Reset => cuts.reset(*after),
+        }
     }
 
     fn apply(self, limit: &Limit, state: State, now: i64) -> State {
@@ -117,17 +134,17 @@ pub(super) fn accounts(old: Vec<NamedState>, policy: &Policy, now: i64, phase: u
     for named in policy.limits() {
         let of_name = || old.iter().filter(|account| account.name.as_deref() == named.name());
         let limit = *named.limit();
-        let own = of_name().find(|account| account.limit == limit).map(|account| account.state);
-        let state = match of_name().next() {
-            None => limit.new_state(now, phase),
-            Some(latest) if latest.limit == limit => latest.state,
+        let own = of_name().find(|account| account.limit == limit);
+        all.push(match of_name().next() {
+            None => NamedState::of(named, limit.new_state(now, phase)),
+            Some(latest) if latest.limit == limit => latest.clone(),
             Some(latest) => {
                 let seen = of_name().map(|account| &account.limit);
                 let taken_over = taken_over(&limit, latest, seen, now, phase);
-                own.filter(|own| limit.surplus_over(own, &taken_over, now).is_some()).unwrap_or(taken_over)
+                let own = own.filter(|own| limit.surplus_over(&own.state, &taken_over.state, now).is_some());
+                own.cloned().unwrap_or(taken_over)
             }
-        };
-        all.push(NamedState { name: named.name().map(str::to_owned), limit, state });
+        });
     }
     for account in old {
         let of_name = all.iter().filter(|other| other.name == account.name);
@@ -147,8 +164,8 @@ fn taken_over<'a>(
     seen: impl Iterator<Item = &'a Limit>,
     now: i64,
     phase: u64,
-) -> State {
-    let NamedState { limit: old, state, .. } = latest;
+) -> NamedState {
+    let NamedState { name, limit: old, state, cuts } = latest;
     let Snapshot { tokens, at, .. } = old.snapshot(state);
     let Config { kind, rate, period_ms, .. } = *old.config();
     let idle_ms = now.saturating_sub(at).max(0).cast_unsigned();
@@ -165,7 +182,18 @@ fn taken_over<'a>(
     let beyond = i128::from(tokens).saturating_add(refill).saturating_sub(limit.snapshot(&as_is).tokens.into()).max(0);
     let more = beyond.saturating_sub(excess);
     let tokens = u64::try_from(more.unsigned_abs()).unwrap_or(u64::MAX);
-    if more > 0 { limit.decide(as_is, now, tokens, Verb::Refund).1 } else { limit.lowered(&as_is, tokens) }
+    let shifted =
+        if more > 0 { limit.decide(as_is, now, tokens, Verb::Refund).1 } else { limit.lowered(&as_is, tokens) };
+    let cuts = cuts.clone().map(|mut cuts| {
+        cuts.carry(limit, old, Carry::AsIs, now, phase);
+        if more > 0 {
+            cuts.refund(limit, tokens, now);
+        } else {
+            cuts.take(limit, &as_is, &shifted, now);
+        }
+        cuts
+    });
+    NamedState { name: name.clone(), limit: *limit, state: shifted, cuts }
 }
 
 /// The tokens of a bucket of `old`, as they are, up to the capacity of `limit`.

@@ -8,6 +8,7 @@ mod crash_laws;
 mod holds;
 mod inline;
 mod inspect;
+mod late;
 mod leases;
 mod model;
 mod notices;
