@@ -9,7 +9,7 @@ use super::leases::Leases;
 use super::reservation::ReservedPart;
 use super::row::{NamedState, Registered, RowError, StoredCuts, StoredRow, encode_row, mark_covered};
 use super::without::without;
-use crate::limit::{Cuts, Limit, State, Verb};
+use crate::limit::{Cuts, Limit, State};
 use crate::policy::{NamedLimit, Policy};
 
 /// The bucket of one policy for the key.
@@ -29,8 +29,8 @@ pub(super) struct Bucket {
     /// Limits of other versions of the policy that are not full yet. When such a version asks again it finds them as
     /// they were, so versions that alternate during a roll-out give nothing away.
     dormant: Vec<NamedState>,
-    /// The ids of those that may still give something back as if it had never been taken, in the order in which they took it.
-    openings: Vec<u64>,
+    /// Those that may still give something back as if it had never been taken, in the order in which they took it.
+    openings: Vec<Opening>,
     /// Of each limit of the policy what depends on them; empty without any. Dormant limits have theirs beside them.
     cuts: Vec<Cuts>,
     /// Tokens that are leased out. The states still have them, so a bucket is never fuller than with them.
@@ -48,6 +48,14 @@ pub(super) struct Bucket {
     /// Whether anything was spent since the last call of [`Bucket::flush_idle`].
     is_busy: bool,
     need: Need,
+}
+
+/// What may still give something back.
+#[derive(Clone, Copy, Debug)]
+struct Opening {
+    id: u64,
+    /// Whether a crash leaves it open: a reservation is, a committed hold is not.
+    is_stored: bool,
 }
 
 /// Whether `persisted` lags behind on purpose.
@@ -105,7 +113,7 @@ impl Bucket {
         let Registered { since, id, as_of: stored_as_of, .. } = stored.registered;
         let is_same_version = since == policy.timeline().since();
         let as_of = if is_same_version && id == policy.id() { stored_as_of } else { as_of };
-        let openings = stored.openings.clone();
+        let openings = stored.openings.iter().map(|&id| Opening { id, is_stored: true }).collect();
         let bucket = Self { as_of, has_row: true, openings, ..Self::of(policy, Vec::new(), now) };
         if policy.is_inline() {
             return bucket.with_accounts(&stored, now, phase);
@@ -149,7 +157,7 @@ impl Bucket {
         } else {
             (None, Need::Exact)
         };
-        Ok(Self { states, cuts, dormant, leases, persisted, need, ..bucket }.with_all_cut())
+        Ok(Self { states, dormant, cuts, leases, persisted, need, ..bucket }.with_all_cut())
     }
 
     /// The bucket with the accounts of a row.
@@ -182,7 +190,7 @@ impl Bucket {
         // A new account is written with the next grant. Until then a crash forgets it, which costs nothing.
         let places: Option<Vec<usize>> = self.all().map(|account| old.iter().position(|old| *old == account)).collect();
         let places = places.filter(|places| places.len() == old.len());
-        let is_cut = !self.openings.is_empty();
+        let is_cut = self.has_stored_cuts();
         let in_order = |states: Vec<State>| -> Option<Vec<State>> {
             let places = places.as_ref()?;
             let newest = places.iter().filter(|_| is_cut).map(|place| place.saturating_add(places.len()));
@@ -281,7 +289,9 @@ impl Bucket {
         for ((cuts, (named, (before, after))), change) in self.cuts.iter_mut().zip(limits).zip(changes) {
             change.apply_to_cuts(cuts, named.limit(), before, after, now);
             // What is given back to a full bucket may still matter to what was taken from it before.
-            if matches!(change, Change::Refund(1..) | Change::Reset) {
+            if matches!(change, Change::Refund(1..) | Change::Reset)
+                && self.openings.iter().any(|opening| opening.is_stored)
+            {
                 self.need = self.need.max(Need::Now);
             }
         }
@@ -327,8 +337,8 @@ impl Bucket {
     }
 
     /// What was taken last may turn out to be another number of tokens: see [`Bucket::settle`].
-    pub(super) fn open(&mut self, id: u64, now: i64) {
-        self.openings.push(id);
+    pub(super) fn open(&mut self, id: u64, is_stored: bool, now: i64) {
+        self.openings.push(Opening { id, is_stored });
         if self.cuts.is_empty() {
             self.cuts = self.states.iter().copied().map(Cuts::new).collect();
         }
@@ -338,12 +348,12 @@ impl Bucket {
         for NamedState { limit, state, cuts, .. } in &mut self.dormant {
             cuts.get_or_insert_with(|| Cuts::new(*state)).open(limit, now);
         }
-        self.need(Need::Now);
+        self.need(if is_stored { Need::Now } else { Need::Spent });
     }
 
     /// Whether what was opened under this id is open.
     pub(super) fn is_open(&self, id: u64) -> bool {
-        self.openings.contains(&id)
+        self.openings.iter().any(|opening| opening.id == id)
     }
 
     /// Closes what was opened under that id: of each limit are given how many tokens were taken and how many should have been. What would leave
@@ -356,7 +366,8 @@ impl Bucket {
         held: &[u64],
         now: i64,
     ) -> Vec<u64> {
-        let Some(cut) = self.openings.iter().position(|of| *of == id) else { return Vec::new() };
+        let Some(cut) = self.openings.iter().position(|opening| opening.id == id) else { return Vec::new() };
+        let is_stored = self.has_stored_cuts();
         self.openings.remove(cut);
         let mut booked = Vec::new();
         let limits = self.policy.limits().iter().zip(&mut self.states).zip(&mut self.cuts);
@@ -378,8 +389,43 @@ impl Bucket {
             cuts.close(limit, cut, (taken, real), state, now);
         }
         self.drop_cuts();
-        self.need(Need::Now);
+        self.need(if is_stored { Need::Now } else { Need::Spent });
         booked
+    }
+
+    /// Forgets that it may still give something back.
+    pub(super) fn forget(&mut self, id: u64, now: i64) {
+        let Some(cut) = self.openings.iter().position(|opening| opening.id == id) else { return };
+        let opening = self.openings.remove(cut);
+        let limits = self.policy.limits().iter().map(NamedLimit::limit).zip(&mut self.states).zip(&mut self.cuts);
+        let dormant = self.dormant.iter_mut();
+        let dormant =
+            dormant.filter_map(|dormant| Some(((&dormant.limit, &mut dormant.state), dormant.cuts.as_mut()?)));
+        for ((limit, state), cuts) in limits.chain(dormant) {
+            cuts.close(limit, cut, (0, 0), state, now);
+        }
+        self.drop_cuts();
+        if opening.is_stored {
+            self.need(Need::Now);
+        }
+    }
+
+    fn has_stored_cuts(&self) -> bool {
+        self.openings.iter().any(|opening| opening.is_stored)
+    }
+
+    /// The cuts of all limits, the dormant ones last, as they are stored: only those that a crash leaves open.
+    fn stored_cuts(&self) -> Vec<Cuts> {
+        if !self.has_stored_cuts() {
+            return Vec::new();
+        }
+        let cuts = self.cuts.iter().chain(self.dormant.iter().filter_map(|dormant| dormant.cuts.as_ref()));
+        let mut cuts: Vec<_> = cuts.cloned().collect();
+        for cut in (0..self.openings.len()).rev().filter(|&cut| self.openings.get(cut).is_some_and(|of| !of.is_stored))
+        {
+            cuts.iter_mut().for_each(|cuts| cuts.join(cut));
+        }
+        cuts
     }
 
     /// Without anything open, there is nothing to keep of it.
@@ -428,25 +474,6 @@ impl Bucket {
             ..NamedState::of(limit, state)
         });
         awake.chain(self.dormant.iter().cloned())
-    }
-
-    /// Gives back what was taken from limits that are dormant now. Those that were charged beside others have it back already.
-    pub(super) fn refund_dormant(&mut self, part: &ReservedPart, now: i64) {
-        let policy = &self.policy;
-        let is_done = |dormant: &NamedState| {
-            policy.is_inline() && policy.limits().iter().any(|limit| limit.name() == dormant.name.as_deref())
-        };
-        for dormant in self.dormant.iter_mut().filter(|dormant| !is_done(dormant)) {
-            let tokens = part.tokens_of(dormant.name.as_deref());
-            let after = dormant.limit.decide(dormant.state, now, tokens, Verb::Refund).1;
-            if let Some(cuts) = &mut dormant.cuts {
-                cuts.refund(&dormant.limit, tokens, now);
-            }
-            if after != dormant.state {
-                dormant.state = after;
-                self.need = self.need.max(Need::Exact);
-            }
-        }
     }
 
     /// The row to write now, if any; it counts as written from here on. `ticket` identifies a background row and must
@@ -577,7 +604,7 @@ impl Bucket {
     /// what is left without them, and they are taken from it when they are spent.
     fn covered(&self, now: i64) -> Option<Vec<State>> {
         let is_alone =
-            !self.policy.is_inline() && self.dormant.is_empty() && !self.leases.is_any() && self.openings.is_empty();
+            !self.policy.is_inline() && self.dormant.is_empty() && !self.leases.is_any() && !self.has_stored_cuts();
         let awake_ms = now.saturating_sub(self.awake_since);
         if is_alone { cover(&self.policy, &self.states, awake_ms, now) } else { None }
     }
@@ -607,7 +634,7 @@ impl Bucket {
 
     /// Again for the newest pieces of all limits, if there are any.
     fn cut_again<T>(&self, all: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
-        all.take(if self.openings.is_empty() { 0 } else { usize::MAX })
+        all.take(if self.has_stored_cuts() { usize::MAX } else { 0 })
     }
 
     /// The states of all limits, the dormant ones last, without what is leased out; then those of their newest pieces, if anything is open:
@@ -618,8 +645,8 @@ impl Bucket {
         let dormant = self.dormant.iter().map(|dormant| (&dormant.limit, self.leases.of_name(dormant.name.as_deref())));
         let limits = || limits.clone().chain(dormant.clone());
         let states = self.states.iter().chain(self.dormant.iter().map(|dormant| &dormant.state));
-        let newest = self.cuts.iter().chain(self.dormant.iter().filter_map(|dormant| dormant.cuts.as_ref()));
-        let states = states.zip(limits()).chain(newest.map(Cuts::newest).zip(limits()));
+        let cuts = self.stored_cuts();
+        let states = states.zip(limits()).chain(cuts.iter().map(Cuts::newest).zip(limits()));
         states.map(|(state, (limit, leased))| without(limit, state, leased, now)).collect()
     }
 
@@ -630,8 +657,9 @@ impl Bucket {
         let mut row = encode_row(&self.policy, self.as_of, awake, &dormant, states == self.all_states(now));
         self.leases.encode(self.names(), &mut row);
         let newest = rest.get(self.dormant.len()..).unwrap_or_default();
-        let cuts = self.cuts.iter().chain(self.dormant.iter().filter_map(|dormant| dormant.cuts.as_ref()));
-        StoredCuts::encode(&self.openings, newest.iter().zip(cuts.map(Cuts::steps)), &mut row);
+        let openings = self.openings.iter().filter(|opening| opening.is_stored).map(|opening| opening.id);
+        let cuts = self.stored_cuts();
+        StoredCuts::encode(openings, newest.iter().zip(cuts.iter().map(Cuts::steps)), &mut row);
         row
     }
 }

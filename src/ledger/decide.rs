@@ -25,7 +25,7 @@ impl Ledger {
             // Most keys have one policy; a first push would make room for four.
             self.buckets.reserve_exact(1);
         }
-        self.buckets.push((policy.name().to_owned(), Slot::Open(bucket)));
+        self.buckets.push((policy.name().to_owned(), Slot::Open(Box::new(bucket))));
         Ok(())
     }
 
@@ -190,7 +190,7 @@ impl Slot {
             Self::Stored(row) => {
                 let bucket = Bucket::read(policy, as_of, row, now, phase);
                 let error = |error| LedgerError(format!("the bucket of policy {}: {error}", policy.name()));
-                *self = Self::Open(bucket.map_err(error)?);
+                *self = Self::Open(Box::new(bucket.map_err(error)?));
             }
         }
         Ok(())

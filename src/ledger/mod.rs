@@ -128,7 +128,7 @@ pub struct Ledger {
 enum Slot {
     /// As found in storage, not used yet.
     Stored(Vec<u8>),
-    Open(Bucket),
+    Open(Box<Bucket>),
 }
 
 /// Why no decision can be made. Nothing has changed.

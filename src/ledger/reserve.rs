@@ -43,14 +43,9 @@ impl Ledger {
             ReservedPart::all(asked.iter().map(Arc::as_ref), limits.iter().map(|limit| limit.decision.tokens()));
         let mut tried = shadow.iter().copied();
         for (policy, part) in asked.iter().zip(&mut parts) {
-            self.bucket(policy)?.open(id, now);
+            self.bucket(policy)?.open(id, true, now);
             part.add_shadow(taken_of(policy, &mut tried));
-            if part.of_shadow().limit_count() > 0
-                && let Some(shadow) = policy.shadow()
-                && let Ok(bucket) = self.bucket(shadow)
-            {
-                bucket.open(id, now);
-            }
+            self.open_shadow(policy, id, &part.of_shadow(), true, now);
         }
         let by_grant = request.request_id.is_some_and(|id| id.by_grant);
         let reservation = Reservation { opened_at: now, expires_at: reserved.expires_at, end, by_grant, parts };

@@ -68,7 +68,12 @@ pub(super) struct StoredCuts;
 
 impl StoredCuts {
     /// Adds them: the ids of the reservations, and of each limit its newest piece and the steps.
-    pub(super) fn encode<'a>(openings: &[u64], cuts: impl Iterator<Item = (&'a State, &'a [i64])>, row: &mut Vec<u8>) {
+    pub(super) fn encode<'a>(
+        openings: impl Iterator<Item = u64>,
+        cuts: impl Iterator<Item = (&'a State, &'a [i64])>,
+        row: &mut Vec<u8>,
+    ) {
+        let openings: Vec<_> = openings.flat_map(u64::to_le_bytes).collect();
         if openings.is_empty() {
             return;
         }
@@ -77,7 +82,7 @@ impl StoredCuts {
             row.extend(u16::try_from(part.len()).unwrap_or(u16::MAX).to_le_bytes()); // `MAX_RESERVATIONS` fit
             row.extend(part);
         };
-        add(OPENINGS, openings.iter().flat_map(|id| id.to_le_bytes()).collect());
+        add(OPENINGS, openings);
         for (newest, steps) in cuts {
             add(CUTS, encode(0, [*newest]).chain(steps.iter().flat_map(|step| step.to_le_bytes())).collect());
         }

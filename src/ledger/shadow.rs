@@ -119,25 +119,23 @@ impl Ledger {
         answers
     }
 
+    /// What limits of `policy` in shadow have taken last may turn out to be another number of tokens: see
+    /// [`Bucket::open`](super::bucket::Bucket::open).
+    pub(super) fn open_shadow(&mut self, policy: &Policy, id: u64, taken: &ReservedPart, is_stored: bool, now: i64) {
+        if taken.limit_count() > 0
+            && let Some(shadow) = policy.shadow()
+            && let Ok(bucket) = self.bucket(shadow)
+        {
+            bucket.open(id, is_stored, now);
+        }
+    }
+
     /// Closes what the limits in shadow have taken for a reservation, whichever policy they are of now.
     pub(super) fn end_shadow(&mut self, id: u64, part: &ReservedPart, is_refunded: bool, now: i64) {
         let Some(policy) = self.open_shadow_of(part, now).filter(|_| part.limit_count() > 0) else { return };
         let real = |taken: u64| if is_refunded { 0 } else { taken };
         let tokens: Vec<_> = part.tokens(&policy).into_iter().map(|taken| (taken, real(taken))).collect();
         _ = self.settle_bucket(&policy, id, &tokens, Some(part).filter(|_| is_refunded), now);
-    }
-
-    /// Gives back what the limits in shadow have taken, whichever policy they are of now.
-    pub(super) fn refund_shadow(&mut self, part: &ReservedPart, now: i64) {
-        let Some(policy) = self.open_shadow_of(part, now) else { return };
-        let refunds = policy.limits().iter().map(|limit| (Verb::Refund, part.tokens_of(limit.name())));
-        // A refund of nothing would still follow a clock that has stepped back by much.
-        if refunds.clone().any(|(_, tokens)| tokens > 0) && self.adjust(&policy, refunds, now).is_err() {
-            return;
-        }
-        if let Ok(bucket) = self.bucket(&policy) {
-            bucket.refund_dormant(part, now);
-        }
     }
 
     /// Opens the bucket of the limits in shadow that have taken this, under its own policy; `None` if it is full or cannot be read.

@@ -148,6 +148,22 @@ impl Cuts {
             return;
         }
         let back = limit.clipped_drops(taken).saturating_sub(limit.clipped_drops(real));
+        self.merge(cut, back);
+        let level = self.level();
+        if level != limit.refilled(state, now).level {
+            *state = State { level, at: self.newest.at };
+        }
+    }
+
+    /// Forgets a cut at which nothing will be given back.
+    pub(crate) fn join(&mut self, cut: usize) {
+        if cut < self.steps.len() {
+            self.merge(cut, 0);
+        }
+    }
+
+    /// Raises the pieces before a cut by so many drops, and closes it.
+    fn merge(&mut self, cut: usize, back: i64) {
         let step = plus(self.steps.remove(cut), back);
         // The lower of its neighbours stays. What is missing from the other is added to the distance to that one's neighbour.
         let (above, below) = (step.max(0), step.min(0));
@@ -157,10 +173,6 @@ impl Cuts {
         match self.steps.get_mut(cut) {
             Some(newer) => *newer = plus(*newer, below),
             None => self.newest.level = self.newest.level.saturating_add(below).max(-MAX_DROPS),
-        }
-        let level = self.level();
-        if level != limit.refilled(state, now).level {
-            *state = State { level, at: self.newest.at };
         }
     }
 

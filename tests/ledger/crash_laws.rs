@@ -165,15 +165,21 @@ impl Comparison {
                 if !std::mem::replace(&mut held.is_committed, true) {
                     held.since = now;
                     let tokens = held.tokens.clone();
-                    self.each_model(|model| model.lower(&tokens, now));
+                    let id = held.id;
+                    self.each_model(|model| {
+                        model.lower(&tokens, now);
+                        model.name(id);
+                    });
                 }
             }
             Step::Abort(which) if which < self.held.len() => {
-                let Held { id, tokens, is_committed, .. } = self.held.remove(which);
+                let Held { id, is_committed, .. } = self.held.remove(which);
                 decided(self.world.ask(Action::Cancel(id), None, None));
                 // An abort of what was not taken refunds nothing; like any request, it lets a bucket follow the clock.
-                let taken = if is_committed { tokens } else { vec![0; count] };
-                self.each_model(|model| model.refund(&taken, now));
+                self.each_model(|model| match is_committed {
+                    true => model.settle(id, &vec![0; count]),
+                    false => model.refund(&vec![0; count], now),
+                });
             }
             Step::Settle(..) | Step::Cancel(_) | Step::Commit(_) | Step::Abort(_) | Step::Wait(_) => {}
             Step::Arrive(count) => self.world.arrive(count),

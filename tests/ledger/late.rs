@@ -828,9 +828,8 @@ impl Client {
     /// limit does not know that the clock was further already.
     fn step_back(&mut self, ms: i64) {
         let now = self.world.now;
-        let limits = self.numbers.iter().zip(&self.seen);
-        let is_counted =
-            limits.map(|(numbers, answer)| numbers.tick(answer.snapshot.at) >= numbers.tick(now)).all(|is| is);
+        let mut limits = self.numbers.iter().zip(&self.seen);
+        let is_counted = limits.all(|(numbers, answer)| numbers.tick(answer.snapshot.at) >= numbers.tick(now));
         // After a larger step, a limit follows the clock.
         if is_counted && self.seen_at == now && self.latest - (now - ms) <= 60_000 {
             self.world.now -= ms;

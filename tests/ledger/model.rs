@@ -155,9 +155,9 @@ impl Change {
             Self::Take(taken) => {
                 let refilled = limit.refilled(&state, now);
                 let level = drops(limit, &refilled) - taken;
-                let (token, Snapshot { at, .. }) = (in_drops(limit, 1), limit.snapshot(&refilled));
-                let tokens = i64::try_from(level.div_euclid(token)).unwrap();
-                let drops = u64::try_from(level.rem_euclid(token)).unwrap();
+                let (one, Snapshot { at, .. }) = (in_drops(limit, 1), limit.snapshot(&refilled));
+                let tokens = i64::try_from(level.div_euclid(one)).unwrap();
+                let drops = u64::try_from(level.rem_euclid(one)).unwrap();
                 limit.restored(&Snapshot { tokens, drops, at }).unwrap()
             }
             Self::Refund(tokens) => limit.decide(state, now, tokens, Verb::Refund).1,
