@@ -1,5 +1,6 @@
 //! One bucket: exact in memory; in storage, slightly lower.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::cover::{block, cover};
@@ -415,15 +416,16 @@ impl Bucket {
     }
 
     /// The cuts of all limits, the dormant ones last, as they are stored: only those that a crash leaves open.
-    fn stored_cuts(&self) -> Vec<Cuts> {
+    fn stored_cuts(&self) -> Vec<Cow<'_, Cuts>> {
         if !self.has_stored_cuts() {
             return Vec::new();
         }
         let cuts = self.cuts.iter().chain(self.dormant.iter().filter_map(|dormant| dormant.cuts.as_ref()));
-        let mut cuts: Vec<_> = cuts.cloned().collect();
-        for cut in (0..self.openings.len()).rev().filter(|&cut| self.openings.get(cut).is_some_and(|of| !of.is_stored))
-        {
-            cuts.iter_mut().for_each(|cuts| cuts.join(cut));
+        let mut cuts: Vec<_> = cuts.map(Cow::Borrowed).collect();
+        for (cut, _) in self.openings.iter().enumerate().rev().filter(|(_, opening)| !opening.is_stored) {
+            for cuts in &mut cuts {
+                cuts.to_mut().join(cut);
+            }
         }
         cuts
     }
@@ -646,7 +648,7 @@ impl Bucket {
         let limits = || limits.clone().chain(dormant.clone());
         let states = self.states.iter().chain(self.dormant.iter().map(|dormant| &dormant.state));
         let cuts = self.stored_cuts();
-        let states = states.zip(limits()).chain(cuts.iter().map(Cuts::newest).zip(limits()));
+        let states = states.zip(limits()).chain(cuts.iter().map(|cuts| cuts.newest()).zip(limits()));
         states.map(|(state, (limit, leased))| without(limit, state, leased, now)).collect()
     }
 
@@ -659,7 +661,7 @@ impl Bucket {
         let newest = rest.get(self.dormant.len()..).unwrap_or_default();
         let openings = self.openings.iter().filter(|opening| opening.is_stored).map(|opening| opening.id);
         let cuts = self.stored_cuts();
-        StoredCuts::encode(openings, newest.iter().zip(cuts.iter().map(Cuts::steps)), &mut row);
+        StoredCuts::encode(openings, newest.iter().zip(cuts.iter().map(|cuts| cuts.steps())), &mut row);
         row
     }
 }

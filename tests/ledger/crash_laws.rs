@@ -176,9 +176,12 @@ impl Comparison {
                 let Held { id, is_committed, .. } = self.held.remove(which);
                 decided(self.world.ask(Action::Cancel(id), None, None));
                 // An abort of what was not taken refunds nothing; like any request, it lets a bucket follow the clock.
-                self.each_model(|model| match is_committed {
-                    true => model.settle(id, &vec![0; count]),
-                    false => model.refund(&vec![0; count], now),
+                self.each_model(|model| {
+                    if is_committed {
+                        model.settle(id, &vec![0; count]);
+                    } else {
+                        model.refund(&vec![0; count], now);
+                    }
                 });
             }
             Step::Settle(..) | Step::Cancel(_) | Step::Commit(_) | Step::Abort(_) | Step::Wait(_) => {}
