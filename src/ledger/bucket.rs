@@ -8,7 +8,7 @@ use super::follow::{follow, untouched};
 use super::inline::Change;
 use super::leases::Leases;
 use super::reservation::ReservedPart;
-use super::row::{NamedState, Registered, RowError, StoredCuts, StoredRow, encode_row, mark_covered};
+use super::row::{NamedState, Registered, RowError, StoredRow, encode_cuts, encode_row, mark_covered};
 use super::without::without;
 use crate::limit::{Cuts, Limit, State};
 use crate::policy::{NamedLimit, Policy};
@@ -286,13 +286,12 @@ impl Bucket {
     /// Follows what has changed the states of the policy's limits from `before`, in its order: what depends on open reservations, and the
     /// accounts of other numbers.
     pub(super) fn follow(&mut self, before: &[State], changes: &[Change], now: i64) {
+        let is_stored = self.has_stored_cuts();
         let limits = self.policy.limits().iter().zip(before.iter().zip(&self.states));
         for ((cuts, (named, (before, after))), change) in self.cuts.iter_mut().zip(limits).zip(changes) {
             change.apply_to_cuts(cuts, named.limit(), before, after, now);
             // What is given back to a full bucket may still matter to what was taken from it before.
-            if matches!(change, Change::Refund(1..) | Change::Reset)
-                && self.openings.iter().any(|opening| opening.is_stored)
-            {
+            if matches!(change, Change::Refund(1..) | Change::Reset) && is_stored {
                 self.need = self.need.max(Need::Now);
             }
         }
@@ -639,8 +638,8 @@ impl Bucket {
         all.take(if self.has_stored_cuts() { usize::MAX } else { 0 })
     }
 
-    /// The states of all limits, the dormant ones last, without what is leased out; then those of their newest pieces, if anything is open:
-    /// they, too, must be no lower than in storage. The other pieces are as much above them as they are there, or more.
+    /// The states of all limits, the dormant ones last, without what is leased out; then those of their newest pieces, if a reservation is
+    /// open: storage must not have more of them, either. Of the other pieces it then has no more, since it has none that are further above.
     fn all_states(&self, now: i64) -> Vec<State> {
         let limits = self.policy.limits().iter().enumerate();
         let limits = limits.map(|(index, named)| (named.limit(), self.leases.of(index)));
@@ -661,7 +660,7 @@ impl Bucket {
         let newest = rest.get(self.dormant.len()..).unwrap_or_default();
         let openings = self.openings.iter().filter(|opening| opening.is_stored).map(|opening| opening.id);
         let cuts = self.stored_cuts();
-        StoredCuts::encode(openings, newest.iter().zip(cuts.iter().map(|cuts| cuts.steps())), &mut row);
+        encode_cuts(openings, newest.iter().zip(cuts.iter().map(|cuts| cuts.steps())), &mut row);
         row
     }
 }

@@ -110,7 +110,6 @@ impl Change {
     /// The same for what depends on open reservations, of an account that has gone from `before` to `after`.
     pub(super) fn apply_to_cuts(self, cuts: &mut Cuts, limit: &Limit, before: &State, after: &State, now: i64) {
         match self {
-            Self::Take(_) if before == after => {}
             Self::Take(_) => cuts.take(limit, before, after, now),
             Self::Refund(tokens) => cuts.refund(limit, tokens, now),
             Self::Reset => cuts.reset(*after),

@@ -63,29 +63,24 @@ impl NamedState {
     }
 }
 
-/// The parts of a row about open reservations.
-pub(super) struct StoredCuts;
-
-impl StoredCuts {
-    /// Adds them: the ids of the reservations, and of each limit its newest piece and the steps.
-    pub(super) fn encode<'a>(
-        openings: impl Iterator<Item = u64>,
-        cuts: impl Iterator<Item = (&'a State, &'a [i64])>,
-        row: &mut Vec<u8>,
-    ) {
-        let openings: Vec<_> = openings.flat_map(u64::to_le_bytes).collect();
-        if openings.is_empty() {
-            return;
-        }
-        let mut add = |kind, part: Vec<u8>| {
-            row.push(kind);
-            row.extend(u16::try_from(part.len()).unwrap_or(u16::MAX).to_le_bytes()); // `MAX_RESERVATIONS` fit
-            row.extend(part);
-        };
-        add(OPENINGS, openings);
-        for (newest, steps) in cuts {
-            add(CUTS, encode(0, [*newest]).chain(steps.iter().flat_map(|step| step.to_le_bytes())).collect());
-        }
+/// Adds the parts of a row about open reservations: their ids, and of each state its newest piece and the steps.
+pub(super) fn encode_cuts<'a>(
+    openings: impl Iterator<Item = u64>,
+    cuts: impl Iterator<Item = (&'a State, &'a [i64])>,
+    row: &mut Vec<u8>,
+) {
+    let openings: Vec<_> = openings.flat_map(u64::to_le_bytes).collect();
+    if openings.is_empty() {
+        return;
+    }
+    let mut add = |kind, part: Vec<u8>| {
+        row.push(kind);
+        row.extend(u16::try_from(part.len()).unwrap_or(u16::MAX).to_le_bytes()); // `MAX_RESERVATIONS` fit
+        row.extend(part);
+    };
+    add(OPENINGS, openings);
+    for (newest, steps) in cuts {
+        add(CUTS, encode(0, [*newest]).chain(steps.iter().flat_map(|step| step.to_le_bytes())).collect());
     }
 }
 

@@ -78,6 +78,9 @@ impl Cuts {
 
     /// Does what has changed the bucket from `before` to `after`, neither by a refund nor a reset.
     pub(crate) fn take(&mut self, limit: &Limit, before: &State, after: &State, now: i64) {
+        if before == after {
+            return;
+        }
         self.refill(limit, now);
         let taken = limit.refilled(before, now).level.saturating_sub(limit.refilled(after, now).level);
         self.newest.level = self.newest.level.saturating_sub(taken).max(-MAX_DROPS);
