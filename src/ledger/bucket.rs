@@ -357,7 +357,8 @@ impl Bucket {
     }
 
     /// Closes what was opened under that id: of each limit are given how many tokens were taken and how many should have been. What would leave
-    /// less than the largest debt allows is not taken. Dormant limits get `back` what is in there. Returns how many were taken in the end.
+    /// less than the largest debt allows is not taken. Dormant limits get `back` what is in there. Returns how many were taken in
+    /// the end, and how many more there are now.
     pub(super) fn settle(
         &mut self,
         id: u64,
@@ -365,7 +366,7 @@ impl Bucket {
         back: Option<&ReservedPart>,
         held: &[u64],
         now: i64,
-    ) -> Vec<u64> {
+    ) -> Vec<(u64, u64)> {
         let Some(cut) = self.openings.iter().position(|opening| opening.id == id) else { return Vec::new() };
         let is_stored = self.has_stored_cuts();
         self.openings.remove(cut);
@@ -376,8 +377,7 @@ impl Bucket {
             cuts.refill(limit, now);
             let more = real.saturating_sub(taken);
             let real = taken.min(real).saturating_add(cuts.room(limit, cut, held).min(more));
-            cuts.close(limit, cut, (taken, real), state, now);
-            booked.push(real);
+            booked.push((real, cuts.close(limit, cut, (taken, real), state, now)));
         }
         let policy = &self.policy;
         for NamedState { name, limit, state, cuts } in &mut self.dormant {
@@ -385,7 +385,7 @@ impl Bucket {
             let mut charged = policy.limits().iter().zip(tokens.iter().zip(&booked)).filter(|_| policy.is_inline());
             let change = charged.find(|(named, _)| named.name() == name.as_deref());
             let back = back.map_or(0, |part| part.tokens_of(name.as_deref()));
-            let (taken, real) = change.map_or((back, 0), |(_, (&(taken, _), &real))| (taken, real));
+            let (taken, real) = change.map_or((back, 0), |(_, (&(taken, _), &(real, _)))| (taken, real));
             cuts.close(limit, cut, (taken, real), state, now);
         }
         self.drop_cuts();

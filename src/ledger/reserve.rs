@@ -211,7 +211,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Settles what one bucket has taken for a reservation: see [`Bucket::settle`](super::bucket::Bucket::settle). Each answer has the final cost.
+    /// Settles what one bucket has taken for a reservation: see [`Bucket::settle`](super::bucket::Bucket::settle). Each answer has the final cost, or
+    /// what came back if all is to be given `back`.
     pub(super) fn settle_bucket(
         &mut self,
         policy: &Policy,
@@ -234,7 +235,8 @@ impl Ledger {
         }
         let booked = bucket.settle(id, tokens, back, &held, now);
         let limits = policy.limits().iter().zip(&bucket.states).zip(&held).zip(booked);
-        let answers = limits.map(|(((limit, state), &held), tokens)| {
+        let answers = limits.map(|(((limit, state), &held), (cost, back_now))| {
+            let tokens = if back.is_some() { back_now } else { cost };
             answer(limit.limit(), Decision::Allow { tokens, ready_at: now }, state, held, now)
         });
         Ok(answers.collect())

@@ -145,17 +145,26 @@ impl Cuts {
     }
 
     /// Closes a cut, at whose opening `taken` tokens were taken where it should have been `real`, and brings `state` to what there is then.
-    pub(crate) fn close(&mut self, limit: &Limit, cut: usize, (taken, real): (u64, u64), state: &mut State, now: i64) {
+    /// Returns how many tokens that are more.
+    pub(crate) fn close(
+        &mut self,
+        limit: &Limit,
+        cut: usize,
+        (taken, real): (u64, u64),
+        state: &mut State,
+        now: i64,
+    ) -> u64 {
         self.refill(limit, now);
         if cut >= self.steps.len() {
-            return;
+            return 0;
         }
         let back = limit.clipped_drops(taken).saturating_sub(limit.clipped_drops(real));
         self.merge(cut, back);
-        let level = self.level();
-        if level != limit.refilled(state, now).level {
+        let (before, level) = (limit.refilled(state, now).level, self.level());
+        if level != before {
             *state = State { level, at: self.newest.at };
         }
+        limit.whole_tokens(level.saturating_sub(before))
     }
 
     /// Forgets a cut at which nothing will be given back.
