@@ -116,6 +116,10 @@ impl Ledger {
             let settled = settled.into_iter().flatten().map(Some).chain(std::iter::repeat(None));
             answers.extend(each.iter().zip(settled).map(|(each, limit)| each.and(limit)));
         }
+        // What other limits have taken, of an earlier version.
+        for part in &reservation.parts {
+            self.end_shadow(id, &part.of_shadow(), false, now);
+        }
         answers
     }
 
@@ -132,7 +136,10 @@ impl Ledger {
 
     /// Closes what the limits in shadow have taken for a reservation, whichever policy they are of now.
     pub(super) fn end_shadow(&mut self, id: u64, part: &ReservedPart, is_refunded: bool, now: i64) {
-        let Some(policy) = self.open_shadow_of(part, now).filter(|_| part.limit_count() > 0) else { return };
+        let Some(policy) = self.open_shadow_of(part, now) else { return };
+        if !self.bucket(&policy).is_ok_and(|bucket| bucket.is_open(id)) {
+            return;
+        }
         let real = |taken: u64| if is_refunded { 0 } else { taken };
         let tokens: Vec<_> = part.tokens(&policy).into_iter().map(|taken| (taken, real(taken))).collect();
         _ = self.settle_bucket(&policy, id, &tokens, Some(part).filter(|_| is_refunded), now);
