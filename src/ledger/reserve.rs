@@ -205,6 +205,7 @@ impl Ledger {
                 None => continue, // it is full
             };
             self.open(&policy, 0, now)?;
+            self.bucket(&policy)?.end_leases(now); // which were over before
             policies.push(policy);
         }
         self.end(&policies, id, reservation, reservation.is_refunded(), now)?;
