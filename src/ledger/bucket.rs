@@ -124,9 +124,9 @@ impl Bucket {
             let mut states: Vec<_> = policy.limits().iter().zip(&stored_states).map(uncovered).collect();
             let is_covered = states != stored_states;
             let mut cuts: Vec<_> = (0..policy.limits().len()).map_while(|index| stored.cuts_of(index)).collect();
-            let mut newest = cuts.iter_mut().map(Cuts::newest_mut);
+            let mut each = cuts.iter_mut();
             let limits = policy.limits().iter().zip(&mut states);
-            let limits = limits.map(|(named, state)| (named.name(), named.limit(), [Some(state), newest.next()]));
+            let limits = limits.map(|(named, state)| (named.name(), named.limit(), state, each.next()));
             let leases = Leases::stored(&stored, limits, now);
             // What was leased out and is over may have been spent at the latest moment.
             let is_read = is_covered || states == stored_states || leases.is_any();
@@ -331,6 +331,25 @@ impl Bucket {
         }
     }
 
+    /// A row with leases has the newest pieces as they are now. What does not fit them any more, the others have.
+    fn prepare_cuts(&mut self, now: i64) {
+        if self.leases.is_any() {
+            self.refill_cuts(now);
+        }
+    }
+
+    /// Credits all refills up to now to what depends on open reservations.
+    pub(super) fn refill_cuts(&mut self, now: i64) {
+        for (named, cuts) in self.policy.limits().iter().zip(&mut self.cuts) {
+            cuts.refill(named.limit(), now);
+        }
+        for dormant in &mut self.dormant {
+            if let Some(cuts) = &mut dormant.cuts {
+                cuts.refill(&dormant.limit, now);
+            }
+        }
+    }
+
     /// The states of the policy's limits, for [`Bucket::follow`].
     pub(super) fn before(&self) -> Vec<State> {
         if self.cuts.is_empty() { Vec::new() } else { self.states.clone() }
@@ -345,8 +364,15 @@ impl Bucket {
         for (named, cuts) in self.policy.limits().iter().zip(&mut self.cuts) {
             cuts.open(named.limit(), now);
         }
-        for NamedState { limit, state, cuts, .. } in &mut self.dormant {
-            cuts.get_or_insert_with(|| Cuts::new(*state)).open(limit, now);
+        let policy = &self.policy;
+        for NamedState { name, limit, state, cuts } in &mut self.dormant {
+            let cuts = cuts.get_or_insert_with(|| Cuts::new(*state));
+            // A limit of another kind with its name has taken this, and nothing of it is to be given back to this one.
+            if !policy.is_inline() && policy.limits().iter().any(|limit| limit.name() == name.as_deref()) {
+                cuts.open_untaken();
+            } else {
+                cuts.open(limit, now);
+            }
         }
         self.need(if is_stored { Need::Now } else { Need::Spent });
     }
@@ -382,10 +408,19 @@ impl Bucket {
         let policy = &self.policy;
         for NamedState { name, limit, state, cuts } in &mut self.dormant {
             let Some(cuts) = cuts else { continue };
-            let mut charged = policy.limits().iter().zip(tokens.iter().zip(&booked)).filter(|_| policy.is_inline());
+            cuts.refill(limit, now);
+            let mut charged = policy.limits().iter().zip(tokens.iter().zip(&booked));
             let change = charged.find(|(named, _)| named.name() == name.as_deref());
             let back = back.map_or(0, |part| part.tokens_of(name.as_deref()));
-            let (taken, real) = change.map_or((back, 0), |(_, (&(taken, _), &(real, _)))| (taken, real));
+            let (taken, real) = match change {
+                None => (back, 0),
+                Some((_, (&(taken, _), &(booked, _)))) if policy.is_inline() => (taken, booked),
+                // It is of another kind, and goes no deeper than its own debt.
+                Some((_, (&(taken, real), _))) => {
+                    let more = cuts.room(limit, cut, 0).min(real.saturating_sub(taken));
+                    (taken, taken.min(real).saturating_add(more))
+                }
+            };
             cuts.close(limit, cut, (taken, real), state, now);
         }
         self.drop_cuts();
@@ -485,6 +520,7 @@ impl Bucket {
             return Row::Nothing;
         }
         self.awake_since = self.awake_since.min(now);
+        self.prepare_cuts(now);
         let was_busy = self.spent_at.is_some_and(|at| now.abs_diff(at) < IDLE_MS);
         if need != Need::Exact {
             self.spent_at = Some(now);
@@ -553,6 +589,7 @@ impl Bucket {
             return None;
         }
         self.lag = Lag::No;
+        self.prepare_cuts(now);
         let exact = self.all_states(now);
         let row = self.encode(&exact, now);
         self.leases.mark_in_flight();

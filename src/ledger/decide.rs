@@ -120,6 +120,8 @@ impl Ledger {
             bucket.need(need);
             if apply && decision.is_allow() {
                 bucket.follow(&before, &changes, now);
+            } else if need == Need::Exact {
+                bucket.refill_cuts(now); // they follow the clock, too
             }
         }
         Ok((answers, decision))

@@ -55,8 +55,9 @@ pub(super) fn follow(
             if last.limit.surplus_over(&last.state, &first.state, now).is_some() {
                 last.state = first.state;
             }
+            let limit = last.limit;
             if let Some((last, first)) = last.cuts.as_mut().zip(first.cuts) {
-                last.lower_of(&first);
+                last.lower_of(first, &limit, now);
             }
         }
         return last;
@@ -156,8 +157,9 @@ fn carried(mut old: Vec<NamedState>, step: &Step<'_>, leases: &Leases, now: i64,
 const MAX_DORMANT: usize = 8;
 
 impl NamedState {
-    /// The moment up to which refills are credited.
+    /// The moment up to which refills are credited: that of a settlement, too, which may leave the state as it is.
     fn at(&self) -> i64 {
-        self.limit.snapshot(&self.state).at
+        let at = |state| self.limit.snapshot(state).at;
+        self.cuts.as_ref().map(|cuts| at(cuts.newest())).max(Some(at(&self.state))).unwrap_or_default()
     }
 }

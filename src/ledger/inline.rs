@@ -165,34 +165,36 @@ fn taken_over<'a>(
     phase: u64,
 ) -> NamedState {
     let NamedState { name, limit: old, state, cuts } = latest;
-    let Snapshot { tokens, at, .. } = old.snapshot(state);
-    let Config { kind, rate, period_ms, .. } = *old.config();
-    let idle_ms = now.saturating_sub(at).max(0).cast_unsigned();
-    // In a window, `at` is when it opened, and the last grant came later.
-    let (refill, quiet_ms) = match kind {
-        Kind::TokenBucket => (product(rate, idle_ms).checked_div(period_ms.into()).unwrap_or(0), idle_ms),
-        Kind::FixedWindow => {
-            (product(rate, idle_ms.checked_div(period_ms).unwrap_or(0)), idle_ms.saturating_sub(period_ms))
-        }
+    let idle_ms = now.saturating_sub(old.snapshot(state).at).max(0).cast_unsigned();
+    // In a window, its moment is when it opened, and the last grant came later.
+    let quiet_ms = match old.config().kind {
+        Kind::TokenBucket => idle_ms,
+        Kind::FixedWindow => idle_ms.saturating_sub(old.config().period_ms),
     };
     let excess = seen.map(|other| excess(other.config(), limit.config(), quiet_ms)).max().unwrap_or(0);
-    let as_is = as_is(limit, old, *state, now, phase);
+    let cuts = cuts.clone().map(|mut cuts| {
+        let newest = lower_by(excess, limit, old, *cuts.newest(), now, phase);
+        cuts.take_over(limit, old, newest, excess, now);
+        cuts
+    });
+    NamedState { name: name.clone(), limit: *limit, state: lower_by(excess, limit, old, *state, now, phase), cuts }
+}
+
+/// What a bucket of `limit` takes over from one of `old`: as many tokens but for the `excess`, up to its own capacity.
+fn lower_by(excess: i128, limit: &Limit, old: &Limit, state: State, now: i64, phase: u64) -> State {
+    let Snapshot { tokens, at, .. } = old.snapshot(&state);
+    let Config { kind, rate, period_ms, .. } = *old.config();
+    let idle_ms = now.saturating_sub(at).max(0).cast_unsigned();
+    let refill = match kind {
+        Kind::TokenBucket => product(rate, idle_ms).checked_div(period_ms.into()).unwrap_or(0),
+        Kind::FixedWindow => product(rate, idle_ms.checked_div(period_ms).unwrap_or(0)),
+    };
+    let as_is = as_is(limit, old, state, now, phase);
     // What neither capacity has room for. Parts of tokens count less there than here, or not at all.
     let beyond = i128::from(tokens).saturating_add(refill).saturating_sub(limit.snapshot(&as_is).tokens.into()).max(0);
     let more = beyond.saturating_sub(excess);
     let tokens = u64::try_from(more.unsigned_abs()).unwrap_or(u64::MAX);
-    let shifted =
-        if more > 0 { limit.decide(as_is, now, tokens, Verb::Refund).1 } else { limit.lowered(&as_is, tokens) };
-    let cuts = cuts.clone().map(|mut cuts| {
-        cuts.carry(limit, old, Carry::AsIs, now, phase);
-        if more > 0 {
-            cuts.refund(limit, tokens, now);
-        } else {
-            cuts.take(limit, &as_is, &shifted, now);
-        }
-        cuts
-    });
-    NamedState { name: name.clone(), limit: *limit, state: shifted, cuts }
+    if more > 0 { limit.decide(as_is, now, tokens, Verb::Refund).1 } else { limit.lowered(&as_is, tokens) }
 }
 
 /// The tokens of a bucket of `old`, as they are, up to the capacity of `limit`.

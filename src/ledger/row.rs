@@ -57,9 +57,8 @@ impl NamedState {
     }
 
     /// Its name, its numbers, and its levels.
-    pub(super) fn parts(&mut self) -> (Option<&str>, &Limit, [Option<&mut State>; 2]) {
-        let newest = self.cuts.as_mut().map(Cuts::newest_mut);
-        (self.name.as_deref(), &self.limit, [Some(&mut self.state), newest])
+    pub(super) fn parts(&mut self) -> (Option<&str>, &Limit, &mut State, Option<&mut Cuts>) {
+        (self.name.as_deref(), &self.limit, &mut self.state, self.cuts.as_mut())
     }
 }
 

@@ -27,12 +27,15 @@ pub(crate) struct Cuts {
     /// What there would be if the pieces before the last cut did not count.
     newest: State,
     /// For each cut, oldest first, by how many drops the piece before it is above the piece after it; [`VOID`] if the pieces before it do not
-    /// count any more.
+    /// count any more; [`UNTAKEN`] if both are one piece.
     steps: Vec<i64>,
 }
 
 /// Above every distance between two levels that matters. After a reset, what was taken before it does not matter.
 const VOID: i64 = 1 << 62;
+
+/// Of a reservation that has taken nothing of this limit, and so changes nothing when it is closed.
+const UNTAKEN: i64 = i64::MIN;
 
 impl Cuts {
     /// A bucket without a cut.
@@ -47,15 +50,12 @@ impl Cuts {
 
     /// As it was stored.
     pub(crate) fn stored(newest: State, steps: Vec<i64>) -> Self {
-        Self { newest, steps: steps.into_iter().map(|step| step.clamp(-VOID, VOID)).collect() }
+        let mended = |step: i64| if step == UNTAKEN { step } else { step.clamp(-VOID, VOID) };
+        Self { newest, steps: steps.into_iter().map(mended).collect() }
     }
 
     pub(crate) const fn newest(&self) -> &State {
         &self.newest
-    }
-
-    pub(crate) const fn newest_mut(&mut self) -> &mut State {
-        &mut self.newest
     }
 
     pub(crate) fn steps(&self) -> &[i64] {
@@ -74,6 +74,11 @@ impl Cuts {
         self.refill(limit, now);
         self.steps.push(self.newest.level.saturating_sub(limit.full));
         self.newest.level = limit.full;
+    }
+
+    /// A reservation is opened that takes nothing of it.
+    pub(crate) fn open_untaken(&mut self) {
+        self.steps.push(UNTAKEN);
     }
 
     /// Does what has changed the bucket from `before` to `after`, neither by a refund nor a reset.
@@ -110,12 +115,14 @@ impl Cuts {
     }
 
     /// Each piece is the lower of those of the two, which have the same cuts.
-    pub(crate) fn lower_of(&mut self, other: &Self) {
+    pub(crate) fn lower_of(&mut self, mut other: Self, limit: &Limit, now: i64) {
+        let at = now.max(self.newest.at).max(other.newest.at);
+        self.refill(limit, at);
+        other.refill(limit, at);
         let mut levels = self.levels();
         for (level, other) in levels.iter_mut().zip(other.levels()) {
             *level = (*level).min(other);
         }
-        self.newest.at = self.newest.at.max(other.newest.at);
         self.set_levels(&levels);
     }
 
@@ -126,12 +133,36 @@ impl Cuts {
         if how == Carry::Reset || new.config().kind != old.config().kind {
             return self.reset(carried);
         }
-        for step in self.steps.iter_mut().filter(|step| **step < VOID) {
+        for step in self.steps.iter_mut().filter(|step| is_distance(step)) {
             *step = clamped(new.carried_distance(old, (*step).into(), how));
         }
         let lost = new.carried_level(old, self.newest.level, how).saturating_sub(carried.level.into());
         self.newest = carried;
         self.lose(clamped(lost.max(0)));
+    }
+
+    /// Takes the bucket over to a limit of any kind, of which the newest piece is given: with as many tokens, but for the `excess`.
+    pub(crate) fn take_over(&mut self, new: &Limit, old: &Limit, newest: State, excess: i128, now: i64) {
+        self.refill(old, now);
+        for step in self.steps.iter_mut().filter(|step| is_distance(step)) {
+            *step = clamped(new.carried_distance(old, (*step).into(), Carry::AsIs));
+        }
+        let excess = excess.saturating_mul(new.drops_per_token.get().into());
+        let level = new.carried_level(old, self.newest.level, Carry::AsIs).saturating_sub(excess);
+        // What it has more than was carried over, or less, the others have not.
+        self.lose(clamped(level.saturating_sub(newest.level.into())));
+        self.newest = newest;
+    }
+
+    /// Gives back tokens that were only withheld, even above the capacity.
+    pub(crate) fn raise(&mut self, limit: &Limit, tokens: u64) {
+        self.newest = limit.raised(&self.newest, tokens);
+    }
+
+    /// Takes tokens, at that moment.
+    pub(crate) fn spend(&mut self, limit: &Limit, tokens: u64, at: i64) {
+        self.refill(limit, at);
+        self.newest = limit.lowered(&self.newest, tokens);
     }
 
     /// How many tokens more can have been taken at the opening of that cut: so many that what there is besides those `withheld` is no less than
@@ -176,13 +207,18 @@ impl Cuts {
 
     /// Raises the pieces before a cut by so many drops, and closes it.
     fn merge(&mut self, cut: usize, back: i64) {
-        let step = plus(self.steps.remove(cut), back);
+        let step = self.steps.remove(cut);
+        if step == UNTAKEN {
+            return;
+        }
+        let step = plus(step, back);
         // The lower of its neighbours stays. What is missing from the other is added to the distance to that one's neighbour.
         let (above, below) = (step.max(0), step.min(0));
-        if let Some(older) = cut.checked_sub(1).and_then(|older| self.steps.get_mut(older)) {
+        let (older, newer) = self.steps.split_at_mut_checked(cut).unwrap_or_default();
+        if let Some(older) = older.iter_mut().rfind(|step| **step != UNTAKEN) {
             *older = plus(*older, above);
         }
-        match self.steps.get_mut(cut) {
+        match newer.iter_mut().find(|step| **step != UNTAKEN) {
             Some(newer) => *newer = plus(*newer, below),
             None => self.newest.level = self.newest.level.saturating_add(below).max(-MAX_DROPS),
         }
@@ -200,7 +236,11 @@ impl Cuts {
         let mut levels = vec![level];
         for &step in self.steps.iter().rev() {
             is_void |= step >= VOID;
-            level = if is_void { i128::MAX } else { level.saturating_add(step.into()) };
+            if is_void {
+                level = i128::MAX;
+            } else if step != UNTAKEN {
+                level = level.saturating_add(step.into());
+            }
             levels.push(level);
         }
         levels.reverse();
@@ -210,7 +250,9 @@ impl Cuts {
     /// The inverse of [`Cuts::levels`].
     fn set_levels(&mut self, levels: &[i128]) {
         for (step, pair) in self.steps.iter_mut().zip(levels.windows(2)) {
-            if let [older, newer] = pair {
+            if let [older, newer] = pair
+                && *step != UNTAKEN
+            {
                 *step = if *older == i128::MAX { VOID } else { clamped(older.saturating_sub(*newer)) };
             }
         }
@@ -219,7 +261,7 @@ impl Cuts {
 
     /// The newest piece lost so much that did not fit: all others are above it by as much more.
     fn lose(&mut self, drops: i64) {
-        if let Some(last) = self.steps.last_mut() {
+        if let Some(last) = self.steps.iter_mut().rfind(|step| **step != UNTAKEN) {
             *last = plus(*last, drops);
         }
     }
@@ -240,6 +282,10 @@ impl Limit {
 /// A distance with so many drops more. What is void stays so.
 fn plus(step: i64, drops: i64) -> i64 {
     if step >= VOID { VOID } else { step.saturating_add(drops).clamp(-VOID, VOID) }
+}
+
+const fn is_distance(step: &i64) -> bool {
+    *step < VOID && *step != UNTAKEN
 }
 
 fn clamped(drops: i128) -> i64 {
