@@ -9,6 +9,7 @@ mod holds;
 mod inline;
 mod inspect;
 mod late;
+mod late_pairs;
 mod leases;
 mod model;
 mod notices;
