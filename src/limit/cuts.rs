@@ -192,7 +192,8 @@ impl Cuts {
         let back = limit.clipped_drops(taken).saturating_sub(limit.clipped_drops(real));
         self.merge(cut, back);
         let (before, level) = (limit.refilled(state, now).level, self.level());
-        if level != before {
+        // What came back beyond the capacity since the state's moment may be handed over to other numbers: less of it, if more was taken.
+        if back < 0 || level != before {
             *state = State { level, at: self.newest.at };
         }
         limit.whole_tokens(level.saturating_sub(before))
