@@ -92,6 +92,19 @@ mod found {
         assert_eq!(world.levels(), [12]);
     }
 
+    /// It does not matter to a bucket that is full again, but to numbers with more room.
+    #[test]
+    fn what_is_handed_over_after_a_settlement_lacks_the_real_cost() {
+        let (small, large) = (inline_every("token_bucket", 7, 100, 7), inline_every("token_bucket", 0, 100, 11));
+        let mut world = World::empty(&small);
+        let id = reserve(&mut world, &[1]).unwrap();
+        world.now += 58;
+        settle(&mut world, id, Some(vec![2]));
+        world.policy = Arc::clone(&large);
+        let left = world.levels()[0];
+        assert!(left <= 9, "5 were left, and 4 came back: {left}");
+    }
+
     /// A row with leases says how full the bucket was; how much more would have fitted is part of it.
     #[test]
     fn refills_before_a_lease_are_not_lost_in_a_crash() {
