@@ -133,7 +133,7 @@ impl Cuts {
         if how == Carry::Reset || new.config().kind != old.config().kind {
             return self.reset(carried);
         }
-        for step in self.steps.iter_mut().filter(|step| is_distance(step)) {
+        for step in self.steps.iter_mut().filter(|step| is_distance(**step)) {
             *step = clamped(new.carried_distance(old, (*step).into(), how));
         }
         let lost = new.carried_level(old, self.newest.level, how).saturating_sub(carried.level.into());
@@ -144,7 +144,7 @@ impl Cuts {
     /// Takes the bucket over to a limit of any kind, of which the newest piece is given: with as many tokens, but for the `excess`.
     pub(crate) fn take_over(&mut self, new: &Limit, old: &Limit, newest: State, excess: i128, now: i64) {
         self.refill(old, now);
-        for step in self.steps.iter_mut().filter(|step| is_distance(step)) {
+        for step in self.steps.iter_mut().filter(|step| is_distance(**step)) {
             *step = clamped(new.carried_distance(old, (*step).into(), Carry::AsIs));
         }
         let excess = excess.saturating_mul(new.drops_per_token.get().into());
@@ -285,8 +285,8 @@ fn plus(step: i64, drops: i64) -> i64 {
     if step >= VOID { VOID } else { step.saturating_add(drops).clamp(-VOID, VOID) }
 }
 
-const fn is_distance(step: &i64) -> bool {
-    *step < VOID && *step != UNTAKEN
+const fn is_distance(step: i64) -> bool {
+    step < VOID && step != UNTAKEN
 }
 
 fn clamped(drops: i128) -> i64 {
