@@ -30,9 +30,9 @@ pub(super) struct Bucket {
     /// Limits of other versions of the policy that are not full yet. When such a version asks again it finds them as
     /// they were, so versions that alternate during a roll-out give nothing away.
     dormant: Vec<NamedState>,
-    /// Those that may still give something back as if it had never been taken, in the order in which they took it.
+    /// What may still turn out not to have been taken, in the order in which it was.
     openings: Vec<Opening>,
-    /// Of each limit of the policy what depends on them; empty without any. Dormant limits have theirs beside them.
+    /// One for each limit of the policy, if there are any openings. Dormant limits have theirs beside them.
     cuts: Vec<Cuts>,
     /// Tokens that are leased out. The states still have them, so a bucket is never fuller than with them.
     pub(super) leases: Leases,
@@ -51,7 +51,7 @@ pub(super) struct Bucket {
     need: Need,
 }
 
-/// What may still give something back.
+/// Tokens that may still be given back: those of a reservation, or of a hold that was committed.
 #[derive(Clone, Copy, Debug)]
 struct Opening {
     id: u64,
@@ -75,7 +75,7 @@ pub(super) enum Need {
     Nothing,
     /// Tokens moved: whether a row is due depends on how many.
     Spent,
-    /// What was opened or closed is written in the same step. As many tokens may be lost in a crash as ever.
+    /// What was opened or closed must be written at once; a crash may still cost a block.
     Now,
     /// The exact states must survive a crash: the numbers changed, or the clock stepped back.
     Exact,
@@ -351,7 +351,7 @@ impl Bucket {
     }
 
     /// The states of the policy's limits, for [`Bucket::follow`].
-    pub(super) fn before(&self) -> Vec<State> {
+    pub(super) fn states_before(&self) -> Vec<State> {
         if self.cuts.is_empty() { Vec::new() } else { self.states.clone() }
     }
 

@@ -78,7 +78,7 @@ impl Ledger {
             let decided: &mut dyn Iterator<Item = _> =
                 if is_unlimited(policy, verb) { &mut unlimited } else { &mut limited };
             let bucket = self.bucket(policy)?;
-            let before = bucket.before();
+            let before = bucket.states_before();
             let mut need = Need::Nothing;
             let mut changes = Vec::new();
             for (index, ((state, part), &held)) in

@@ -272,7 +272,7 @@ impl Ledger {
     /// Takes what was held. The tokens are there: no other request could take them.
     fn take_held(&mut self, policy: &Policy, held: &[u64], now: i64) -> Result<(), LedgerError> {
         let bucket = self.bucket(policy)?;
-        let before = bucket.before();
+        let before = bucket.states_before();
         for ((limit, state), &held) in policy.limits().iter().zip(&mut bucket.states).zip(held) {
             *state = without(limit.limit(), state, held, now);
         }

@@ -35,6 +35,8 @@
 //! It also says how low an account need be: it is never charged below the level that it would take over now from numbers that have
 //! nothing left. So it is full again soon after the last grant, whatever others were granted.
 //!
+//! What a settlement takes above its reservation is no grant: it was used before. So it may exceed the bound, and later grants do not.
+//!
 //! Where the refills of X and Z do not keep step, because one of them is a window, they may differ by a window's tokens more.
 //!
 //! # More numbers than accounts

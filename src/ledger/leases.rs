@@ -92,7 +92,9 @@ impl Leases {
             *state = if is_same { limit.raised(state, withheld) } else { spent };
             if let Some(cuts) = cuts {
                 cuts.raise(limit, all);
-                over.iter().for_each(|lease| cuts.spend(limit, tokens(lease), lease.until.min(now)));
+                for lease in &over {
+                    cuts.spend(limit, tokens(lease), lease.until.min(now));
+                }
             }
         }
         Self { limits: leased, open, ..Self::default() }

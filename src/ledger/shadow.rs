@@ -67,7 +67,7 @@ impl Ledger {
         let Some((shadow, bucket)) = shadow.and_then(|shadow| Some((shadow, self.bucket(shadow).ok()?))) else {
             return requests.map(|_| None).collect();
         };
-        let (mut need, before) = (Need::Nothing, bucket.before());
+        let (mut need, before) = (Need::Nothing, bucket.states_before());
         let (mut answers, mut changes) = (Vec::new(), Vec::new());
         for ((named, state), request) in shadow.limits().iter().zip(&mut bucket.states).zip(requests) {
             let limit = named.limit();

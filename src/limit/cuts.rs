@@ -31,7 +31,7 @@ pub(crate) struct Cuts {
     steps: Vec<i64>,
 }
 
-/// Above every distance between two levels that matters. After a reset, what was taken before it does not matter.
+/// The pieces before this cut are older than a reset, after which nothing that was taken before it matters. Above every distance that does.
 const VOID: i64 = 1 << 62;
 
 /// Of a reservation that has taken nothing of this limit, and so changes nothing when it is closed.
@@ -69,7 +69,7 @@ impl Cuts {
         self.lose(lost);
     }
 
-    /// Cuts after what was taken last, at `now`. As far as later moments are concerned, there could be all.
+    /// Cuts after what was taken last, at `now`: for the new piece, the bucket counts as full.
     pub(crate) fn open(&mut self, limit: &Limit, now: i64) {
         self.refill(limit, now);
         self.steps.push(self.newest.level.saturating_sub(limit.full));
@@ -81,7 +81,7 @@ impl Cuts {
         self.steps.push(UNTAKEN);
     }
 
-    /// Does what has changed the bucket from `before` to `after`, neither by a refund nor a reset.
+    /// Takes as much as has changed the bucket from `before` to `after`.
     pub(crate) fn take(&mut self, limit: &Limit, before: &State, after: &State, now: i64) {
         if before == after {
             return;

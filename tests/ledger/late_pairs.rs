@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use tollgate::limit::{Carry, Config, Decision, Verb};
+use tollgate::limit::{Carry, Config, Verb};
 use tollgate::policy::{Policies, Policy};
 use tollgate::protocol::{Action, Decided, EndedLease, LATE_MS, ObjectReply};
 
@@ -277,16 +277,15 @@ struct Numbers {
     tick_ms: i64,
     full: i128,
     debt: i128,
-    block: i128,
 }
 
 impl Numbers {
     fn of(policy: &Policy) -> Self {
         let named = &policy.limits()[0];
-        Self::new(*named.limit().config(), named.write_ahead())
+        Self::new(*named.limit().config())
     }
 
-    fn new(config: Config, write_ahead: u64) -> Self {
+    fn new(config: Config) -> Self {
         let Config { kind, rate, period_ms, capacity, max_debt, .. } = config;
         let (mut gcd, mut rest) = (period_ms, rate);
         while rest > 0 {
@@ -303,7 +302,6 @@ impl Numbers {
             tick_ms,
             full: drops(capacity),
             debt: drops(max_debt),
-            block: drops(write_ahead.min(capacity)),
         }
     }
 
@@ -488,6 +486,7 @@ impl Pair {
         self.shown(&decided) + self.withheld()
     }
 
+    #[expect(clippy::too_many_lines, reason = "an arm for each step")]
     fn take(&mut self, step: &Step) {
         let (now, numbers) = (self.world.now, self.numbers());
         if self.budget.is_none() && !matches!(step, Step::Wait(_) | Step::Change(..) | Step::ChangeUnseen(..)) {
@@ -558,15 +557,15 @@ impl Pair {
                 let Some(index) = which.checked_rem(self.holds.len()) else { return };
                 let Held { id, tokens, .. } = self.holds.remove(index);
                 let decided = settle(&mut self.world, id, None);
-                self.budget().take(now, numbers.drops(tokens), 0);
+                self.budget().take(now, numbers.drops(tokens), id);
                 self.committed.push((id, now, tokens));
                 self.compare(&decided, step);
             }
             Step::Abort(which) => {
                 self.budget();
-                if let Some((id, _, tokens)) = self.committed.pop().filter(|(_, at, _)| now - at < 5_000) {
+                if let Some((id, ..)) = self.committed.pop().filter(|(_, at, _)| now - at < 5_000) {
                     cancel(&mut self.world, id);
-                    self.budget().events.push((now, Event::Refunded(numbers.drops(tokens))));
+                    self.budget().settle(id, 0);
                 } else if let Some(index) = which.checked_rem(self.holds.len()) {
                     let Held { id, .. } = self.holds.remove(index);
                     cancel(&mut self.world, id);
@@ -948,7 +947,9 @@ fn play_versions(versions: &[Arc<Policy>; 2], steps: &[Ask]) {
         }
         if !matches!(step, Ask::Wait(_) | Ask::FlushIdle | Ask::Crash(_)) {
             for (id, _, (keys, _)) in open.extract_if(.., |open| open.1 <= now) {
-                keys.iter().for_each(|key| models.get_mut(key).unwrap().settle(id, &[0]));
+                for key in &keys {
+                    models.get_mut(key).unwrap().settle(id, &[0]);
+                }
             }
         }
         let keys: Vec<Key> = world.policy.limits().iter().map(key).collect();
@@ -989,7 +990,9 @@ fn play_versions(versions: &[Arc<Policy>; 2], steps: &[Ask]) {
                 let Some(index) = which.checked_rem(open.len()) else { continue };
                 let (id, _, (of, _)) = open.remove(index);
                 cancel(&mut world, id);
-                of.iter().for_each(|key| models.get_mut(key).unwrap().settle(id, &[0]));
+                for key in &of {
+                    models.get_mut(key).unwrap().settle(id, &[0]);
+                }
             }
             Ask::Wait(ms) => world.now += ms,
             Ask::FlushIdle => world.flush_idle(),
@@ -1111,7 +1114,7 @@ fn play_shadow(versions: &[String], steps: &[Ask]) {
     }
 }
 
-/// One after another, in any order: exact, and how long each takes.
+/// As many as a key may have open.
 #[test]
 fn a_thousand_reservations_are_settled_in_any_order() {
     for leave in [0_u64, 1] {
@@ -1127,20 +1130,15 @@ fn a_thousand_reservations_are_settled_in_any_order() {
             budget.take(world.now, drops(cost), id);
             open.push(id);
         }
-        let (mut longest, mut sum) = (std::time::Duration::ZERO, std::time::Duration::ZERO);
         let mut key = 1_u64;
         while !open.is_empty() {
             key = key.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let id = open.swap_remove(usize::try_from(key >> 33).unwrap() % open.len());
             let cost = (key >> 20) % 7 * leave;
-            let start = std::time::Instant::now();
             let booked = tokens(&settle(&mut world, id, Some(vec![cost])).limits[0]);
-            let took = start.elapsed();
-            (longest, sum) = (longest.max(took), sum + took);
             budget.settle(id, drops(booked));
             assert_eq!(i128::from(world.levels()[0]), budget.level(world.now).div_euclid(drops(1)));
         }
-        println!("1000 settlements: {sum:?}, the longest {longest:?}");
     }
 }
 
