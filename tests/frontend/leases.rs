@@ -46,7 +46,7 @@ fn leased(world: &mut World, asked: &Asked<'_>, answer_ms: i64) -> Call {
             return call;
         }
     }
-    panic!("a key with so many requests gets no lease")
+    panic!("the frontend asked for no lease after so many requests")
 }
 
 /// What a call says only about leases is asked and changes nothing else, and is itself not told or recorded.

@@ -39,7 +39,7 @@ fn a_lease_grants_a_plain_request_and_nothing_else() {
         ask(world, &plain)
     };
     let (answer, is_asked) = (0..100).map(|_| ask_again(&mut world)).find(|(answer, _)| by_lease(answer)).unwrap();
-    assert!(!is_asked, "a key with so many requests gets a lease: {}", answer.body);
+    assert!(!is_asked, "the object was asked for what a lease granted: {}", answer.body);
     for (url, body, idempotency_key) in ONLY_THE_OBJECT_KNOWS {
         let (answer, is_asked) = ask(&mut world, &Asked { idempotency_key, ..asked(url, body) });
         assert_eq!((answer.status, is_asked, by_lease(&answer)), (200, true, false), "{url} {body}: {}", answer.body);
@@ -76,7 +76,7 @@ fn a_refusal_is_repeated_for_a_plain_request_and_nothing_else() {
     let (answer, is_asked) = ask(&mut world, &asked("/v1/batch", batch));
     assert_eq!((answer.status, is_asked, answer.body["results"][1]["allowed"].as_bool()), (429, true, Some(true)));
     assert!(is_repeated(&mut world));
-    // A frontend that sends a refund forgets the refusal at once, whatever becomes of the refund.
+    // A frontend that sends a refund forgets the refusal at once, even if the refund fails.
     let refund = asked("/v1/refund", r#"{"policy":"api","key":"k"}"#);
     drop(world.begin(&refund).ok().unwrap());
     world.now += 1; // which of two answers of one moment is the later is not known
