@@ -1,5 +1,6 @@
 //! One bucket: exact in memory; in storage, slightly lower.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::cover::{block, cover};
@@ -7,9 +8,9 @@ use super::follow::{follow, untouched};
 use super::inline::Change;
 use super::leases::Leases;
 use super::reservation::ReservedPart;
-use super::row::{NamedState, Registered, RowError, StoredRow, encode_row, mark_covered};
+use super::row::{NamedState, Registered, RowError, StoredRow, encode_cuts, encode_row, mark_covered};
 use super::without::without;
-use crate::limit::{Limit, State, Verb};
+use crate::limit::{Cuts, Limit, State};
 use crate::policy::{NamedLimit, Policy};
 
 /// The bucket of one policy for the key.
@@ -29,6 +30,10 @@ pub(super) struct Bucket {
     /// Limits of other versions of the policy that are not full yet. When such a version asks again it finds them as
     /// they were, so versions that alternate during a roll-out give nothing away.
     dormant: Vec<NamedState>,
+    /// What may still turn out not to have been taken, in the order in which it was.
+    openings: Vec<Opening>,
+    /// One for each limit of the policy, if there are any openings. Dormant limits have theirs beside them.
+    cuts: Vec<Cuts>,
     /// Tokens that are leased out. The states still have them, so a bucket is never fuller than with them.
     pub(super) leases: Leases,
     /// Whether storage has a row for it.
@@ -44,6 +49,14 @@ pub(super) struct Bucket {
     /// Whether anything was spent since the last call of [`Bucket::flush_idle`].
     is_busy: bool,
     need: Need,
+}
+
+/// Tokens that may still be given back: those of a reservation, or of a hold that was committed.
+#[derive(Clone, Copy, Debug)]
+struct Opening {
+    id: u64,
+    /// Whether a crash leaves it open: a reservation is, a committed hold is not.
+    is_stored: bool,
 }
 
 /// Whether `persisted` lags behind on purpose.
@@ -62,6 +75,8 @@ pub(super) enum Need {
     Nothing,
     /// Tokens moved: whether a row is due depends on how many.
     Spent,
+    /// What was opened or closed must be written at once; a crash may still cost a block.
+    Now,
     /// The exact states must survive a crash: the numbers changed, or the clock stepped back.
     Exact,
 }
@@ -99,7 +114,8 @@ impl Bucket {
         let Registered { since, id, as_of: stored_as_of, .. } = stored.registered;
         let is_same_version = since == policy.timeline().since();
         let as_of = if is_same_version && id == policy.id() { stored_as_of } else { as_of };
-        let bucket = Self { as_of, has_row: true, ..Self::of(policy, Vec::new(), now) };
+        let openings = stored.openings.iter().map(|&id| Opening { id, is_stored: true }).collect();
+        let bucket = Self { as_of, has_row: true, openings, ..Self::of(policy, Vec::new(), now) };
         if policy.is_inline() {
             return bucket.with_accounts(&stored, now, phase);
         }
@@ -107,14 +123,17 @@ impl Bucket {
             let uncovered = |(named, state)| stored.uncovered(NamedLimit::limit(named), state, now);
             let mut states: Vec<_> = policy.limits().iter().zip(&stored_states).map(uncovered).collect();
             let is_covered = states != stored_states;
+            let mut cuts: Vec<_> = (0..policy.limits().len()).map_while(|index| stored.cuts_of(index)).collect();
+            let mut each = cuts.iter_mut();
             let limits = policy.limits().iter().zip(&mut states);
-            let leases =
-                Leases::stored(&stored, limits.map(|(named, state)| (named.name(), named.limit(), state)), now);
+            let limits = limits.map(|(named, state)| (named.name(), named.limit(), state, each.next()));
+            let leases = Leases::stored(&stored, limits, now);
             // What was leased out and is over may have been spent at the latest moment.
             let is_read = is_covered || states == stored_states || leases.is_any();
             let need = if is_read { Need::Nothing } else { Need::Exact };
-            let persisted = (need == Need::Nothing).then_some(stored_states);
-            return Ok(Self { states, leases, persisted, need, ..bucket });
+            let stored_newest = (0..policy.limits().len()).filter_map(|index| Some(*stored.cuts_of(index)?.newest()));
+            let persisted = (need == Need::Nothing).then(|| stored_states.into_iter().chain(stored_newest).collect());
+            return Ok(Self { states, cuts, leases, persisted, need, ..bucket }.with_all_cut());
         }
         let mut old = stored.limits()?;
         let timeline = policy.timeline();
@@ -129,23 +148,24 @@ impl Bucket {
         let mut leases = Leases::stored(&stored, old.iter_mut().map(NamedState::parts), now);
         leases.move_to(policy);
         let stored_states: Vec<_> = old.iter().map(|limit| limit.state).take(policy.limits().len()).collect();
-        let (states, dormant) = followed(old, since, policy, &leases, now, phase);
+        let (states, cuts, dormant) = followed(old, since, policy, &leases, now, phase);
         // It only has dormant limits besides, or is of another version with the same numbers.
         let is_current =
             stored.policy_version() == policy.version() && policy.is_unchanged_since(since) && states == stored_states;
-        let (persisted, need) = if is_current && !leases.is_any() {
+        let (persisted, need) = if is_current && !leases.is_any() && bucket.openings.is_empty() {
             let dormant = dormant.iter().map(|dormant| dormant.state);
             (Some(states.iter().copied().chain(dormant).collect()), Need::Nothing)
         } else {
             (None, Need::Exact)
         };
-        Ok(Self { states, dormant, leases, persisted, need, ..bucket })
+        Ok(Self { states, dormant, cuts, leases, persisted, need, ..bucket }.with_all_cut())
     }
 
     /// The bucket with the accounts of a row.
     fn with_accounts(self, stored: &StoredRow<'_>, now: i64, phase: u64) -> Result<Self, RowError> {
         let mut old = stored.limits()?;
-        let persisted = Some(old.iter().map(|account| account.state).collect());
+        let newest = old.iter().filter_map(|account| account.cuts.as_ref()).map(Cuts::newest);
+        let persisted = Some(old.iter().map(|account| &account.state).chain(newest).copied().collect());
         // Leased while a policy had its name.
         let mut leases = Leases::stored(stored, old.iter_mut().map(NamedState::parts), now);
         leases.move_to(&self.policy);
@@ -153,6 +173,9 @@ impl Bucket {
             // Grants may have come since that are not in the row: the time before now is not idle time.
             for account in &mut old {
                 account.state = account.limit.refilled(&account.state, now);
+                if let Some(cuts) = &mut account.cuts {
+                    cuts.refill(&account.limit, now);
+                }
             }
         }
         let mut bucket = Self { persisted: persisted.filter(|_| !leases.is_any()), leases, ..self };
@@ -162,18 +185,20 @@ impl Bucket {
 
     /// Continues with the accounts of its policy, after these. `persisted` and `in_flight` are in the order of `old`.
     fn set_accounts(&mut self, old: &[NamedState], now: i64, phase: u64) {
-        let (states, dormant) = followed(old.to_vec(), 0, &Arc::clone(&self.policy), &self.leases, now, phase);
-        let all = self.policy.limits().iter().zip(&states).map(|(named, &state)| NamedState::of(named, state));
+        (self.states, self.cuts, self.dormant) =
+            followed(old.to_vec(), 0, &Arc::clone(&self.policy), &self.leases, now, phase);
+        self.cut_all();
         // A new account is written with the next grant. Until then a crash forgets it, which costs nothing.
-        let places: Option<Vec<usize>> =
-            all.chain(dormant.iter().cloned()).map(|account| old.iter().position(|old| *old == account)).collect();
+        let places: Option<Vec<usize>> = self.all().map(|account| old.iter().position(|old| *old == account)).collect();
         let places = places.filter(|places| places.len() == old.len());
+        let is_cut = self.has_stored_cuts();
         let in_order = |states: Vec<State>| -> Option<Vec<State>> {
-            places.as_ref()?.iter().map(|&place| states.get(place).copied()).collect()
+            let places = places.as_ref()?;
+            let newest = places.iter().filter(|_| is_cut).map(|place| place.saturating_add(places.len()));
+            places.iter().copied().chain(newest).map(|place| states.get(place).copied()).collect()
         };
         self.persisted = self.persisted.take().and_then(&in_order);
         self.in_flight = self.in_flight.take().and_then(|(ticket, states)| Some((ticket, in_order(states)?)));
-        (self.states, self.dormant) = (states, dormant);
     }
 
     /// Continues under `policy`. If the numbers changed, tokens are carried over as if the bucket had been read from its
@@ -192,17 +217,17 @@ impl Bucket {
             return self.resize(&before);
         }
         self.leases.move_to(policy);
-        let awake = before.limits().iter().zip(&self.states).map(|(limit, &state)| NamedState::of(limit, state));
-        let old: Vec<_> = awake.chain(self.dormant.iter().cloned()).collect();
+        let old: Vec<_> = self.all_of(&before).collect();
         if policy.is_inline() && before.is_inline() {
             return self.set_accounts(&old, now, phase);
         }
-        let (states, dormant) = followed(old, since, policy, &self.leases, now, phase);
+        let (states, cuts, dormant) = followed(old, since, policy, &self.leases, now, phase);
         let is_unchanged = before.version() == policy.version() && policy.is_unchanged_since(since);
-        if is_unchanged && states == self.states && dormant == self.dormant {
+        if is_unchanged && states == self.states && cuts == self.cuts && dormant == self.dormant {
             return self.resize(&before);
         }
-        (self.states, self.dormant) = (states, dormant);
+        (self.states, self.cuts, self.dormant) = (states, cuts, dormant);
+        self.cut_all();
         self.persisted = None; // what is there has other numbers
         self.in_flight = None;
         self.need(Need::Exact);
@@ -231,6 +256,8 @@ impl Bucket {
             as_of: 0,
             states,
             dormant: Vec::new(),
+            openings: Vec::new(),
+            cuts: Vec::new(),
             leases: Leases::default(),
             has_row: false,
             persisted: None,
@@ -256,8 +283,18 @@ impl Bucket {
         self.need = self.need.max(need);
     }
 
-    /// Changes the accounts of other numbers as those of the policy's limits, in its order.
-    pub(super) fn charge_others(&mut self, changes: &[Change], now: i64) {
+    /// Follows what has changed the states of the policy's limits from `before`, in its order: what depends on open reservations, and the
+    /// accounts of other numbers.
+    pub(super) fn follow(&mut self, before: &[State], changes: &[Change], now: i64) {
+        let is_stored = self.has_stored_cuts();
+        let limits = self.policy.limits().iter().zip(before.iter().zip(&self.states));
+        for ((cuts, (named, (before, after))), change) in self.cuts.iter_mut().zip(limits).zip(changes) {
+            change.apply_to_cuts(cuts, named.limit(), before, after, now);
+            // What is given back to a full bucket may still matter to what was taken from it before.
+            if matches!(change, Change::Refund(1..) | Change::Reset) && is_stored {
+                self.need = self.need.max(Need::Now);
+            }
+        }
         if !self.policy.is_inline() {
             return;
         }
@@ -277,30 +314,202 @@ impl Bucket {
 
     /// Debits what was spent of a lease, from dormant limits too.
     pub(super) fn spend(&mut self, tokens: &[u64], at: i64) {
+        let mut cuts = self.cuts.iter_mut();
         for ((limit, state), &tokens) in self.policy.limits().iter().zip(&mut self.states).zip(tokens) {
-            *state = without(limit.limit(), state, tokens, at);
+            let before = std::mem::replace(state, without(limit.limit(), state, tokens, at));
+            if let Some(cuts) = cuts.next() {
+                cuts.take(limit.limit(), &before, state, at);
+            }
         }
-        for NamedState { name, limit, state } in &mut self.dormant {
+        for NamedState { name, limit, state, cuts } in &mut self.dormant {
             let position = self.leases.position(name.as_deref());
             let tokens = position.and_then(|position| tokens.get(position)).copied().unwrap_or(0);
-            *state = without(limit, state, tokens, at);
+            let before = std::mem::replace(state, without(limit, state, tokens, at));
+            if let Some(cuts) = cuts {
+                cuts.take(limit, &before, state, at);
+            }
         }
     }
 
-    /// Gives back what was taken from limits that are dormant now. Those that were charged beside others have it back already.
-    pub(super) fn refund_dormant(&mut self, part: &ReservedPart, now: i64) {
-        let policy = &self.policy;
-        let is_done = |dormant: &NamedState| {
-            policy.is_inline() && policy.limits().iter().any(|limit| limit.name() == dormant.name.as_deref())
-        };
-        for dormant in self.dormant.iter_mut().filter(|dormant| !is_done(dormant)) {
-            let after =
-                dormant.limit.decide(dormant.state, now, part.tokens_of(dormant.name.as_deref()), Verb::Refund).1;
-            if after != dormant.state {
-                dormant.state = after;
-                self.need = self.need.max(Need::Exact);
+    /// A row with leases has the newest pieces as they are now. What does not fit them any more, the others have.
+    fn prepare_cuts(&mut self, now: i64) {
+        if self.leases.is_any() {
+            self.refill_cuts(now);
+        }
+    }
+
+    /// Credits all refills up to now to what depends on open reservations.
+    pub(super) fn refill_cuts(&mut self, now: i64) {
+        for (named, cuts) in self.policy.limits().iter().zip(&mut self.cuts) {
+            cuts.refill(named.limit(), now);
+        }
+        for dormant in &mut self.dormant {
+            if let Some(cuts) = &mut dormant.cuts {
+                cuts.refill(&dormant.limit, now);
             }
         }
+    }
+
+    /// The states of the policy's limits, for [`Bucket::follow`].
+    pub(super) fn states_before(&self) -> Vec<State> {
+        if self.cuts.is_empty() { Vec::new() } else { self.states.clone() }
+    }
+
+    /// What was taken last may turn out to be another number of tokens: see [`Bucket::settle`].
+    pub(super) fn open(&mut self, id: u64, is_stored: bool, now: i64) {
+        self.openings.push(Opening { id, is_stored });
+        if self.cuts.is_empty() {
+            self.cuts = self.states.iter().copied().map(Cuts::new).collect();
+        }
+        for (named, cuts) in self.policy.limits().iter().zip(&mut self.cuts) {
+            cuts.open(named.limit(), now);
+        }
+        let policy = &self.policy;
+        for NamedState { name, limit, state, cuts } in &mut self.dormant {
+            let cuts = cuts.get_or_insert_with(|| Cuts::new(*state));
+            // A limit of another kind with its name has taken this, and nothing of it is to be given back to this one.
+            if !policy.is_inline() && policy.limits().iter().any(|limit| limit.name() == name.as_deref()) {
+                cuts.open_untaken();
+            } else {
+                cuts.open(limit, now);
+            }
+        }
+        self.need(if is_stored { Need::Now } else { Need::Spent });
+    }
+
+    /// Whether what was opened under this id is open.
+    pub(super) fn is_open(&self, id: u64) -> bool {
+        self.openings.iter().any(|opening| opening.id == id)
+    }
+
+    /// Closes what was opened under that id: of each limit are given how many tokens were taken and how many should have been. What would leave
+    /// less than the largest debt allows is not taken. Dormant limits get `back` what is in there. Returns how many were taken in
+    /// the end, and how many more there are now.
+    pub(super) fn settle(
+        &mut self,
+        id: u64,
+        tokens: &[(u64, u64)],
+        back: Option<&ReservedPart>,
+        held: &[u64],
+        now: i64,
+    ) -> Vec<(u64, u64)> {
+        let Some(cut) = self.openings.iter().position(|opening| opening.id == id) else { return Vec::new() };
+        let is_stored = self.has_stored_cuts();
+        self.openings.remove(cut);
+        let mut booked = Vec::new();
+        let limits = self.policy.limits().iter().zip(&mut self.states).zip(&mut self.cuts);
+        for (((named, state), cuts), (&(taken, real), &held)) in limits.zip(tokens.iter().zip(held)) {
+            let limit = named.limit();
+            cuts.refill(limit, now);
+            let more = real.saturating_sub(taken);
+            let real = taken.min(real).saturating_add(cuts.room(limit, cut, held).min(more));
+            booked.push((real, cuts.close(limit, cut, (taken, real), state, now)));
+        }
+        let policy = &self.policy;
+        for NamedState { name, limit, state, cuts } in &mut self.dormant {
+            let Some(cuts) = cuts else { continue };
+            cuts.refill(limit, now);
+            let mut charged = policy.limits().iter().zip(tokens.iter().zip(&booked));
+            let change = charged.find(|(named, _)| named.name() == name.as_deref());
+            let back = back.map_or(0, |part| part.tokens_of(name.as_deref()));
+            let (taken, real) = match change {
+                None => (back, 0),
+                Some((_, (&(taken, _), &(booked, _)))) if policy.is_inline() => (taken, booked),
+                // It is of another kind, and goes no deeper than its own debt.
+                Some((_, (&(taken, real), _))) => {
+                    let more = cuts.room(limit, cut, 0).min(real.saturating_sub(taken));
+                    (taken, taken.min(real).saturating_add(more))
+                }
+            };
+            cuts.close(limit, cut, (taken, real), state, now);
+        }
+        self.drop_cuts();
+        self.need(if is_stored { Need::Now } else { Need::Spent });
+        booked
+    }
+
+    /// Forgets that it may still give something back.
+    pub(super) fn forget(&mut self, id: u64, now: i64) {
+        let Some(cut) = self.openings.iter().position(|opening| opening.id == id) else { return };
+        let opening = self.openings.remove(cut);
+        let limits = self.policy.limits().iter().map(NamedLimit::limit).zip(&mut self.states).zip(&mut self.cuts);
+        let dormant = self.dormant.iter_mut();
+        let dormant =
+            dormant.filter_map(|dormant| Some(((&dormant.limit, &mut dormant.state), dormant.cuts.as_mut()?)));
+        for ((limit, state), cuts) in limits.chain(dormant) {
+            cuts.close(limit, cut, (0, 0), state, now);
+        }
+        self.drop_cuts();
+        if opening.is_stored {
+            self.need(Need::Now);
+        }
+    }
+
+    fn has_stored_cuts(&self) -> bool {
+        self.openings.iter().any(|opening| opening.is_stored)
+    }
+
+    /// The cuts of all limits, the dormant ones last, as they are stored: only those that a crash leaves open.
+    fn stored_cuts(&self) -> Vec<Cow<'_, Cuts>> {
+        if !self.has_stored_cuts() {
+            return Vec::new();
+        }
+        let cuts = self.cuts.iter().chain(self.dormant.iter().filter_map(|dormant| dormant.cuts.as_ref()));
+        let mut cuts: Vec<_> = cuts.map(Cow::Borrowed).collect();
+        for (cut, _) in self.openings.iter().enumerate().rev().filter(|(_, opening)| !opening.is_stored) {
+            for cuts in &mut cuts {
+                cuts.to_mut().join(cut);
+            }
+        }
+        cuts
+    }
+
+    /// Without anything open, there is nothing to keep of it.
+    fn drop_cuts(&mut self) {
+        if self.openings.is_empty() {
+            self.cuts.clear();
+            self.dormant.iter_mut().for_each(|dormant| dormant.cuts = None);
+        }
+    }
+
+    /// For a limit that was not there when something was opened, that does not matter.
+    fn cut_all(&mut self) {
+        let count = self.openings.len();
+        if count == 0 {
+            return self.drop_cuts();
+        }
+        for (index, state) in self.states.iter().enumerate() {
+            match self.cuts.get_mut(index) {
+                Some(cuts) if cuts.steps().len() == count => {}
+                Some(cuts) => *cuts = Cuts::void(*state, count),
+                None => self.cuts.push(Cuts::void(*state, count)),
+            }
+        }
+        for dormant in &mut self.dormant {
+            if dormant.cuts.as_ref().is_none_or(|cuts| cuts.steps().len() != count) {
+                dormant.cuts = Some(Cuts::void(dormant.state, count));
+            }
+        }
+    }
+
+    fn with_all_cut(mut self) -> Self {
+        self.cut_all();
+        self
+    }
+
+    /// All limits with their states, the dormant ones last.
+    fn all(&self) -> impl Iterator<Item = NamedState> {
+        self.all_of(&self.policy)
+    }
+
+    /// The same, if the states are those of this policy.
+    fn all_of(&self, policy: &Policy) -> impl Iterator<Item = NamedState> {
+        let awake = policy.limits().iter().zip(&self.states).enumerate();
+        let awake = awake.map(|(index, (limit, &state))| NamedState {
+            cuts: self.cuts.get(index).cloned(),
+            ..NamedState::of(limit, state)
+        });
+        awake.chain(self.dormant.iter().cloned())
     }
 
     /// The row to write now, if any; it counts as written from here on. `ticket` identifies a background row and must
@@ -311,6 +520,7 @@ impl Bucket {
             return Row::Nothing;
         }
         self.awake_since = self.awake_since.min(now);
+        self.prepare_cuts(now);
         let was_busy = self.spent_at.is_some_and(|at| now.abs_diff(at) < IDLE_MS);
         if need != Need::Exact {
             self.spent_at = Some(now);
@@ -379,6 +589,7 @@ impl Bucket {
             return None;
         }
         self.lag = Lag::No;
+        self.prepare_cuts(now);
         let exact = self.all_states(now);
         let row = self.encode(&exact, now);
         self.leases.mark_in_flight();
@@ -404,9 +615,8 @@ impl Bucket {
         };
         let in_flight = self.in_flight.as_ref().map(|(_, states)| states);
         let mut slack = Slack::Enough;
-        for (index, (((limit, block), state), name)) in
-            self.lines().zip(&self.all_states(now)).zip(self.names()).enumerate()
-        {
+        let names = self.names().chain(self.cut_again(self.names()));
+        for (index, (((limit, block), state), name)) in self.lines().zip(&self.all_states(now)).zip(names).enumerate() {
             let returned = self.leases.returned(name);
             for (stored, returned, is_there) in [(Some(persisted), returned.0, true), (in_flight, returned.1, false)] {
                 let Some(stored) = stored.and_then(|states| states.get(index)) else {
@@ -431,7 +641,8 @@ impl Bucket {
     /// The states of a row that does not refill for a while, if the bucket is nearly full. None while tokens are leased: the row must say
     /// what is left without them, and they are taken from it when they are spent.
     fn covered(&self, now: i64) -> Option<Vec<State>> {
-        let is_alone = !self.policy.is_inline() && self.dormant.is_empty() && !self.leases.is_any();
+        let is_alone =
+            !self.policy.is_inline() && self.dormant.is_empty() && !self.leases.is_any() && !self.has_stored_cuts();
         let awake_ms = now.saturating_sub(self.awake_since);
         if is_alone { cover(&self.policy, &self.states, awake_ms, now) } else { None }
     }
@@ -448,7 +659,9 @@ impl Bucket {
             let mut limits = self.policy.limits().iter().filter(|_| self.policy.is_inline());
             limits.find(|named| named.name() == dormant.name.as_deref()).map_or(0, block)
         };
-        awake.chain(self.dormant.iter().map(move |dormant| (&dormant.limit, of_name(dormant))))
+        let all =
+            move || awake.clone().chain(self.dormant.iter().map(move |dormant| (&dormant.limit, of_name(dormant))));
+        all().chain(self.cut_again(all()))
     }
 
     /// The names of all limits, the dormant ones last.
@@ -457,15 +670,22 @@ impl Bucket {
         awake.chain(self.dormant.iter().map(|dormant| dormant.name.as_deref()))
     }
 
-    /// The states of all limits, the dormant ones last, without what is leased out.
+    /// Again for the newest pieces of all limits, if there are any.
+    fn cut_again<T>(&self, all: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
+        all.take(if self.has_stored_cuts() { usize::MAX } else { 0 })
+    }
+
+    /// The states of all limits, the dormant ones last, without what is leased out; then those of their newest pieces, if a reservation is
+    /// open: storage must not have more of them, either. Of the other pieces it then has no more, since it has none that are further above.
     fn all_states(&self, now: i64) -> Vec<State> {
-        let limits = self.policy.limits().iter().zip(&self.states).enumerate();
-        let awake = limits.map(|(index, (limit, state))| without(limit.limit(), state, self.leases.of(index), now));
-        let dormant = self
-            .dormant
-            .iter()
-            .map(|NamedState { name, limit, state }| without(limit, state, self.leases.of_name(name.as_deref()), now));
-        awake.chain(dormant).collect()
+        let limits = self.policy.limits().iter().enumerate();
+        let limits = limits.map(|(index, named)| (named.limit(), self.leases.of(index)));
+        let dormant = self.dormant.iter().map(|dormant| (&dormant.limit, self.leases.of_name(dormant.name.as_deref())));
+        let limits = || limits.clone().chain(dormant.clone());
+        let states = self.states.iter().chain(self.dormant.iter().map(|dormant| &dormant.state));
+        let cuts = self.stored_cuts();
+        let states = states.zip(limits()).chain(cuts.iter().map(|cuts| cuts.newest()).zip(limits()));
+        states.map(|(state, (limit, leased))| without(limit, state, leased, now)).collect()
     }
 
     fn encode(&self, states: &[State], now: i64) -> Vec<u8> {
@@ -474,6 +694,10 @@ impl Bucket {
             self.dormant.iter().zip(rest).map(|(dormant, &state)| NamedState { state, ..dormant.clone() }).collect();
         let mut row = encode_row(&self.policy, self.as_of, awake, &dormant, states == self.all_states(now));
         self.leases.encode(self.names(), &mut row);
+        let newest = rest.get(self.dormant.len()..).unwrap_or_default();
+        let openings = self.openings.iter().filter(|opening| opening.is_stored).map(|opening| opening.id);
+        let cuts = self.stored_cuts();
+        encode_cuts(openings, newest.iter().zip(cuts.iter().map(|cuts| cuts.steps())), &mut row);
         row
     }
 }
@@ -500,7 +724,7 @@ fn latest(now: i64, mut all: impl Iterator<Item = Option<i64>>) -> Option<i64> {
     all.try_fold(now, |latest, at| Some(latest.max(at?)))
 }
 
-/// The states of `policy`'s limits, and the dormant ones, of a bucket that was at the version `since`.
+/// The states of `policy`'s limits with their cuts, if they have any, and the dormant ones, of a bucket that was at the version `since`.
 fn followed(
     old: Vec<NamedState>,
     since: i64,
@@ -508,8 +732,11 @@ fn followed(
     leases: &Leases,
     now: i64,
     phase: u64,
-) -> (Vec<State>, Vec<NamedState>) {
+) -> (Vec<State>, Vec<Cuts>, Vec<NamedState>) {
     let mut all = follow(old, since, policy, leases, now, phase);
     let dormant = all.split_off(policy.limits().len().min(all.len()));
-    (all.into_iter().map(|limit| limit.state).collect(), dormant)
+    let states = all.iter().map(|limit| limit.state).collect();
+    let is_cut = all.iter().any(|limit| limit.cuts.is_some());
+    let cuts = all.into_iter().filter(|_| is_cut).map(|limit| limit.cuts.unwrap_or_else(|| Cuts::new(limit.state)));
+    (states, cuts.collect(), dormant)
 }

@@ -25,7 +25,7 @@ impl Ledger {
             // Most keys have one policy; a first push would make room for four.
             self.buckets.reserve_exact(1);
         }
-        self.buckets.push((policy.name().to_owned(), Slot::Open(bucket)));
+        self.buckets.push((policy.name().to_owned(), Slot::Open(Box::new(bucket))));
         Ok(())
     }
 
@@ -78,6 +78,7 @@ impl Ledger {
             let decided: &mut dyn Iterator<Item = _> =
                 if is_unlimited(policy, verb) { &mut unlimited } else { &mut limited };
             let bucket = self.bucket(policy)?;
+            let before = bucket.states_before();
             let mut need = Need::Nothing;
             let mut changes = Vec::new();
             for (index, ((state, part), &held)) in
@@ -118,7 +119,9 @@ impl Ledger {
             }
             bucket.need(need);
             if apply && decision.is_allow() {
-                bucket.charge_others(&changes, now);
+                bucket.follow(&before, &changes, now);
+            } else if need == Need::Exact {
+                bucket.refill_cuts(now); // they follow the clock, too
             }
         }
         Ok((answers, decision))
@@ -149,7 +152,7 @@ impl Ledger {
             others.push(Change::of(verb, cost, decision.tokens()));
             answers.push(answer(limit.limit(), decision, state, held, now));
         }
-        bucket.charge_others(&others, now);
+        bucket.follow(&before, &others, now);
         if bucket.states != before {
             bucket.need(Need::Spent);
         }
@@ -189,7 +192,7 @@ impl Slot {
             Self::Stored(row) => {
                 let bucket = Bucket::read(policy, as_of, row, now, phase);
                 let error = |error| LedgerError(format!("the bucket of policy {}: {error}", policy.name()));
-                *self = Self::Open(bucket.map_err(error)?);
+                *self = Self::Open(Box::new(bucket.map_err(error)?));
             }
         }
         Ok(())

@@ -55,6 +55,10 @@ pub(super) fn follow(
             if last.limit.surplus_over(&last.state, &first.state, now).is_some() {
                 last.state = first.state;
             }
+            let limit = last.limit;
+            if let Some((last, first)) = last.cuts.as_mut().zip(first.cuts) {
+                last.lower_of(first, &limit, now);
+            }
         }
         return last;
     }
@@ -92,6 +96,7 @@ pub(super) fn untouched(policy: &Policy, now: i64, phase: u64) -> Vec<State> {
         name: name.clone(),
         limit: *limit,
         state: limit.new_state(began_at, phase),
+        cuts: None,
     };
     let states = first.limits.iter().map(begin).collect();
     let states =
@@ -118,15 +123,18 @@ fn carried(mut old: Vec<NamedState>, step: &Step<'_>, leases: &Leases, now: i64,
     let mut all = Vec::with_capacity(step.limits.len());
     for &(name, limit) in &step.limits {
         let same = old.iter().position(|old| is_same(old, name, limit));
-        let state = match same.map(|index| old.swap_remove(index)) {
-            None => limit.new_state(step.at.min(now), phase),
-            Some(same) if same.limit == *limit && step.carry != Carry::Reset => same.state,
-            Some(same) => {
+        let (state, cuts) = match same.map(|index| old.swap_remove(index)) {
+            None => (limit.new_state(step.at.min(now), phase), None),
+            Some(same) if same.limit == *limit && step.carry != Carry::Reset => (same.state, same.cuts),
+            Some(mut same) => {
                 let at = step.at.max(same.at()).min(now);
-                limit.carry(&same.limit, same.state, step.carry, at, phase)
+                if let Some(cuts) = &mut same.cuts {
+                    cuts.carry(limit, &same.limit, step.carry, at, phase);
+                }
+                (limit.carry(&same.limit, same.state, step.carry, at, phase), same.cuts)
             }
         };
-        all.push(NamedState { name: name.map(str::to_owned), limit: *limit, state });
+        all.push(NamedState { name: name.map(str::to_owned), limit: *limit, state, cuts });
     }
     let at = step.at.min(now);
     let withheld = |dormant: &NamedState| leases.of_name(dormant.name.as_deref());
@@ -134,7 +142,7 @@ fn carried(mut old: Vec<NamedState>, step: &Step<'_>, leases: &Leases, now: i64,
         let left = without(&dormant.limit, &dormant.state, withheld(dormant), at);
         dormant.limit.full_at(&left, at).unwrap_or(i64::MAX)
     };
-    old.retain(|dormant| full_at(dormant) > at);
+    old.retain(|dormant| full_at(dormant) > at || dormant.cuts.is_some());
     while old.len() > MAX_DORMANT {
         let evictable = old.iter().enumerate().filter(|(_, dormant)| withheld(dormant) == 0);
         let Some((soonest, _)) = evictable.min_by_key(|(_, dormant)| full_at(dormant)) else { break };
@@ -149,8 +157,9 @@ fn carried(mut old: Vec<NamedState>, step: &Step<'_>, leases: &Leases, now: i64,
 const MAX_DORMANT: usize = 8;
 
 impl NamedState {
-    /// The moment up to which refills are credited.
+    /// The moment up to which refills are credited: that of a settlement, too, which may leave the state as it is.
     fn at(&self) -> i64 {
-        self.limit.snapshot(&self.state).at
+        let at = |state| self.limit.snapshot(state).at;
+        self.cuts.as_ref().map(|cuts| at(cuts.newest())).max(Some(at(&self.state))).unwrap_or_default()
     }
 }

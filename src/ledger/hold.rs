@@ -17,6 +17,8 @@ pub(super) struct Hold {
     pub(super) since: i64,
     /// The ids of the tries that have committed it and not aborted since.
     pub(super) committed_by: Vec<u64>,
+    /// The try that committed it first: what it has taken is open under that id.
+    pub(super) opened_as: u64,
     pub(super) request_id: Option<RequestId>,
     pub(super) parts: Vec<ReservedPart>,
     /// What limits in shadow are asked for once it is committed, by policy; then what they have taken.

@@ -23,7 +23,7 @@ use super::replay::grants_of;
 use super::reservation::ReservedPart;
 use super::shadow::taken_of;
 use super::without::without;
-use super::{Ledger, LedgerError};
+use super::{Ledger, LedgerError, Slot};
 use crate::limit::{Decision, Verb};
 use crate::policy::Policy;
 use crate::protocol::{Decided, HoldState, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
@@ -58,7 +58,15 @@ impl Ledger {
         let parts =
             ReservedPart::all(asked.iter().map(Arc::as_ref), limits.iter().map(|limit| limit.decision.tokens()));
         let request_id = request.request_id;
-        self.holds.push(Hold { ids: vec![id], since: now, committed_by: Vec::new(), request_id, parts, shadow });
+        self.holds.push(Hold {
+            ids: vec![id],
+            since: now,
+            committed_by: Vec::new(),
+            opened_as: id,
+            request_id,
+            parts,
+            shadow,
+        });
         self.hold_reply(asked, id, false, now)
     }
 
@@ -107,13 +115,14 @@ impl Ledger {
         insert_once(&mut hold.committed_by, id);
         let mut shadow = Vec::new();
         if !is_replayed {
-            hold.since = now;
+            (hold.since, hold.opened_as) = (now, id);
             let (request_id, parts) = (hold.request_id, hold.parts.clone());
             let asked_of_shadow = std::mem::take(&mut hold.shadow);
             self.holds.commit(id);
             for policy in asked {
                 if let Some(part) = parts.iter().find(|part| part.policy == policy.name()) {
                     self.take_held(policy, &part.tokens(policy), now)?;
+                    self.bucket(policy)?.open(id, false, now);
                 }
             }
             let limits = self.standing_of_hold(asked, id, now)?;
@@ -141,14 +150,18 @@ impl Ledger {
         for policy in asked {
             let parts = undone.iter().flat_map(|hold| &hold.parts);
             let part = parts.into_iter().find(|part| part.policy == policy.name());
-            let taken = part.map_or_else(|| vec![0; policy.limits().len()], |part| part.tokens(policy));
-            limits.extend(self.adjust(policy, taken.into_iter().map(|taken| (Verb::Refund, taken)), now)?);
-            if let Some(part) = part {
-                self.bucket(policy)?.refund_dormant(part, now);
-            }
+            limits.extend(match (&undone, part) {
+                (Some(hold), Some(part)) => {
+                    let tokens: Vec<_> = part.tokens(policy).into_iter().map(|taken| (taken, 0)).collect();
+                    self.settle_bucket(policy, hold.opened_as, &tokens, Some(part), now)?
+                }
+                _ => self.adjust(policy, policy.limits().iter().map(|_| (Verb::Refund, 0)), now)?,
+            });
         }
-        for part in undone.iter().flat_map(|hold| &hold.shadow) {
-            self.refund_shadow(part, now);
+        if let Some(hold) = &undone {
+            for part in &hold.shadow {
+                self.end_shadow(hold.opened_as, part, true, now);
+            }
         }
         if let Some(request_id) = undone.and_then(|hold| hold.request_id) {
             self.replays.forget(request_id.id);
@@ -176,7 +189,9 @@ impl Ledger {
                 Some((Verb::Consume.beside(cost, has_cost), cost))
             });
             let own = self.ask_shadow(policy, costs, now, true);
-            taken.push(ReservedPart::of_some(policy, taken_of(policy, &mut own.iter().copied())));
+            let part = ReservedPart::of_some(policy, taken_of(policy, &mut own.iter().copied()));
+            self.open_shadow(policy, id, &part, false, now);
+            taken.push(part);
             answers.extend(own);
         }
         if let Some(hold) = self.holds.of_try_mut(id) {
@@ -191,7 +206,13 @@ impl Ledger {
 
     /// Ends the holds that have expired.
     pub(super) fn end_holds(&mut self, now: i64) {
-        self.holds.end(now);
+        for hold in self.holds.end(now) {
+            for (_, slot) in &mut self.buckets {
+                if let Slot::Open(bucket) = slot {
+                    bucket.forget(hold.opened_as, now);
+                }
+            }
+        }
     }
 
     /// The lasting request ids that are set aside for batches that may still be committed: of which callers, and what they will weigh.
@@ -251,11 +272,12 @@ impl Ledger {
     /// Takes what was held. The tokens are there: no other request could take them.
     fn take_held(&mut self, policy: &Policy, held: &[u64], now: i64) -> Result<(), LedgerError> {
         let bucket = self.bucket(policy)?;
+        let before = bucket.states_before();
         for ((limit, state), &held) in policy.limits().iter().zip(&mut bucket.states).zip(held) {
             *state = without(limit.limit(), state, held, now);
         }
         let taken: Vec<_> = held.iter().map(|&held| Change::Take(held)).collect();
-        bucket.charge_others(&taken, now);
+        bucket.follow(&before, &taken, now);
         bucket.need(Need::Spent);
         Ok(())
     }

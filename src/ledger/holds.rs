@@ -99,8 +99,9 @@ impl Holds {
         undone
     }
 
-    /// Ends those that have expired.
-    pub(super) fn end(&mut self, now: i64) {
+    /// Ends those that have expired, and returns those that were committed.
+    pub(super) fn end(&mut self, now: i64) -> Vec<Hold> {
+        let mut all = Vec::new();
         self.open.retain(|hold| !hold.is_over(now));
         // After a step back of the clock, those committed since wait for those before them: no longer than the step.
         let is_over = |slot: &Option<Hold>| slot.as_ref().is_none_or(|hold| hold.is_over(now));
@@ -109,8 +110,10 @@ impl Holds {
             self.first_committed = self.first_committed.wrapping_add(1);
             if let Some(hold) = ended {
                 self.forget(&hold);
+                all.push(hold);
             }
         }
+        all
     }
 
     fn position(&self, places: &Places, id: u128) -> Option<usize> {

@@ -35,6 +35,8 @@
 //! It also says how low an account need be: it is never charged below the level that it would take over now from numbers that have
 //! nothing left. So it is full again soon after the last grant, whatever others were granted.
 //!
+//! What a settlement takes above its reservation is no grant: it was used before. So it may exceed the bound, and later grants do not.
+//!
 //! Where the refills of X and Z do not keep step, because one of them is a window, they may differ by a window's tokens more.
 //!
 //! # More numbers than accounts
@@ -46,7 +48,7 @@
 //! A bucket that is full under all its accounts is forgotten, and the next numbers begin full.
 
 use super::row::NamedState;
-use crate::limit::{Carry, Config, Kind, Limit, Snapshot, State, Verb};
+use crate::limit::{Carry, Config, Cuts, Kind, Limit, Snapshot, State, Verb};
 use crate::policy::{NamedLimit, Policy};
 
 /// The most buckets of a key whose numbers come with requests, and which are not full again. Callers choose their names. Each may have 64
@@ -93,11 +95,27 @@ impl Change {
             let Snapshot { tokens, at, .. } = limit.snapshot(&after);
             let is_enough = tokens >= least || after == account.state;
             let floor = || limit.restored(&Snapshot { tokens: least, drops: 0, at });
-            let after = if is_enough { after } else { floor().unwrap_or(after) };
+            let floor = if is_enough { None } else { floor() };
+            if let Some(cuts) = &mut account.cuts {
+                self.apply_to_cuts(cuts, &limit, &account.state, &after, now);
+                if let Some(floor) = &floor {
+                    cuts.raise_to(floor);
+                }
+            }
+            let after = floor.unwrap_or(after);
             has_changed |= after != account.state;
             account.state = after;
         }
         has_changed
+    }
+
+    /// The same for what depends on open reservations, of an account that has gone from `before` to `after`.
+    pub(super) fn apply_to_cuts(self, cuts: &mut Cuts, limit: &Limit, before: &State, after: &State, now: i64) {
+        match self {
+            Self::Take(_) => cuts.take(limit, before, after, now),
+            Self::Refund(tokens) => cuts.refund(limit, tokens, now),
+            Self::Reset => cuts.reset(*after),
+        }
     }
 
     fn apply(self, limit: &Limit, state: State, now: i64) -> State {
@@ -117,17 +135,17 @@ pub(super) fn accounts(old: Vec<NamedState>, policy: &Policy, now: i64, phase: u
     for named in policy.limits() {
         let of_name = || old.iter().filter(|account| account.name.as_deref() == named.name());
         let limit = *named.limit();
-        let own = of_name().find(|account| account.limit == limit).map(|account| account.state);
-        let state = match of_name().next() {
-            None => limit.new_state(now, phase),
-            Some(latest) if latest.limit == limit => latest.state,
+        let own = of_name().find(|account| account.limit == limit);
+        all.push(match of_name().next() {
+            None => NamedState::of(named, limit.new_state(now, phase)),
+            Some(latest) if latest.limit == limit => latest.clone(),
             Some(latest) => {
                 let seen = of_name().map(|account| &account.limit);
                 let taken_over = taken_over(&limit, latest, seen, now, phase);
-                own.filter(|own| limit.surplus_over(own, &taken_over, now).is_some()).unwrap_or(taken_over)
+                let own = own.filter(|own| limit.surplus_over(&own.state, &taken_over.state, now).is_some());
+                own.cloned().unwrap_or(taken_over)
             }
-        };
-        all.push(NamedState { name: named.name().map(str::to_owned), limit, state });
+        });
     }
     for account in old {
         let of_name = all.iter().filter(|other| other.name == account.name);
@@ -147,20 +165,33 @@ fn taken_over<'a>(
     seen: impl Iterator<Item = &'a Limit>,
     now: i64,
     phase: u64,
-) -> State {
-    let NamedState { limit: old, state, .. } = latest;
-    let Snapshot { tokens, at, .. } = old.snapshot(state);
-    let Config { kind, rate, period_ms, .. } = *old.config();
-    let idle_ms = now.saturating_sub(at).max(0).cast_unsigned();
-    // In a window, `at` is when it opened, and the last grant came later.
-    let (refill, quiet_ms) = match kind {
-        Kind::TokenBucket => (product(rate, idle_ms).checked_div(period_ms.into()).unwrap_or(0), idle_ms),
-        Kind::FixedWindow => {
-            (product(rate, idle_ms.checked_div(period_ms).unwrap_or(0)), idle_ms.saturating_sub(period_ms))
-        }
+) -> NamedState {
+    let NamedState { name, limit: old, state, cuts } = latest;
+    let idle_ms = now.saturating_sub(old.snapshot(state).at).max(0).cast_unsigned();
+    // In a window, its moment is when it opened, and the last grant came later.
+    let quiet_ms = match old.config().kind {
+        Kind::TokenBucket => idle_ms,
+        Kind::FixedWindow => idle_ms.saturating_sub(old.config().period_ms),
     };
     let excess = seen.map(|other| excess(other.config(), limit.config(), quiet_ms)).max().unwrap_or(0);
-    let as_is = as_is(limit, old, *state, now, phase);
+    let cuts = cuts.clone().map(|mut cuts| {
+        let newest = lower_by(excess, limit, old, *cuts.newest(), now, phase);
+        cuts.take_over(limit, old, newest, excess, now);
+        cuts
+    });
+    NamedState { name: name.clone(), limit: *limit, state: lower_by(excess, limit, old, *state, now, phase), cuts }
+}
+
+/// What a bucket of `limit` takes over from one of `old`: as many tokens but for the `excess`, up to its own capacity.
+fn lower_by(excess: i128, limit: &Limit, old: &Limit, state: State, now: i64, phase: u64) -> State {
+    let Snapshot { tokens, at, .. } = old.snapshot(&state);
+    let Config { kind, rate, period_ms, .. } = *old.config();
+    let idle_ms = now.saturating_sub(at).max(0).cast_unsigned();
+    let refill = match kind {
+        Kind::TokenBucket => product(rate, idle_ms).checked_div(period_ms.into()).unwrap_or(0),
+        Kind::FixedWindow => product(rate, idle_ms.checked_div(period_ms).unwrap_or(0)),
+    };
+    let as_is = as_is(limit, old, state, now, phase);
     // What neither capacity has room for. Parts of tokens count less there than here, or not at all.
     let beyond = i128::from(tokens).saturating_add(refill).saturating_sub(limit.snapshot(&as_is).tokens.into()).max(0);
     let more = beyond.saturating_sub(excess);

@@ -22,7 +22,7 @@
 use super::open_lease::{MAX_LEASE_MS, OpenLease};
 use super::row::{LEASED, StoredRow};
 use super::without::without;
-use crate::limit::{Limit, State};
+use crate::limit::{Cuts, Limit, State};
 use crate::policy::{NamedLimit, Policy};
 use crate::protocol::EndedLease;
 
@@ -65,7 +65,7 @@ impl Leases {
     /// refilled any further they are as they were.
     pub(super) fn stored<'a>(
         row: &StoredRow<'_>,
-        limits: impl Iterator<Item = (Option<&'a str>, &'a Limit, &'a mut State)>,
+        limits: impl Iterator<Item = (Option<&'a str>, &'a Limit, &'a mut State, Option<&'a mut Cuts>)>,
         now: i64,
     ) -> Self {
         if row.leased.is_empty() {
@@ -75,11 +75,12 @@ impl Leases {
         let is_over = |lease: &mut OpenLease| lease.is_over(now);
         let over: Vec<_> = open.extract_if(.., is_over).collect();
         let mut leased = Vec::new();
-        for (index, (name, limit, state)) in limits.enumerate() {
+        for (index, (name, limit, state, cuts)) in limits.enumerate() {
             leased.push(LeasedLimit::of(name));
             let tokens = |lease: &OpenLease| lease.tokens.get(index).copied().unwrap_or(0);
             let withheld = open.iter().map(tokens).fold(0, u64::saturating_add);
-            let with_all = limit.raised(state, over.iter().map(tokens).fold(withheld, u64::saturating_add));
+            let all = over.iter().map(tokens).fold(withheld, u64::saturating_add);
+            let with_all = limit.raised(state, all);
             let spent =
                 over.iter().fold(with_all, |state, lease| without(limit, &state, tokens(lease), lease.until.min(now)));
             // As it is, unless the bucket was full with what is spent.
@@ -89,6 +90,12 @@ impl Leases {
                 .max()
                 .is_none_or(|at| limit.refilled(&limit.raised(state, withheld), at) == limit.refilled(&spent, at));
             *state = if is_same { limit.raised(state, withheld) } else { spent };
+            if let Some(cuts) = cuts {
+                cuts.raise(limit, all);
+                for lease in &over {
+                    cuts.spend(limit, tokens(lease), lease.until.min(now));
+                }
+            }
         }
         Self { limits: leased, open, ..Self::default() }
     }

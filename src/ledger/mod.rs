@@ -20,6 +20,8 @@
 //!   long as `S`, a key gets at most what comes back in `S` more, and never more than the capacity at once. Without a
 //!   step back, it gets nothing more.
 //!
+//! * A reservation that is closed late gives back as much as the bucket would have kept, and takes as much as it would lack: see
+//!   `limit/cuts.rs`. What that depends on is written with the reservation, so the same holds after a crash, but for the block.
 //! * Versions of a policy that alternate during a roll-out grant no more than the laxer of them, limit by limit. If an alarm
 //!   rings meanwhile, a bucket that is full under the version that asked last is deleted, and the other version finds a
 //!   full one: it may grant at most the difference of the two capacities more, once.
@@ -28,7 +30,7 @@
 //!
 //! | row | what | when |
 //! |---|---|---|
-//! | `b:` and a policy | its bucket; with `~shadow`, that of its limits in shadow | when a block is spent; once a minute on a key that stays nearly full; on a quiet key with each grant |
+//! | `b:` and a policy | its bucket; with `~shadow`, that of its limits in shadow | when a block is spent; once a minute on a key that stays nearly full; on a quiet key with each grant; when a reservation is opened or closed |
 //! | `r:` and an id | an open reservation | when it is opened, and deleted when it is closed |
 //! | `n:` and a policy | when the last notices were given | with each notice |
 //! | `i:`, a moment and a length of time | a page of replays | with each grant under an `Idempotency-Key`, and when a reservation is closed |
@@ -128,7 +130,7 @@ pub struct Ledger {
 enum Slot {
     /// As found in storage, not used yet.
     Stored(Vec<u8>),
-    Open(Bucket),
+    Open(Box<Bucket>),
 }
 
 /// Why no decision can be made. Nothing has changed.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::decide::{answer, held_of};
 use super::page::{Closed, How, Replay};
 use super::quota::{MAX_RESERVATIONS, is_full};
 use super::replay::grants_of;
@@ -42,7 +43,9 @@ impl Ledger {
             ReservedPart::all(asked.iter().map(Arc::as_ref), limits.iter().map(|limit| limit.decision.tokens()));
         let mut tried = shadow.iter().copied();
         for (policy, part) in asked.iter().zip(&mut parts) {
+            self.bucket(policy)?.open(id, true, now);
             part.add_shadow(taken_of(policy, &mut tried));
+            self.open_shadow(policy, id, &part.of_shadow(), true, now);
         }
         let by_grant = request.request_id.is_some_and(|id| id.by_grant);
         let reservation = Reservation { opened_at: now, expires_at: reserved.expires_at, end, by_grant, parts };
@@ -81,22 +84,10 @@ impl Ledger {
         for (index, policy) in asked.iter().enumerate() {
             let taken = reservation.part(policy).map(|part| part.tokens(policy)).unwrap_or_default();
             let real = request.costs.get(index).unwrap_or(&taken);
-            let changes: Vec<_> = taken
-                .iter()
-                .zip(real)
-                .map(|(&taken, &real)| match real.checked_sub(taken) {
-                    Some(more) => (Verb::Charge, more),
-                    None => (Verb::Refund, taken.saturating_sub(real)),
-                })
-                .collect();
-            let adjusted = self.adjust(policy, changes.iter().copied(), now)?;
-            for (((limit, (verb, _)), &taken), &real) in adjusted.into_iter().zip(changes).zip(&taken).zip(real) {
-                // Tokens given back to a full bucket are lost, but have cost nothing either.
-                let cost = if verb == Verb::Charge { taken.saturating_add(limit.decision.tokens()) } else { real };
-                limits.push(LimitAnswer { decision: Decision::Allow { tokens: cost, ready_at: now }, ..limit });
-            }
+            let tokens: Vec<_> = taken.iter().copied().zip(real.iter().copied()).collect();
+            limits.extend(self.settle_bucket(policy, id, &tokens, None, now)?);
         }
-        let shadow = self.settle_shadow(asked, &reservation, &request.shadow_costs, now);
+        let shadow = self.settle_shadow(asked, id, &reservation, &request.shadow_costs, now);
         let how = if request.costs.is_empty() { How::AsReserved } else { How::AtCosts };
         self.remember_closed(asked, id, how, request, &limits, now);
         Ok(ObjectReply::Decided(Decided { shadow, ..self.decided(now, limits) }))
@@ -118,8 +109,7 @@ impl Ledger {
         let Some(reservation) = self.close(asked, id, writes) else {
             return Ok(ObjectReply::NoReservation);
         };
-        let limits = self.refund(asked, &reservation, now)?;
-        self.refund_shadows(&reservation, now);
+        let limits = self.end(asked, id, &reservation, true, now)?;
         self.remember_closed(asked, id, How::Cancelled, request, &limits, now);
         Ok(ObjectReply::Decided(self.decided(now, limits)))
     }
@@ -191,11 +181,11 @@ impl Ledger {
     }
 
     /// Ends the expired reservations. To do so late makes no difference: tokens given back now leave the bucket as if
-    /// they had been given back on time.
+    /// they had never been taken.
     pub(super) fn end_expired(&mut self, now: i64, writes: &mut Writes) {
         let expired = self.reservations.extract_if(.., |(_, open)| open.expires_at <= now);
         for (id, reservation) in expired.collect::<Vec<_>>() {
-            if reservation.end == End::Refunded && self.refund_unasked(&reservation, now).is_err() {
+            if self.end_unasked(id, &reservation, now).is_err() {
                 self.reservations.push((id, reservation)); // until its bucket can be read
                 continue;
             }
@@ -203,8 +193,8 @@ impl Ledger {
         }
     }
 
-    /// Gives tokens back to buckets that may not be open.
-    fn refund_unasked(&mut self, reservation: &Reservation, now: i64) -> Result<(), LedgerError> {
+    /// Ends a reservation of buckets that may not be open.
+    fn end_unasked(&mut self, id: u64, reservation: &Reservation, now: i64) -> Result<(), LedgerError> {
         let mut policies = Vec::new();
         for part in &reservation.parts {
             let policy = match self.slot(&part.policy) {
@@ -215,32 +205,63 @@ impl Ledger {
                 None => continue, // it is full
             };
             self.open(&policy, 0, now)?;
+            self.bucket(&policy)?.end_leases(now); // which were over before
             policies.push(policy);
         }
-        self.refund(&policies, reservation, now)?;
-        self.refund_shadows(reservation, now);
+        self.end(&policies, id, reservation, reservation.is_refunded(), now)?;
         Ok(())
     }
 
-    fn refund_shadows(&mut self, reservation: &Reservation, now: i64) {
-        for part in &reservation.parts {
-            self.refund_shadow(&part.of_shadow(), now);
-        }
-    }
-
-    fn refund(
+    /// Settles what one bucket has taken for a reservation: see [`Bucket::settle`](super::bucket::Bucket::settle). Each answer has the final cost, or
+    /// what came back if all is to be given `back`.
+    pub(super) fn settle_bucket(
         &mut self,
-        policies: &[Arc<Policy>],
-        reservation: &Reservation,
+        policy: &Policy,
+        id: u64,
+        tokens: &[(u64, u64)],
+        back: Option<&ReservedPart>,
         now: i64,
     ) -> Result<Vec<LimitAnswer>, LedgerError> {
+        let held = held_of(self, policy);
+        let bucket = self.bucket(policy)?;
+        if !bucket.is_open(id) {
+            // Its bucket is not the one that it was taken from. Nothing of it is there to be given back.
+            let more = tokens.iter().map(|(taken, real)| (Verb::Charge, real.saturating_sub(*taken)));
+            let charged = self.adjust(policy, more, now)?.into_iter().zip(tokens);
+            let answers = charged.map(|(answer, (taken, real))| {
+                let tokens = taken.min(real).saturating_add(answer.decision.tokens());
+                LimitAnswer { decision: Decision::Allow { tokens, ready_at: now }, ..answer }
+            });
+            return Ok(answers.collect());
+        }
+        let booked = bucket.settle(id, tokens, back, &held, now);
+        let limits = policy.limits().iter().zip(&bucket.states).zip(&held).zip(booked);
+        let answers = limits.map(|(((limit, state), &held), (cost, back_now))| {
+            let tokens = if back.is_some() { back_now } else { cost };
+            answer(limit.limit(), Decision::Allow { tokens, ready_at: now }, state, held, now)
+        });
+        Ok(answers.collect())
+    }
+
+    /// Closes a reservation as it is, or as if nothing had been taken for it.
+    fn end(
+        &mut self,
+        policies: &[Arc<Policy>],
+        id: u64,
+        reservation: &Reservation,
+        is_refunded: bool,
+        now: i64,
+    ) -> Result<Vec<LimitAnswer>, LedgerError> {
+        let real = |taken: u64| if is_refunded { 0 } else { taken };
         let mut limits = Vec::new();
         for policy in policies {
             if let Some(part) = reservation.part(policy) {
-                let taken = part.tokens(policy).into_iter();
-                limits.extend(self.adjust(policy, taken.map(|taken| (Verb::Refund, taken)), now)?);
-                self.bucket(policy)?.refund_dormant(part, now);
+                let tokens: Vec<_> = part.tokens(policy).into_iter().map(|taken| (taken, real(taken))).collect();
+                limits.extend(self.settle_bucket(policy, id, &tokens, Some(part).filter(|_| is_refunded), now)?);
             }
+        }
+        for part in &reservation.parts {
+            self.end_shadow(id, &part.of_shadow(), is_refunded, now);
         }
         Ok(limits)
     }

@@ -22,6 +22,11 @@
 //!     then     for each lease its id, when it is over, and the tokens of each state's limit, 8 bytes each
 //!   kind 4, of one whose states do not refill for a while: see `cover.rs`
 //!     8 bytes  since when
+//!   kind 5, of one with open reservations: see `limit/cuts.rs`
+//!     then     their ids, 8 bytes each, in the order in which they were opened
+//!   kind 6, of the same, for each state
+//!     25 bytes its newest piece, as a state
+//!     then     for each reservation by how much the piece before it is above the piece after it, 8 bytes each
 //! ```
 //!
 //! Format 1 has replays at its end, which are read and never written: see `replays.rs`.
@@ -33,7 +38,7 @@ use super::bytes::Bytes;
 use super::cover;
 use super::legacy::{self, LegacyReplay};
 use super::open_lease::OpenLease;
-use crate::limit::{Limit, Record, RecordError, Snapshot, State, encode};
+use crate::limit::{Cuts, Limit, Record, RecordError, Snapshot, State, encode};
 use crate::policy::{NamedLimit, Policy, StoredConfigError, numbers_of, stored_limits};
 
 /// A limit with its state, by its name.
@@ -42,15 +47,39 @@ pub(super) struct NamedState {
     pub(super) name: Option<String>,
     pub(super) limit: Limit,
     pub(super) state: State,
+    /// What depends on open reservations, if there are any.
+    pub(super) cuts: Option<Cuts>,
 }
 
 impl NamedState {
     pub(super) fn of(named: &NamedLimit, state: State) -> Self {
-        Self { name: named.name().map(str::to_owned), limit: *named.limit(), state }
+        Self { name: named.name().map(str::to_owned), limit: *named.limit(), state, cuts: None }
     }
 
-    pub(super) fn parts(&mut self) -> (Option<&str>, &Limit, &mut State) {
-        (self.name.as_deref(), &self.limit, &mut self.state)
+    /// Its name, its numbers, and its levels.
+    pub(super) fn parts(&mut self) -> (Option<&str>, &Limit, &mut State, Option<&mut Cuts>) {
+        (self.name.as_deref(), &self.limit, &mut self.state, self.cuts.as_mut())
+    }
+}
+
+/// Adds the parts of a row about open reservations: their ids, and of each state its newest piece and the steps.
+pub(super) fn encode_cuts<'a>(
+    openings: impl Iterator<Item = u64>,
+    cuts: impl Iterator<Item = (&'a State, &'a [i64])>,
+    row: &mut Vec<u8>,
+) {
+    let openings: Vec<_> = openings.flat_map(u64::to_le_bytes).collect();
+    if openings.is_empty() {
+        return;
+    }
+    let mut add = |kind, part: Vec<u8>| {
+        row.push(kind);
+        row.extend(u16::try_from(part.len()).unwrap_or(u16::MAX).to_le_bytes()); // `MAX_RESERVATIONS` fit
+        row.extend(part);
+    };
+    add(OPENINGS, openings);
+    for (newest, steps) in cuts {
+        add(CUTS, encode(0, [*newest]).chain(steps.iter().flat_map(|step| step.to_le_bytes())).collect());
     }
 }
 
@@ -117,6 +146,8 @@ const REGISTERED: u8 = 1;
 const INLINE: u8 = 2;
 pub(super) const LEASED: u8 = 3;
 const COVERED: u8 = 4;
+const OPENINGS: u8 = 5;
+const CUTS: u8 = 6;
 
 /// A row, read.
 pub(super) struct StoredRow<'a> {
@@ -133,6 +164,10 @@ pub(super) struct StoredRow<'a> {
     pub(super) leased: Vec<OpenLease>,
     /// Since when its states do not refill until their moments.
     pub(super) covered_since: Option<i64>,
+    /// The ids of the open reservations.
+    pub(super) openings: Vec<u64>,
+    /// What depends on them, of each state.
+    cuts: Vec<Cuts>,
 }
 
 impl<'a> StoredRow<'a> {
@@ -161,6 +196,8 @@ impl<'a> StoredRow<'a> {
             is_exact: false,
             leased: Vec::new(),
             covered_since: None,
+            openings: Vec::new(),
+            cuts: Vec::new(),
         };
         // A part that cannot be read is as if it were of an unknown kind.
         while !is_legacy && row.read_part(&mut bytes).is_some() {}
@@ -186,6 +223,11 @@ impl<'a> StoredRow<'a> {
                 }
             }
             COVERED => self.covered_since = Some(part.i64()?),
+            OPENINGS => self.openings = std::iter::from_fn(|| part.u64()).collect(),
+            CUTS => {
+                let newest = Record::parse(part.slice(25)?).ok()?.states().next()?;
+                self.cuts.push(Cuts::stored(newest, std::iter::from_fn(|| part.i64()).collect()));
+            }
             _ => {}
         }
         Some(())
@@ -197,6 +239,11 @@ impl<'a> StoredRow<'a> {
         let is_same = self.record.policy_version() == policy.version() && self.record.states().len() == limits.len();
         is_same
             .then(|| limits.iter().zip(self.record.states()).map(|(l, state)| self.mended(l.limit(), state)).collect())
+    }
+
+    /// What depends on open reservations, of the state at that place.
+    pub(super) fn cuts_of(&self, index: usize) -> Option<Cuts> {
+        self.cuts.get(index).cloned()
     }
 
     /// What the bucket in one of its states had at least at that moment.
@@ -220,8 +267,14 @@ impl<'a> StoredRow<'a> {
         if limits.len() != self.record.states().len() {
             return Err(RowError::Count);
         }
-        let all = limits.into_iter().zip(self.record.states());
-        Ok(all.map(|((name, limit), state)| NamedState { name, state: self.mended(&limit, state), limit }).collect())
+        let all = limits.into_iter().zip(self.record.states()).enumerate();
+        let named = |(index, ((name, limit), state))| NamedState {
+            name,
+            state: self.mended(&limit, state),
+            limit,
+            cuts: self.cuts_of(index),
+        };
+        Ok(all.map(named).collect())
     }
 
     /// The policy under whose numbers the row was written: enough to give tokens back to a bucket that no request asked for.
@@ -320,7 +373,7 @@ mod tests {
         let later = [&row(2, &state(2_000))[..], &[7, 7, 7]].concat();
         assert_eq!(level(&later), 2, "what a later version adds is ignored");
 
-        let dormant = NamedState { name: Some("d".to_owned()), limit, state: spent };
+        let dormant = NamedState { name: Some("d".to_owned()), limit, state: spent, cuts: None };
         let two = encode_row(&policy, 0, &[spent], std::slice::from_ref(&dormant), true);
         let names = [&NUMBERS[..108], br#",{"name":"d","#, &NUMBERS[2..]].concat();
         let head = [&[2, u8::try_from(names.len()).unwrap(), 0][..], &names, &[2]].concat();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::bucket::Need;
 use super::decide::answer;
+use super::inline::Change;
 use super::reservation::{Reservation, ReservedPart};
 use super::row::StoredRow;
 use super::{Ledger, Slot};
@@ -66,20 +67,26 @@ impl Ledger {
         let Some((shadow, bucket)) = shadow.and_then(|shadow| Some((shadow, self.bucket(shadow).ok()?))) else {
             return requests.map(|_| None).collect();
         };
-        let mut need = Need::Nothing;
-        let mut answers = Vec::new();
+        let (mut need, before) = (Need::Nothing, bucket.states_before());
+        let (mut answers, mut changes) = (Vec::new(), Vec::new());
         for ((named, state), request) in shadow.limits().iter().zip(&mut bucket.states).zip(requests) {
             let limit = named.limit();
+            let mut change = Change::Take(0);
             answers.push(request.map(|(verb, cost)| {
                 let (decision, after) = limit.decide(*state, now, cost, verb);
                 let after = if decision.is_allow() && !apply { *state } else { after };
+                if apply && decision.is_allow() {
+                    change = Change::of(verb, cost, decision.tokens());
+                }
                 if after != *state {
                     *state = after;
                     need = need.max(if decision.is_allow() { Need::Spent } else { Need::Exact });
                 }
                 answer(limit, decision, state, 0, now)
             }));
+            changes.push(change);
         }
+        bucket.follow(&before, &changes, now);
         bucket.need(need);
         answers
     }
@@ -89,6 +96,7 @@ impl Ledger {
     pub(super) fn settle_shadow(
         &mut self,
         asked: &[Arc<Policy>],
+        id: u64,
         reservation: &Reservation,
         costs: &[Vec<u64>],
         now: i64,
@@ -102,45 +110,50 @@ impl Ledger {
                 Some((taken, costs.get(at).copied().unwrap_or(taken)))
             });
             let each: Vec<_> = each.collect();
-            let changes = each.iter().map(|each| {
-                each.map(|(taken, real)| match real.checked_sub(taken) {
-                    Some(more) => (Verb::Charge, more),
-                    None => (Verb::Refund, taken.saturating_sub(real)),
-                })
-            });
-            let adjusted = self.ask_shadow(policy, changes, now, true);
-            answers.extend(adjusted.into_iter().zip(&each).map(|(limit, each)| {
-                let (limit, &(taken, real)) = limit.zip(each.as_ref())?;
-                // As for the others: a charge may not find all that is due.
-                let cost = if real >= taken { taken.saturating_add(limit.decision.tokens()) } else { real };
-                Some(LimitAnswer { decision: Decision::Allow { tokens: cost, ready_at: now }, ..limit })
-            }));
+            let tokens: Vec<_> = each.iter().map(|each| each.unwrap_or_default()).collect();
+            let shadow = policy.shadow().filter(|_| each.iter().any(Option::is_some));
+            let settled = shadow.and_then(|shadow| self.settle_bucket(shadow, id, &tokens, None, now).ok());
+            let settled = settled.into_iter().flatten().map(Some).chain(std::iter::repeat(None));
+            answers.extend(each.iter().zip(settled).map(|(each, limit)| each.and(limit)));
+        }
+        // What other limits have taken, of an earlier version.
+        for part in &reservation.parts {
+            self.end_shadow(id, &part.of_shadow(), false, now);
         }
         answers
     }
 
-    /// Gives back what the limits in shadow have taken, whichever policy they are of now.
-    pub(super) fn refund_shadow(&mut self, part: &ReservedPart, now: i64) {
+    /// What limits of `policy` in shadow have taken last may turn out to be another number of tokens: see
+    /// [`Bucket::open`](super::bucket::Bucket::open).
+    pub(super) fn open_shadow(&mut self, policy: &Policy, id: u64, taken: &ReservedPart, is_stored: bool, now: i64) {
+        if taken.limit_count() > 0
+            && let Some(shadow) = policy.shadow()
+            && let Ok(bucket) = self.bucket(shadow)
+        {
+            bucket.open(id, is_stored, now);
+        }
+    }
+
+    /// Closes what the limits in shadow have taken for a reservation, whichever policy they are of now.
+    pub(super) fn end_shadow(&mut self, id: u64, part: &ReservedPart, is_refunded: bool, now: i64) {
+        let Some(policy) = self.open_shadow_of(part, now) else { return };
+        if !self.bucket(&policy).is_ok_and(|bucket| bucket.is_open(id)) {
+            return;
+        }
+        let real = |taken: u64| if is_refunded { 0 } else { taken };
+        let tokens: Vec<_> = part.tokens(&policy).into_iter().map(|taken| (taken, real(taken))).collect();
+        _ = self.settle_bucket(&policy, id, &tokens, Some(part).filter(|_| is_refunded), now);
+    }
+
+    /// Opens the bucket of the limits in shadow that have taken this, under its own policy; `None` if it is full or cannot be read.
+    fn open_shadow_of(&mut self, part: &ReservedPart, now: i64) -> Option<Arc<Policy>> {
         let name = shadow_of(&part.policy);
-        let policy = match self.slot(&name) {
-            Some(Slot::Open(bucket)) => Arc::clone(bucket.policy()),
-            Some(Slot::Stored(row)) => match StoredRow::read(row).and_then(|row| row.policy(&name)) {
-                Ok(policy) => policy,
-                Err(_) => return,
-            },
-            None => return, // it is full
+        let policy = match self.slot(&name)? {
+            Slot::Open(bucket) => Arc::clone(bucket.policy()),
+            Slot::Stored(row) => StoredRow::read(row).and_then(|row| row.policy(&name)).ok()?,
         };
-        if self.open(&policy, 0, now).is_err() {
-            return;
-        }
-        let refunds = policy.limits().iter().map(|limit| (Verb::Refund, part.tokens_of(limit.name())));
-        // A refund of nothing would still follow a clock that has stepped back by much.
-        if refunds.clone().any(|(_, tokens)| tokens > 0) && self.adjust(&policy, refunds, now).is_err() {
-            return;
-        }
-        if let Ok(bucket) = self.bucket(&policy) {
-            bucket.refund_dormant(part, now);
-        }
+        self.open(&policy, 0, now).ok()?;
+        Some(policy)
     }
 }
 

@@ -34,7 +34,7 @@ pub struct Limit {
     /// The capacity in drops.
     pub(super) full: i64,
     /// The largest debt in drops.
-    debt: i64,
+    pub(super) debt: i64,
     config: Config,
 }
 

@@ -69,22 +69,35 @@ impl Limit {
             return fresh;
         }
         let old_state = old.refilled(&state, now);
-        let level = i128::from(old_state.level);
-        let (new_token, old_token) = (i128::from(self.drops_per_token.get()), i128::from(old.drops_per_token.get()));
-        let (new_full, old_full) = (i128::from(self.full), i128::from(old.full));
-        let level = match how {
-            Carry::Proportional if old_full != 0 => scaled(level, new_full, old_full),
-            Carry::Additive => scaled(level.saturating_sub(old_full), new_token, old_token).saturating_add(new_full),
-            _ => scaled(level, new_token, old_token),
-        };
+        let level = self.carried_level(old, old_state.level, how);
         // Fits, because it lies between −2⁶¹ and the capacity.
-        let level = i64::try_from(level.clamp(self.deepest(), new_full)).unwrap_or(0);
+        let level = i64::try_from(level.clamp(self.deepest(), self.full.into())).unwrap_or(0);
         // Never before the old state's moment: after a small step back of the clock, refills would be credited twice.
         State { level, at: self.tick_start(now.max(old_state.at), phase) }
     }
 }
 
 impl Limit {
+    /// The level, in drops, that a level of a limit of the same kind becomes, if it were neither clipped nor too deep. Not for
+    /// [`Carry::Reset`].
+    pub(super) fn carried_level(&self, old: &Self, level: i64, how: Carry) -> i128 {
+        let level = i128::from(level);
+        match how {
+            Carry::Additive => {
+                self.carried_distance(old, level.saturating_sub(old.full.into()), how).saturating_add(self.full.into())
+            }
+            _ => self.carried_distance(old, level, how),
+        }
+    }
+
+    /// How many drops are between two levels that were so many drops of `old` apart, rounded down.
+    pub(super) fn carried_distance(&self, old: &Self, drops: i128, how: Carry) -> i128 {
+        match how {
+            Carry::Proportional if old.full != 0 => scaled(drops, self.full.into(), old.full.into()),
+            _ => scaled(drops, self.drops_per_token.get().into(), old.drops_per_token.get().into()),
+        }
+    }
+
     /// The deepest debt that can be carried over, in drops: what comes back in [`MAX_SPAN_MS`].
     fn deepest(&self) -> i128 {
         let drops = match self.refill {

@@ -44,6 +44,8 @@ mod all;
 mod arithmetic;
 mod carry;
 mod config;
+#[cfg(feature = "api")]
+mod cuts;
 mod decision;
 mod divisor;
 mod jitter;
@@ -59,6 +61,8 @@ pub(crate) use arithmetic::gcd;
 pub use arithmetic::{Limit, MAX_STEP_BACK_MS};
 pub use carry::Carry;
 pub use config::{Config, ConfigError, Kind, MAX_SPAN_MS, MAX_TOKENS};
+#[cfg(feature = "api")]
+pub(crate) use cuts::Cuts;
 pub use decision::{Decision, Verb};
 pub use jitter::jitter;
 pub use record::{Record, RecordError, encode};

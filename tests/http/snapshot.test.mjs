@@ -62,9 +62,9 @@ test("every verb reports the state it leaves", async () => {
     ["consume", { mode: "up_to", cost: 3 }, 2, api(0, 6, 2)],
     ["consume", { mode: "borrow", cost: 1 }, 2, api(-1, 6, 2)], // 994 drops are owed
     ["charge", { cost: 9 }, 3, api(-2, 0, 3)],
-    ["settle", { reservation: 0, cost: 0 }, 4, api(-1, 3, 4)],
-    ["cancel", { reservation: 1 }, 4, api(0, 3, 4)],
-    ["refund", { cost: 1 }, 5, api(1, 6, 5)],
+    ["settle", { reservation: 0, cost: 0 }, 4, api(-1, 0, 4)], // it would have been full at 1
+    ["cancel", { reservation: 1 }, 4, api(-1, 997, 4)], // and at 2
+    ["refund", { cost: 1 }, 5, api(1, 0, 5)],
     ["reset", {}, 6, api(3, 0, 6)],
   ]) {
     const reservation = ids[more.reservation];

@@ -85,9 +85,11 @@ impl Comparison {
         let now = self.world.now;
         self.held.retain(|held| now.abs_diff(held.since) < 10_000);
         let gives_back = self.policy.object().reservations.unsettled == Unsettled::Refund;
-        for Open { taken, .. } in self.open.extract_if(.., |open| open.reserved.expires_at <= now).collect::<Vec<_>>() {
+        for Open { reserved, taken } in
+            self.open.extract_if(.., |open| open.reserved.expires_at <= now).collect::<Vec<_>>()
+        {
             if gives_back {
-                self.each_model(|model| model.adjust(&taken, &vec![0; taken.len()], now));
+                self.each_model(|model| model.settle(reserved.id, &vec![0; taken.len()]));
             }
         }
     }
@@ -126,6 +128,7 @@ impl Comparison {
                 self.each_model(|model| {
                     if is_allowed {
                         model.grant(verb, &costs, now);
+                        decided.reservation.iter().for_each(|reserved| model.name(reserved.id));
                     } else {
                         model.refuse(now);
                     }
@@ -133,16 +136,17 @@ impl Comparison {
                 self.open.extend(decided.reservation.map(|reserved| Open { reserved, taken: costs }));
             }
             Step::Settle(which, costs) if which < self.open.len() => {
-                let (Open { reserved, taken }, costs) = (self.open.remove(which), costs[..count].to_vec());
-                self.world.decided(Action::Settle(reserved.id), costs.clone());
-                self.each_model(|model| model.adjust(&taken, &costs, now));
+                let (Open { reserved, .. }, costs) = (self.open.remove(which), costs[..count].to_vec());
+                let settled = self.world.decided(Action::Settle(reserved.id), costs.clone());
+                let booked: Vec<_> = settled.limits.iter().map(tokens).collect(); // `late.rs` checks how many
+                self.each_model(|model| model.settle(reserved.id, &booked));
                 let again = self.world.decided(Action::Settle(reserved.id), costs);
                 assert!(again.is_replayed, "each id settles once");
             }
             Step::Cancel(which) if which < self.open.len() => {
-                let Open { reserved, taken } = self.open.remove(which);
+                let Open { reserved, .. } = self.open.remove(which);
                 self.world.ask(Action::Cancel(reserved.id), None, None);
-                self.each_model(|model| model.adjust(&taken, &vec![0; count], now));
+                self.each_model(|model| model.settle(reserved.id, &vec![0; count]));
             }
             Step::Hold(costs) => {
                 let decided = self.world.decided(Action::Hold(0), costs[..count].to_vec());
@@ -161,15 +165,24 @@ impl Comparison {
                 if !std::mem::replace(&mut held.is_committed, true) {
                     held.since = now;
                     let tokens = held.tokens.clone();
-                    self.each_model(|model| model.lower(&tokens, now));
+                    let id = held.id;
+                    self.each_model(|model| {
+                        model.lower(&tokens, now);
+                        model.name(id);
+                    });
                 }
             }
             Step::Abort(which) if which < self.held.len() => {
-                let Held { id, tokens, is_committed, .. } = self.held.remove(which);
+                let Held { id, is_committed, .. } = self.held.remove(which);
                 decided(self.world.ask(Action::Cancel(id), None, None));
                 // An abort of what was not taken refunds nothing; like any request, it lets a bucket follow the clock.
-                let taken = if is_committed { tokens } else { vec![0; count] };
-                self.each_model(|model| model.adjust(&taken, &vec![0; count], now));
+                self.each_model(|model| {
+                    if is_committed {
+                        model.settle(id, &vec![0; count]);
+                    } else {
+                        model.refund(&vec![0; count], now);
+                    }
+                });
             }
             Step::Settle(..) | Step::Cancel(_) | Step::Commit(_) | Step::Abort(_) | Step::Wait(_) => {}
             Step::Arrive(count) => self.world.arrive(count),

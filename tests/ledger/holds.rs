@@ -358,3 +358,22 @@ fn each_of_many_committed_holds_can_be_undone_until_it_is_over_in_any_order() {
     }
     assert_eq!(world.levels(), [8_000]);
 }
+
+/// As if it had never been taken: the next window had all of its tokens without it.
+#[test]
+fn an_abort_gives_nothing_back_to_a_window_that_has_opened_since_the_commit() {
+    let policies = Policies::parse(
+        r#"{"p": {"kind": "fixed_window", "rate": 10, "period": "5s", "offset": "0s", "capacity": 10, "write_ahead": 0}}"#,
+    )
+    .unwrap();
+    let into = START.rem_euclid(5_000);
+    for (wait_ms, taken, left) in [(1, 0, 10), (4_999 - into, 0, 10), (5_000 - into, 10, 0), (5_000 - into, 4, 6)] {
+        let mut world = World::new(&policies, "p");
+        hold(&mut world, 3, 10);
+        assert_eq!(decided(world.ask(Action::Settle(3), None, None)).limits[0].remaining, 0);
+        world.now += wait_ms;
+        world.decided(CONSUME, vec![taken]);
+        world.ask(Action::Cancel(3), None, None);
+        assert_eq!(world.levels(), [left], "{wait_ms} ms and {taken} tokens later");
+    }
+}

@@ -8,6 +8,8 @@ mod crash_laws;
 mod holds;
 mod inline;
 mod inspect;
+mod late;
+mod late_pairs;
 mod leases;
 mod model;
 mod notices;

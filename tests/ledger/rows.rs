@@ -35,10 +35,10 @@ fn a_row_lasts_a_block_a_minute_or_a_grant() {
 
 /// On a quiet key, as in docs/scale.md: deletions are rows too.
 #[test]
-fn a_reservation_costs_four_rows_and_a_fifth_if_its_real_cost_differs() {
+fn a_reservation_costs_five_rows() {
     let policies = policies();
     for (end, costs, rows) in [
-        (Action::Settle as fn(u64) -> Action, Some(vec![3]), 4),
+        (Action::Settle as fn(u64) -> Action, Some(vec![3]), 5),
         (Action::Settle, Some(vec![5]), 5),
         (Action::Cancel, None, 5),
     ] {

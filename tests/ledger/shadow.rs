@@ -193,9 +193,9 @@ proptest! {
                     let reply = world.ask(Action::Settle(*id), None, None);
                     if let ObjectReply::Decided(Decided { is_replayed: false, shadow, .. }) = reply {
                         let verb = verb_beside(Verb::Consume, *costs);
-                        let there = alone.decided(Action::Take(verb), vec![costs[1]]).limits[0];
-                        prop_assert_eq!(shadow, [Some(there)]);
-                        *taken = there.decision.is_allow().then_some(costs[1]);
+                        let there = alone.decided(Action::Reserve(verb), vec![costs[1]]);
+                        prop_assert_eq!(shadow, [Some(there.limits[0])]);
+                        *taken = there.reservation.map(|reserved| reserved.id);
                     }
                     continue;
                 }
@@ -203,9 +203,9 @@ proptest! {
                     let Some((id, _, taken)) = holds.get(index).copied() else { continue };
                     // After ten seconds it is over, and what was taken stays.
                     if matches!(world.ask(Action::Cancel(id), None, None), ObjectReply::Decided(_))
-                        && let Some(taken) = taken
+                        && let Some(id) = taken
                     {
-                        alone.decided(Action::Take(Verb::Refund), vec![taken]);
+                        alone.decided(Action::Cancel(id), vec![0]);
                     }
                     holds.remove(index);
                     continue;

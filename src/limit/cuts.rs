@@ -1,0 +1,294 @@
+//! A bucket whose past may still change: what reservations cost is known only when they are settled.
+//!
+//! A level is the least that any moment of the past has left of a full bucket:
+//!
+//! ```text
+//! level(t) = min over s <= t of (full + refill(s, t) - spent(s, t))
+//! ```
+//!
+//! Had a reservation cost less, everything since its opening would have been fuller by the difference; but no fuller than the
+//! capacity allowed at any later moment. So the minimum is *cut* at the opening of each reservation that is open: into pieces, oldest first.
+//! To settle one raises the pieces before its opening, whose minimum includes what it has taken, and leaves those after it as they are.
+//! The level is the least of all pieces. Then nothing needs the cut any more, and its two neighbours become one piece.
+//!
+//! All pieces refill alike and lack whatever is taken. Only the newest piece has moments at which the bucket
+//! is full: it is clipped, and all others fall behind it. So it is kept as a [`State`], which refills like any bucket; of each cut
+//! is kept how far the piece before it is above the piece after it.
+//!
+//! The same is found by replaying the whole history with the real cost in place of the reserved one, as `tests/ledger/late.rs` does.
+
+use super::arithmetic::{Limit, product};
+use super::carry::Carry;
+use super::state::{MAX_DROPS, State};
+
+/// The pieces of one bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cuts {
+    /// What there would be if the pieces before the last cut did not count.
+    newest: State,
+    /// For each cut, oldest first, by how many drops the piece before it is above the piece after it; [`VOID`] if the pieces before it do not
+    /// count any more; [`UNTAKEN`] if both are one piece.
+    steps: Vec<i64>,
+}
+
+/// The pieces before this cut are older than a reset, after which nothing that was taken before it matters. Above every distance that does.
+const VOID: i64 = 1 << 62;
+
+/// Of a reservation that has taken nothing of this limit, and so changes nothing when it is closed.
+const UNTAKEN: i64 = i64::MIN;
+
+impl Cuts {
+    /// A bucket without a cut.
+    pub(crate) const fn new(state: State) -> Self {
+        Self { newest: state, steps: Vec::new() }
+    }
+
+    /// A bucket in which so many cuts are older than anything that matters to it.
+    pub(crate) fn void(state: State, cuts: usize) -> Self {
+        Self { newest: state, steps: vec![VOID; cuts] }
+    }
+
+    /// As it was stored.
+    pub(crate) fn stored(newest: State, steps: Vec<i64>) -> Self {
+        let mended = |step: i64| if step == UNTAKEN { step } else { step.clamp(-VOID, VOID) };
+        Self { newest, steps: steps.into_iter().map(mended).collect() }
+    }
+
+    pub(crate) const fn newest(&self) -> &State {
+        &self.newest
+    }
+
+    pub(crate) fn steps(&self) -> &[i64] {
+        &self.steps
+    }
+
+    /// Credits all refills up to `now`.
+    pub(crate) fn refill(&mut self, limit: &Limit, now: i64) {
+        let (newest, lost) = limit.refilled_and_lost(&self.newest, now);
+        self.newest = newest;
+        self.lose(lost);
+    }
+
+    /// Cuts after what was taken last, at `now`: for the new piece, the bucket counts as full.
+    pub(crate) fn open(&mut self, limit: &Limit, now: i64) {
+        self.refill(limit, now);
+        self.steps.push(self.newest.level.saturating_sub(limit.full));
+        self.newest.level = limit.full;
+    }
+
+    /// A reservation is opened that takes nothing of it.
+    pub(crate) fn open_untaken(&mut self) {
+        self.steps.push(UNTAKEN);
+    }
+
+    /// Takes as much as has changed the bucket from `before` to `after`.
+    pub(crate) fn take(&mut self, limit: &Limit, before: &State, after: &State, now: i64) {
+        if before == after {
+            return;
+        }
+        self.refill(limit, now);
+        let taken = limit.refilled(before, now).level.saturating_sub(limit.refilled(after, now).level);
+        self.newest.level = self.newest.level.saturating_sub(taken).max(-MAX_DROPS);
+    }
+
+    /// Gives tokens back to it.
+    pub(crate) fn refund(&mut self, limit: &Limit, tokens: u64, now: i64) {
+        self.refill(limit, now);
+        let level = self.newest.level.saturating_add(limit.clipped_drops(tokens));
+        self.newest.level = level.min(limit.full);
+        self.lose(level.saturating_sub(self.newest.level));
+    }
+
+    /// It is `full` now, and what was before does not matter.
+    pub(crate) fn reset(&mut self, full: State) {
+        self.newest = full;
+        self.lose(VOID);
+    }
+
+    /// No piece is below so many tokens, which may be fewer than none.
+    pub(crate) fn raise_to(&mut self, least: &State) {
+        let mut levels = self.levels();
+        for level in &mut levels {
+            *level = (*level).max(least.level.into());
+        }
+        self.set_levels(&levels);
+    }
+
+    /// Each piece is the lower of those of the two, which have the same cuts.
+    pub(crate) fn lower_of(&mut self, mut other: Self, limit: &Limit, now: i64) {
+        let at = now.max(self.newest.at).max(other.newest.at);
+        self.refill(limit, at);
+        other.refill(limit, at);
+        let mut levels = self.levels();
+        for (level, other) in levels.iter_mut().zip(other.levels()) {
+            *level = (*level).min(other);
+        }
+        self.set_levels(&levels);
+    }
+
+    /// Takes the bucket over to a limit with other numbers, as [`Limit::carry`] does with its level: each piece by itself.
+    pub(crate) fn carry(&mut self, new: &Limit, old: &Limit, how: Carry, now: i64, phase: u64) {
+        self.refill(old, now);
+        let carried = new.carry(old, self.newest, how, now, phase);
+        if how == Carry::Reset || new.config().kind != old.config().kind {
+            return self.reset(carried);
+        }
+        for step in self.steps.iter_mut().filter(|step| is_distance(**step)) {
+            *step = clamped(new.carried_distance(old, (*step).into(), how));
+        }
+        let lost = new.carried_level(old, self.newest.level, how).saturating_sub(carried.level.into());
+        self.newest = carried;
+        self.lose(clamped(lost.max(0)));
+    }
+
+    /// Takes the bucket over to a limit of any kind, of which the newest piece is given: with as many tokens, but for the `excess`.
+    pub(crate) fn take_over(&mut self, new: &Limit, old: &Limit, newest: State, excess: i128, now: i64) {
+        self.refill(old, now);
+        for step in self.steps.iter_mut().filter(|step| is_distance(**step)) {
+            *step = clamped(new.carried_distance(old, (*step).into(), Carry::AsIs));
+        }
+        let excess = excess.saturating_mul(new.drops_per_token.get().into());
+        let level = new.carried_level(old, self.newest.level, Carry::AsIs).saturating_sub(excess);
+        // What it has more than was carried over, or less, the others have not.
+        self.lose(clamped(level.saturating_sub(newest.level.into())));
+        self.newest = newest;
+    }
+
+    /// Gives back tokens that were only withheld, even above the capacity.
+    pub(crate) fn raise(&mut self, limit: &Limit, tokens: u64) {
+        self.newest = limit.raised(&self.newest, tokens);
+    }
+
+    /// Takes tokens, at that moment.
+    pub(crate) fn spend(&mut self, limit: &Limit, tokens: u64, at: i64) {
+        self.refill(limit, at);
+        self.newest = limit.lowered(&self.newest, tokens);
+    }
+
+    /// How many tokens more can have been taken at the opening of that cut: so many that what there is besides those `withheld` is no less than
+    /// the largest debt allows, or than it is. All refills up to now are credited.
+    pub(crate) fn room(&self, limit: &Limit, cut: usize, withheld: u64) -> u64 {
+        let withheld = limit.clipped_drops(withheld);
+        let floor = self.level().saturating_sub(withheld).min(limit.debt.saturating_neg());
+        let older = self.levels().into_iter().take(cut.saturating_add(1)).min().unwrap_or_default();
+        let room = older.saturating_sub(withheld.into()).saturating_sub(floor.into());
+        limit.whole_tokens(clamped(room))
+    }
+
+    /// Closes a cut, at whose opening `taken` tokens were taken where it should have been `real`, and brings `state` to what there is then.
+    /// Returns how many tokens that are more.
+    pub(crate) fn close(
+        &mut self,
+        limit: &Limit,
+        cut: usize,
+        (taken, real): (u64, u64),
+        state: &mut State,
+        now: i64,
+    ) -> u64 {
+        self.refill(limit, now);
+        if cut >= self.steps.len() {
+            return 0;
+        }
+        let back = limit.clipped_drops(taken).saturating_sub(limit.clipped_drops(real));
+        self.merge(cut, back);
+        let (before, level) = (limit.refilled(state, now).level, self.level());
+        // What came back beyond the capacity since the state's moment may be handed over to other numbers: less of it, if more was taken.
+        if back < 0 || level != before {
+            *state = State { level, at: self.newest.at };
+        }
+        limit.whole_tokens(level.saturating_sub(before))
+    }
+
+    /// Forgets a cut at which nothing will be given back.
+    pub(crate) fn join(&mut self, cut: usize) {
+        if cut < self.steps.len() {
+            self.merge(cut, 0);
+        }
+    }
+
+    /// Raises the pieces before a cut by so many drops, and closes it.
+    fn merge(&mut self, cut: usize, back: i64) {
+        let step = self.steps.remove(cut);
+        if step == UNTAKEN {
+            return;
+        }
+        let step = plus(step, back);
+        // The lower of its neighbours stays. What is missing from the other is added to the distance to that one's neighbour.
+        let (above, below) = (step.max(0), step.min(0));
+        let (older, newer) = self.steps.split_at_mut_checked(cut).unwrap_or_default();
+        if let Some(older) = older.iter_mut().rfind(|step| **step != UNTAKEN) {
+            *older = plus(*older, above);
+        }
+        match newer.iter_mut().find(|step| **step != UNTAKEN) {
+            Some(newer) => *newer = plus(*newer, below),
+            None => self.newest.level = self.newest.level.saturating_add(below).max(-MAX_DROPS),
+        }
+    }
+
+    /// The least of all pieces.
+    fn level(&self) -> i64 {
+        clamped(self.levels().into_iter().min().unwrap_or_default()).max(-MAX_DROPS)
+    }
+
+    /// The levels of all pieces, oldest first.
+    fn levels(&self) -> Vec<i128> {
+        let mut level = i128::from(self.newest.level);
+        let mut is_void = false;
+        let mut levels = vec![level];
+        for &step in self.steps.iter().rev() {
+            is_void |= step >= VOID;
+            if is_void {
+                level = i128::MAX;
+            } else if step != UNTAKEN {
+                level = level.saturating_add(step.into());
+            }
+            levels.push(level);
+        }
+        levels.reverse();
+        levels
+    }
+
+    /// The inverse of [`Cuts::levels`].
+    fn set_levels(&mut self, levels: &[i128]) {
+        for (step, pair) in self.steps.iter_mut().zip(levels.windows(2)) {
+            if let [older, newer] = pair
+                && *step != UNTAKEN
+            {
+                *step = if *older == i128::MAX { VOID } else { clamped(older.saturating_sub(*newer)) };
+            }
+        }
+        self.newest.level = levels.last().map_or(self.newest.level, |level| clamped(*level));
+    }
+
+    /// The newest piece lost so much that did not fit: all others are above it by as much more.
+    fn lose(&mut self, drops: i64) {
+        if let Some(last) = self.steps.iter_mut().rfind(|step| **step != UNTAKEN) {
+            *last = plus(*last, drops);
+        }
+    }
+}
+
+impl Limit {
+    /// As [`Limit::refilled`], with how many drops did not fit.
+    fn refilled_and_lost(&self, state: &State, now: i64) -> (State, i64) {
+        let refilled = self.refilled(state, now);
+        if now < state.at {
+            return (refilled, 0);
+        }
+        let refill = product(now.abs_diff(state.at) / self.tick_ms, self.refill.unsigned_abs()).cast_signed();
+        (refilled, state.level.saturating_add(refill).saturating_sub(refilled.level))
+    }
+}
+
+/// A distance with so many drops more. What is void stays so.
+fn plus(step: i64, drops: i64) -> i64 {
+    if step >= VOID { VOID } else { step.saturating_add(drops).clamp(-VOID, VOID) }
+}
+
+const fn is_distance(step: i64) -> bool {
+    step < VOID && step != UNTAKEN
+}
+
+fn clamped(drops: i128) -> i64 {
+    i64::try_from(drops.clamp((-VOID).into(), VOID.into())).unwrap_or(VOID)
+}
