@@ -6,9 +6,11 @@ import { stringify } from "smol-toml";
 import { count, law } from "../random.mjs";
 import { headers, served } from "./page.mjs";
 
+const { Bucket } = await import("tollgate");
 const { Play } = await import("../../www/page/src/playground/play.ts");
 const { formOf, namesOf, otherKind, read, tomlOf } = await import("../../www/page/src/playground/policy.ts");
 const { PRESETS } = await import("../../www/page/src/playground/presets.ts");
+const { Hindsight } = await import("../../www/page/src/playground/hindsight.ts");
 const { Simulation } = await import("../../www/page/src/playground/simulation.ts");
 const { START, waitOf } = await import("../../www/page/src/levels/track.ts");
 const { MOST, TRACES, fromCsv, passedOver, trace } = await import("../../www/page/src/playground/trace.ts");
@@ -193,6 +195,77 @@ law(
     for (const { end } of reservations) count(seen, end?.how ?? "open");
   },
   (seen) => assert.ok(seen.expired > 200 && seen.settled > 50 && seen.cancelled > 50, JSON.stringify(seen)),
+);
+
+law(
+  "what is closed counts from the start: all is as if everything had been played again with what it finally cost",
+  { seed: 31, cases: 400 },
+  ({ below, pick, chance }, seen) => {
+    const kind = pick(["token_bucket", "fixed_window"]);
+    const [rate, periodMs, maxDebt] = [1 + below(9), pick([700, 1000, 60_000]), below(10)];
+    const limit = { kind, rate, periodMs, capacity: 1 + below(20), maxDebt };
+    const bucket = new Bucket(START, limit);
+    const per = BigInt(bucket.dropsPerToken);
+    const drops = ({ tokens, drops }) => BigInt(tokens) * per + BigInt(drops);
+    const at = (state, now) => {
+      bucket.restore(state);
+      return bucket.save(now);
+    };
+    let [now, state] = [START, bucket.save(START)];
+    const hindsight = new Hindsight(new Bucket(START, limit), limit, state);
+    const [first, done, open] = [state, [], []];
+    /** What there is now if this one had cost so much. */
+    const again = (id, cost) => {
+      let state = first;
+      for (const { at: then, verb, taken, tokens, place } of done) {
+        state = at(state, then);
+        if (verb === "refund" || verb === "reset") {
+          bucket.decide(then, { verb, cost: tokens });
+          state = bucket.save(then);
+        } else {
+          const level = drops(state) - (place === id && id !== undefined ? BigInt(cost) * per : taken);
+          const rest = ((level % per) + per) % per;
+          state = { ...state, tokens: Number((level - rest) / per), drops: Number(rest) };
+        }
+      }
+      return at(state, now);
+    };
+    for (let place = 0; place < 40; place += 1) {
+      now += chance(0.3) ? 0 : below(pick([300, 3000, 30_000]));
+      if (open.length > 0 && chance(0.4)) {
+        const [{ id, tokens }] = open.splice(below(open.length), 1);
+        const real = below(pick([tokens + 1, 40]));
+        const floor = [drops(at(state, now)), BigInt(-maxDebt) * per].reduce((one, other) =>
+          one < other ? one : other,
+        );
+        let cost = real;
+        while (cost > tokens && drops(again(id, cost)) < floor) cost -= 1;
+        const closed = hindsight.close(id, tokens, real, now);
+        assert.deepEqual(closed, { cost, state: again(id, cost) });
+        state = closed.state;
+        done.find(({ place }) => place === id).taken = BigInt(cost) * per;
+        count(seen, cost < real ? "unpaid" : real > tokens ? "more" : "less");
+        continue;
+      }
+      const verb = chance(0.01) ? "reset" : pick(["consume", "reserve", "reserve", "charge", "refund"]);
+      const cost = below(pick([3, 12]));
+      const before = at(state, now);
+      const { allowed, tokens } = bucket.decide(now, { verb, cost });
+      const after = bucket.save(now);
+      hindsight.follow(verb, cost, before, after, now);
+      done.push({ at: now, verb, taken: drops(before) - drops(after), tokens: cost, place });
+      state = after;
+      if (verb === "reserve" && allowed) {
+        hindsight.open(place, now);
+        open.push({ id: place, tokens });
+      }
+    }
+  },
+  (seen) =>
+    assert.ok(
+      ["less", "more", "unpaid"].every((one) => seen[one] > 100),
+      JSON.stringify(seen),
+    ),
 );
 
 test("what settles or cancels nothing is not granted", async () => {

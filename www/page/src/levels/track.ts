@@ -8,7 +8,7 @@ import type { Amount } from "./amount.ts";
 export interface Event {
   readonly at: number;
   readonly verb: Exclude<Verb, "consumeUpTo"> | "settle" | "cancel" | "expired";
-  /** As it was asked: what is settled costs the difference to what was reserved. */
+  /** As it was asked: of what is settled, what the work has cost. */
   readonly cost: Amount;
   /** Of what is charged, refunded or closed by a caller: how many tokens of each limit that has moved, or what the work has finally cost. */
   readonly tokens?: readonly number[];
@@ -70,7 +70,7 @@ export class Track {
   /** The decision nearest to a moment, of those until `now`; -1 if there is none. */
   nearest(at: number, now: number): number {
     const count = this.count(now);
-    // Of several at one moment, the last: of what closes a reservation, the one that has its answer.
+    // Of several at one moment, the last.
     return count === 0 ? -1 : this.count(this.events[byMoment.center(this.events, at, 0, count)]!.at) - 1;
   }
 

@@ -272,11 +272,14 @@ export class Watched {
       bucket.restore(before[i]!);
       const known = tokens();
       // A key without limits gives what it has.
-      const own = done?.answer.unlimited ? Math.min(asked[i]!, Math.max(0, known)) : asked[i]!;
-      bucket.decide(START + at, { verb: own > 0 ? "charge" : "refund", cost: Math.abs(own) });
-      const expected = tokens();
+      const most = done?.answer.unlimited ? Math.min(asked[i]!, Math.max(0, known)) : asked[i]!;
+      bucket.decide(START + at, { verb: most > 0 ? "charge" : "refund", cost: Math.abs(most) });
+      const expected = known - tokens();
       bucket.restore(states[i]!);
-      return { own: known - expected, others: expected - tokens() };
+      const moved = known - tokens();
+      // What is closed counts from its beginning. That may move fewer tokens, and the answer does not say how many.
+      const own = closed ? Math.max(Math.min(0, most), Math.min(moved, Math.max(0, most))) : expected;
+      return { own, others: moved - own };
     });
     const told: Partial<Told> = done?.answer ?? {};
     const { remaining = this.predicted() } = told;

@@ -21,11 +21,15 @@ export function answerOf(simulation: Simulation, event: Event): Answer {
     const refusal = alone.allowed ? undefined : alone;
     const retryAt = refusal && Number.isFinite(refusal.retryAt) ? refusal.retryAt : undefined;
     const readyAt = mayWait(event.verb) && alone.allowed ? alone.readyAt : undefined;
+    const cost = amountOf(event.cost, limit.name);
+    const isBooked = event.verb === "charge" || event.verb === "settle";
+    const unpaid = isBooked ? cost - event.tokens![i]! : 0;
     const full = limit.name === undefined ? policy.name : `${policy.name}/${limit.name}`;
     const fields = {
       allowed: !refusal,
-      cost: amountOf(event.cost, limit.name),
+      cost,
       ...(event.tokens && { tokens: event.tokens[i] }),
+      ...(unpaid > 0 && { unpaid }),
       limit: capacity,
       remaining,
       ...(owed > 0 && { owed }),
@@ -54,12 +58,13 @@ export function answerOf(simulation: Simulation, event: Event): Answer {
   }
   const readyAt = Math.max(...details.map(({ readyAt = 0 }) => readyAt));
   const top = details.reduce((most, next) => (outweighs(most, next) ? most : next));
-  const { cost, tokens, limit, remaining, owed, reset_at, ...rest } = top.fields;
+  const { cost, tokens, unpaid, limit, remaining, owed, reset_at, ...rest } = top.fields;
   const verdict = {
     allowed: event.decision.allowed,
     policy: policy.name,
     cost,
     ...(tokens !== undefined && { tokens }),
+    ...(unpaid && { unpaid }),
     limit,
     remaining,
     ...(owed && { owed }),

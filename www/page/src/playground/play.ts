@@ -5,14 +5,22 @@ import { Simulation } from "./simulation.ts";
 import type { Ask } from "./trace.ts";
 
 export class Play {
-  readonly simulations: readonly Simulation[];
+  readonly #policies: readonly Policy[];
+  #simulations: readonly Simulation[] = [];
   readonly #asks: Ask[];
   #asked = 0;
+  /** The latest moment that was played. */
+  #played = 0;
 
   /** `acts` are what was asked by hand, among the trace. */
   constructor(policies: readonly Policy[], trace: readonly Ask[], acts: readonly Ask[]) {
-    this.simulations = policies.map((policy) => new Simulation(policy));
+    this.#policies = policies;
     this.#asks = [...trace, ...acts].sort((a, b) => a.at - b.at);
+    this.#begin();
+  }
+
+  get simulations(): readonly Simulation[] {
+    return this.#simulations;
   }
 
   /** Asks all that is asked until this moment. What was decided later stays known. */
@@ -22,21 +30,26 @@ export class Play {
       this.#asked += 1;
     }
     for (const simulation of this.simulations) simulation.expire(to);
+    this.#played = Math.max(this.#played, to);
   }
 
-  /** Asks one thing more, and forgets what was decided after its moment: it is decided anew. */
+  /** Asks one thing more. What was decided after its moment is forgotten, and decided anew. */
   act(ask: Ask) {
     this.advance(ask.at);
-    const place = byMoment.right(this.#asks, ask.at);
-    this.#asks.splice(place, 0, ask);
-    for (const simulation of this.simulations) simulation.rewind(ask.at);
-    this.#asked = place;
+    this.#asks.splice(byMoment.right(this.#asks, ask.at), 0, ask);
+    if (ask.at < this.#played) this.#begin();
     this.advance(ask.at);
   }
 
   /** The moment of the next request after this one; nothing if none is left. */
   next(after: number): number | undefined {
     return this.#asks[byMoment.right(this.#asks, after)]?.at;
+  }
+
+  #begin() {
+    this.#simulations = this.#policies.map((policy) => new Simulation(policy));
+    this.#asked = 0;
+    this.#played = 0;
   }
 }
 

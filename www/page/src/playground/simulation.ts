@@ -1,16 +1,21 @@
-// A policy that is asked: the decisions of the package, in virtual time. It can be played again from any moment of the past.
-import { bisector, sort } from "d3-array";
-import { Budget } from "tollgate";
-import { type Amount, amountOf, costOf, fitted } from "../levels/amount.ts";
+// A policy that is asked: the decisions of the package, in virtual time.
+import { bisector } from "d3-array";
+import { Budget, type Snapshot } from "tollgate";
+import { type Amount, amountOf, fitted } from "../levels/amount.ts";
 import { type Event, mayWait, namesCost, type Reservation, START, Track } from "../levels/track.ts";
+import { Hindsight } from "./hindsight.ts";
 import type { Policy } from "./policy.ts";
 import type { Ask } from "./trace.ts";
 
 export class Simulation extends Track {
   readonly policy: Policy;
   readonly #budget: Budget<string>;
+  /** One for each limit, while a reservation is open. */
+  #hindsight: readonly Hindsight[] = [];
+  /** How many reservations are open. */
+  #open = 0;
   /** So many reservations, from the first on, are known to have ended. */
-  #ended = 0;
+  #past = 0;
   /** The places of reservations, by when they expire, of which so many from the first on are dealt with. */
   #expiring: number[] = [];
   #expired = 0;
@@ -27,30 +32,22 @@ export class Simulation extends Track {
     const named = namesCost(verb) ? asked : 0;
     const cost = typeof named === "number" ? named : fitted(named, this.limits); // it may have been meant for another policy
     if (verb === "consume" || mayWait(verb)) {
-      const event = this.#decide(at, verb, verb, cost);
+      const event = this.#decide(at, verb, cost);
       if (verb === "reserve" && event.decision.allowed) {
         const readyAt = event.decision.readyAt - START;
         const expiresAt = readyAt + this.policy.reservationTtlMs;
-        this.reservations.push({ at, readyAt, expiresAt, cost });
+        this.#opened({ at, readyAt, expiresAt, cost }, event);
         const place = bisector(this.#expiresAt).right(this.#expiring, expiresAt, this.#expired);
         this.#expiring.splice(place, 0, this.reservations.length - 1);
       }
       return event;
     }
-    const open = this.reservations[this.#oldest()];
-    const isClosed = verb === "settle" || verb === "cancel";
-    if (isClosed && !open) return undefined; // there is nothing that could be meant
-    const tokens = this.limits.map(({ name }, i) => {
-      const asked = amountOf(cost, name);
-      if (!isClosed) return this.#moved(i, at, verb, asked);
-      const reserved = amountOf(open!.cost, name);
-      const moved = this.#moved(i, at, asked > reserved ? "charge" : "refund", Math.abs(asked - reserved));
-      return verb === "cancel" ? moved : reserved + Math.sign(asked - reserved) * moved;
-    });
-    const event = isClosed ? this.#close(at, verb, cost, open!) : this.#decide(at, verb, verb, cost);
-    const told = { ...event, tokens };
-    this.events[this.events.length - 1] = told;
-    return told;
+    if (verb === "settle" || verb === "cancel") {
+      const open = this.#oldest();
+      return this.reservations[open] && this.#close(at, verb, open, cost); // or there is nothing that could be meant
+    }
+    const tokens = this.limits.map(({ name }, i) => this.#moved(i, at, verb, amountOf(cost, name)));
+    return this.#decide(at, verb, cost, { tokens });
   }
 
   /** Ends the reservations that were not settled in time. */
@@ -60,25 +57,10 @@ export class Simulation extends Track {
       const { end, expiresAt, cost } = this.reservations[index]!;
       if (expiresAt > now) return;
       if (end) continue;
-      this.#end(index, expiresAt, "expired");
       // Nothing was decided since: it is called before each decision.
-      if (this.policy.refundsUnsettled) this.#decide(expiresAt, "expired", "refund", cost);
+      if (this.policy.refundsUnsettled) this.#close(expiresAt, "expired", index, cost);
+      else this.#ended(index, expiresAt, "expired");
     }
-  }
-
-  /** Forgets all that was decided later than this moment. */
-  rewind(to: number) {
-    const kept = this.count(to);
-    const expiredAt = this.#expired > 0 ? this.#expiresAt(this.#expiring[this.#expired - 1]!) : 0;
-    if (kept === this.events.length && expiredAt <= to) return;
-    this.events.length = kept;
-    this.#budget.restore([...(this.events.at(-1)?.states ?? this.first)]);
-    this.reservations = this.reservations
-      .filter(({ at }) => at <= to)
-      .map(({ end, ...open }) => (end && end.at <= to ? { ...open, end } : open));
-    this.#ended = 0;
-    this.#expiring = sort(this.reservations.keys(), this.#expiresAt);
-    this.#expired = 0;
   }
 
   /** Whether a reservation is open at this moment. */
@@ -121,21 +103,38 @@ export class Simulation extends Track {
 
   /** The place of the oldest open reservation, or the end of the list. */
   #oldest(): number {
-    while (this.reservations[this.#ended]?.end) this.#ended += 1;
-    return this.#ended;
+    while (this.reservations[this.#past]?.end) this.#past += 1;
+    return this.#past;
   }
 
-  /** Closes a reservation, at its real cost or at none. */
-  #close(at: number, verb: "settle" | "cancel", cost: Amount, open: Reservation): Event {
-    this.#end(this.#oldest(), at, verb === "settle" ? "settled" : "cancelled");
-    const more = this.policy.limits.map(({ name }) => amountOf(cost, name) - amountOf(open.cost, name));
-    const part = (sign: number) =>
-      costOf(
-        this.limits,
-        more.map((tokens) => Math.max(0, sign * tokens)),
-      );
-    if (more.some((tokens) => tokens > 0)) this.#decide(at, verb, "charge", part(1), cost);
-    return this.#decide(at, verb, "refund", part(-1), cost);
+  #opened(reservation: Reservation, { at, states }: Event) {
+    if (this.#open === 0)
+      this.#hindsight = this.viewed.map((bucket, i) => new Hindsight(bucket, this.limits[i]!, states[i]!));
+    for (const limit of this.#hindsight) limit.open(this.reservations.length, START + at);
+    this.reservations.push(reservation);
+    this.#open += 1;
+  }
+
+  #ended(index: number, at: number, how: NonNullable<Reservation["end"]>["how"]) {
+    this.reservations[index] = { ...this.reservations[index]!, end: { at, how } };
+    this.#open -= 1;
+    if (this.#open === 0) this.#hindsight = [];
+  }
+
+  /** Closes a reservation at its real cost, or at none. All is then as if it had cost that from the start. */
+  #close(at: number, verb: "settle" | "cancel" | "expired", index: number, cost: Amount): Event {
+    const now = START + at;
+    const before = this.#budget.save(now);
+    const reserved = this.reservations[index]!.cost;
+    const closed = this.#hindsight.map((limit, i) => {
+      const { name } = this.limits[i]!;
+      return limit.close(index, amountOf(reserved, name), verb === "settle" ? amountOf(cost, name) : 0, now);
+    });
+    this.#ended(index, at, verb === "settle" ? "settled" : verb === "cancel" ? "cancelled" : verb);
+    const tokens = closed.map(({ cost, state }, i) => (verb === "settle" ? cost : whole(state, before[i]!)));
+    this.#budget.restore(closed.map(({ state }) => state));
+    const decision = this.#budget.decide(now, { verb: "refund", cost: 0 });
+    return this.#add({ at, verb, cost, decision, ...(verb !== "expired" && { tokens }) }, before);
   }
 
   /** How many tokens of a limit would move now: whole ones, while what is admitted may have the fraction of one more. */
@@ -146,23 +145,28 @@ export class Simulation extends Track {
     return decision.allowed ? decision.tokens : 0;
   }
 
-  #end(index: number, at: number, how: NonNullable<Reservation["end"]>["how"]) {
-    this.reservations[index] = { ...this.reservations[index]!, end: { at, how } };
-  }
-
   #decide(
     at: number,
-    verb: Event["verb"],
-    asked: Exclude<Ask["verb"], "settle" | "cancel">,
-    tokens: Amount,
-    cost = tokens,
+    verb: Exclude<Ask["verb"], "settle" | "cancel">,
+    cost: Amount,
+    told: Pick<Event, "tokens"> = {},
   ): Event {
     const now = START + at;
     const before = this.#budget.save(now);
-    const decision = this.#budget.decide(now, { verb: asked, cost: tokens });
-    const states = this.#budget.save(now);
+    const decision = this.#budget.decide(now, { verb, cost });
+    const event = this.#add({ at, verb, cost, decision, ...told }, before);
+    for (const [i, limit] of this.#hindsight.entries())
+      limit.follow(verb, amountOf(cost, this.limits[i]!.name), before[i]!, event.states[i]!, now);
+    return event;
+  }
+
+  #add(decided: Omit<Event, "states" | "admitted" | "granted" | "refused">, before: readonly Snapshot[]): Event {
+    const states = this.#budget.save(START + decided.at);
     const last = this.events.at(-1);
     const admitted = states.map(({ tokens }, i) => (last?.admitted[i] ?? 0) + before[i]!.tokens - tokens);
-    return this.add({ at, verb, cost, decision, states, admitted });
+    return this.add({ ...decided, states, admitted });
   }
 }
+
+/** How many whole tokens one state has more than another. */
+const whole = (one: Snapshot, other: Snapshot) => one.tokens - other.tokens - Number(one.drops < other.drops);
