@@ -154,14 +154,14 @@ mod tests {
     fn settle_says_what_was_asked_and_what_the_work_has_cost() {
         let (costs, body) = settle(r#","cost":1000"#, 10);
         assert_eq!(costs, [1_000]);
-        assert_eq!((&body["cost"], &body["tokens"]), (&1_000.into(), &10.into()));
+        assert_eq!((&body["cost"], &body["tokens"], &body["unpaid"]), (&1_000.into(), &10.into(), &990.into()));
     }
 
     #[test]
     fn settle_without_a_cost_takes_what_was_reserved() {
         let (costs, body) = settle("", 7);
         assert_eq!(costs, [0_u64; 0]);
-        assert_eq!((&body["cost"], &body["tokens"]), (&7.into(), &7.into()));
+        assert_eq!((&body["cost"], &body["tokens"], body.get("unpaid")), (&7.into(), &7.into(), None));
     }
 
     #[test]

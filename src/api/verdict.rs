@@ -19,6 +19,8 @@ pub(super) struct Verdict<'a> {
     pub(super) cost: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tokens: Option<u64>,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) unpaid: u64,
     /// As `remaining`, absent if the policy enforces nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) limit: Option<u64>,
@@ -70,6 +72,9 @@ pub(super) struct Details<'a> {
     cost: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     tokens: Option<u64>,
+    /// What was to be charged, or settled, and would have exceeded the largest debt.
+    #[serde(skip_serializing_if = "is_zero")]
+    unpaid: u64,
     limit: u64,
     remaining: u64,
     #[serde(skip_serializing_if = "is_zero")]
@@ -122,6 +127,7 @@ impl ResolvedRequest {
             policy: item.policy.name(),
             cost: top.cost,
             tokens: top.tokens,
+            unpaid: top.unpaid,
             limit: is_enforced.then_some(top.limit),
             remaining: is_enforced.then_some(top.remaining),
             owed: if unlimited { 0 } else { top.owed },
@@ -201,6 +207,7 @@ impl ResolvedRequest {
             allowed: answer.decision.is_allow(),
             cost,
             tokens: moved.filter(|_| self.clips()),
+            unpaid: moved.filter(|_| self.verb() == Verb::Charge).map_or(0, |moved| cost.saturating_sub(moved)),
             limit: capacity,
             remaining: answer.remaining,
             owed: answer.owed,

@@ -125,6 +125,8 @@ export interface LimitVerdict {
   readonly cost: number;
   /** How many tokens were taken or given back, where that may be fewer than the cost. */
   readonly tokens?: number;
+  /** How many tokens of a cost that was charged or settled could not be taken, because of `max_debt`. */
+  readonly unpaid?: number;
   readonly limit: number;
   readonly remaining: number;
   readonly owed?: number;
