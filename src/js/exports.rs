@@ -94,7 +94,7 @@ pub extern "C" fn decide(bucket: &mut Bucket, verb: u32, now: f64, cost: f64, ma
 
 /// Reads one number. Of the last [`decide`]: 0 is how many tokens it granted, or the largest cost if it said never; 1
 /// is when it grants, infinity for never. Of the [`Snapshot`] at `now`: 2 is `tokens`, 3 is `drops`, 4 is `at`. 5 is
-/// [`Limit::full_at`], infinity for never.
+/// [`Limit::full_at`], infinity for never; 6 is how many drops make a token.
 #[unsafe(no_mangle)]
 pub extern "C" fn get(Bucket { limit, state, answer }: &Bucket, which: u32, now: f64) -> f64 {
     let now = i64_from_f64(now);
@@ -106,7 +106,8 @@ pub extern "C" fn get(Bucket { limit, state, answer }: &Bucket, which: u32, now:
         (2, _) => Some(snapshot.tokens),
         (3, _) => Some(snapshot.drops.cast_signed()),
         (4, _) => Some(snapshot.at),
-        _ => limit.full_at(state, now),
+        (5, _) => limit.full_at(state, now),
+        _ => Some(limit.drops_per_token.get().cast_signed()),
     };
     number.map_or(f64::INFINITY, f64_from_i64)
 }
@@ -205,7 +206,7 @@ mod tests {
             let number = |which| get(&bucket, which, now);
             assert_eq!((got, number(0), number(1)), answer, "row {row}");
             assert_eq!((number(2), number(3), number(5)), then, "row {row}");
-            assert_eq!(number(4).to_bits(), now.to_bits(), "row {row}");
+            assert_eq!((number(4).to_bits(), number(6).to_bits()), (now.to_bits(), f64::to_bits(1000.0)), "row {row}");
         }
         assert!(consume(&mut bucket, 667.0, 3.0));
         assert!(!consume(&mut bucket, 667.0, 1.0));
@@ -228,7 +229,7 @@ mod tests {
             let mut slow = made(false, now, [1.0, SPAN, 1.0, 0.0, 0.0, 0.0]).unwrap();
             assert_eq!((decide(&mut slow, 0, now, 1.0, NEVER, true), get(&slow, 1, now)), (1, now + SPAN));
             assert!(restore(&mut slow, 0.0, SPAN - 1.0, now, true));
-            assert_eq!((get(&slow, 3, now), get(&slow, 5, now)), (SPAN - 1.0, now + 1.0));
+            assert_eq!((get(&slow, 3, now), get(&slow, 5, now), get(&slow, 6, now)), (SPAN - 1.0, now + 1.0, SPAN));
 
             let mut budget = made(false, now, [0.0, 1.0, 1.0, 0.0, 0.0, 0.0]).unwrap();
             assert_eq!((decide(&mut budget, 0, now, 1.0, NEVER, true), get(&budget, 0, now)), (2, 0.0));

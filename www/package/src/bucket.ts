@@ -83,7 +83,7 @@ export interface Refusal {
 export interface Snapshot {
   /** Whole tokens; negative in debt. */
   readonly tokens: number;
-  /** The fraction of the next token, in the core's own unit. */
+  /** The fraction of the next token, in the core's own unit: see {@link Bucket.dropsPerToken}. */
   readonly drops: number;
   /** The moment up to which refills are included. */
   readonly at: number;
@@ -179,6 +179,11 @@ export class Bucket {
   /** The first moment, `now` or later, at which the bucket is full if nothing is taken; `Infinity` if it never is. */
   fullAt(now: number): number {
     return this.#get(5, now);
+  }
+
+  /** How many {@link Snapshot.drops} make a token. */
+  get dropsPerToken(): number {
+    return this.#get(6, 0);
   }
 
   /** The state at `now`, to store. */

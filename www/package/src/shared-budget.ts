@@ -1,5 +1,13 @@
 // What the tabs agree on, and what a tab may do to it. Time and the stored state are arguments; nothing here waits.
-import { type DecideOptions, type Decision, type Grant, LAST_MOMENT, type Limit, type Snapshot } from "./bucket.js";
+import {
+  type Bucket,
+  type DecideOptions,
+  type Decision,
+  type Grant,
+  LAST_MOMENT,
+  type Limit,
+  type Snapshot,
+} from "./bucket.js";
 import { Budget, type Cost } from "./budget.js";
 import { isChange, later, postpone } from "./limiter.js";
 import { reasonOf, waitTooLong } from "./queue.js";
@@ -260,46 +268,45 @@ export class SharedBudget<Name extends string> {
    * same position) and kind, or starts anew.
    */
   #carryOver(now: number): void {
-    const old = this.limits;
-    const snapshots = this.budget.save(now);
+    const { limits: old, budget: before } = this;
+    const snapshots = before.save(now);
     this.budget = this.#own as Budget<never> as Budget<string>;
-    const { limits } = this;
+    const { limits, budget } = this;
     // Not before what it continues from, or the time between would be credited twice.
     const from = Math.max(now, ...snapshots.map(({ at }) => at));
     const fresh = new Budget(from, limits).save(from);
-    this.budget.restore(
+    budget.restore(
       limits.map((limit, i) => {
         const index = limit.name ? old.findIndex(({ name }) => name === limit.name) : i;
         const other = old[index];
-        return other && kindOf(other) === kindOf(limit)
-          ? { ...fresh[i]!, ...carried(snapshots[index]!, other, limit) }
-          : fresh[i]!;
+        if (!other || kindOf(other) !== kindOf(limit)) return fresh[i]!;
+        const [oldPerToken, perToken] = [before.buckets[index]!, budget.buckets[i]!].map(perTokenOf);
+        return { ...fresh[i]!, ...carried(snapshots[index]!, limit, oldPerToken!, perToken!) };
       }),
     );
   }
 }
 
-/** What the core's `Carry::AsIs` makes of a bucket of the limit `old`: as many tokens, and as much of the next one as `limit` can count. */
-function carried({ tokens, drops }: Snapshot, old: Limit, limit: Limit): Pick<Snapshot, "tokens" | "drops"> {
-  const { rate, capacity = rate, periodMs } = limit;
+/** What the core's `Carry::AsIs` makes of a bucket with so many drops per token: as many tokens, and as much of the next one as `limit` can count. */
+function carried(
+  { tokens, drops }: Snapshot,
+  { kind, rate, capacity = rate, periodMs }: Limit,
+  oldPerToken: bigint,
+  perToken: bigint,
+): Pick<Snapshot, "tokens" | "drops"> {
   if (tokens >= capacity) return { tokens: capacity, drops: 0 };
-  const [perToken, tickMs] = units(limit);
+  // A token bucket gets whole drops each millisecond, a window whole tokens when it opens.
+  const tickMs = BigInt(kind === "fixed_window" ? periodMs : 1);
   // The core keeps no deeper debt than what comes back in the longest time that it counts.
   const back = ((LONGEST_MS / tickMs) * (BigInt(rate) * perToken * tickMs)) / BigInt(periodMs) || DEEPEST_DROPS;
   const deepest = back < DEEPEST_DROPS ? back : DEEPEST_DROPS;
-  const kept = BigInt(tokens) * perToken + (BigInt(drops) * perToken) / units(old)[0];
+  const kept = BigInt(tokens) * perToken + (BigInt(drops) * perToken) / oldPerToken;
   const level = kept < -deepest ? -deepest : kept;
   const rest = ((level % perToken) + perToken) % perToken;
   return { tokens: Number((level - rest) / perToken), drops: Number(rest) };
 }
 
-/** The core's drops of a token, and every how many milliseconds some come back: a token bucket gets whole drops each millisecond, a window whole tokens. */
-function units({ kind, rate, periodMs }: Limit): [perToken: bigint, tickMs: bigint] {
-  let [divisor, rest] = [periodMs, kind === "fixed_window" ? periodMs : rate];
-  while (rest) [divisor, rest] = [rest, divisor % rest];
-  return [BigInt(periodMs / divisor), BigInt(kind === "fixed_window" ? periodMs : 1)];
-}
-
+const perTokenOf = ({ dropsPerToken }: Bucket) => BigInt(dropsPerToken);
 const kindOf = ({ kind = "token_bucket" }: Limit) => kind;
 
 const isEqual = (a: unknown, b: unknown) => JSON.stringify(a) === JSON.stringify(b);
