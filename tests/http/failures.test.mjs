@@ -267,9 +267,10 @@ test("requests in flight when another panics do no harm to later ones", async ()
   const own = await start({ policies: POLICIES, around });
   const policyOf = (n) => (n % 2 === 0 ? "closed" : "open");
   const under = (n) =>
-    own.consume({ policy: policyOf(n), key: `in flight ${n}` }, withFault({ fault: "slow", ms: 300 }));
+    own.consume({ policy: policyOf(n), key: `in flight ${n}` }, withFault({ fault: "slow", ms: 1500 }));
   const slow = Array.from({ length: 32 }, (_, n) => under(n));
-  await new Promise((done) => setTimeout(done, 150));
+  // All have arrived, and none is answered yet, however slow this computer is.
+  await new Promise((done) => setTimeout(done, 500));
   assertAnswered(await own.consume({ policy: "closed", key: "panics" }, { now: "boom" }), unavailable("failed", 0));
   for (const [n, answer] of (await Promise.all(slow)).entries()) {
     const expected =
