@@ -42,7 +42,7 @@ pub enum Problem {
     TooManyListeners { which: TooMany },
     /// The registry of policies did not answer.
     RegistryUnavailable { cause: Cause },
-    /// The policy and key have no such reservation, or it has expired.
+    /// The policy and key have no such reservation, or it ended more than an hour ago.
     UnknownReservation,
     /// The reservation was settled at another cost, or cancelled.
     ReservationClosed,
@@ -268,7 +268,9 @@ impl Problem {
                                                  version of the policy says whether"
                     .to_owned()
             }
-            Self::UnknownReservation => "this policy and key have no such reservation, or it has expired".to_owned(),
+            Self::UnknownReservation => {
+                "this policy and key have no such reservation, or it ended more than an hour ago".to_owned()
+            }
             Self::ReservationClosed => {
                 "this reservation was already closed in another way: settled at another cost, or cancelled".to_owned()
             }

@@ -43,6 +43,8 @@ pub(super) struct Verdict<'a> {
     pub(super) expires_at: Option<i64>,
     #[serde(skip_serializing_if = "is_false")]
     pub(super) replayed: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    pub(super) late: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) limits: Vec<Details<'a>>,
     /// What limits in shadow would have said.
@@ -140,6 +142,7 @@ impl ResolvedRequest {
             reservation: decided.reservation.map(|reserved| format!("{:0RESERVATION_ID_LEN$x}", reserved.id)),
             expires_at: decided.reservation.map(|reserved| reserved.expires_at),
             replayed: decided.is_replayed,
+            late: decided.is_late,
             is_of_shard: shard.is_some(),
             full_name: top.full_name,
             limits: if is_named { details } else { Vec::new() },

@@ -57,7 +57,22 @@ struct Opening {
     id: u64,
     /// Whether a crash leaves it open: a reservation is, a committed hold is not.
     is_stored: bool,
+    /// Whether its reservation is over and everything was given back, until it is settled late.
+    is_returned: bool,
 }
+
+impl Opening {
+    /// As its row has it: ids have 52 bits.
+    const fn encode(self) -> u64 {
+        if self.is_returned { self.id | RETURNED } else { self.id }
+    }
+
+    const fn stored(word: u64) -> Self {
+        Self { id: word & !RETURNED, is_stored: true, is_returned: word & RETURNED > 0 }
+    }
+}
+
+const RETURNED: u64 = 1 << 63;
 
 /// Whether `persisted` lags behind on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +129,7 @@ impl Bucket {
         let Registered { since, id, as_of: stored_as_of, .. } = stored.registered;
         let is_same_version = since == policy.timeline().since();
         let as_of = if is_same_version && id == policy.id() { stored_as_of } else { as_of };
-        let openings = stored.openings.iter().map(|&id| Opening { id, is_stored: true }).collect();
+        let openings = stored.openings.iter().copied().map(Opening::stored).collect();
         let bucket = Self { as_of, has_row: true, openings, ..Self::of(policy, Vec::new(), now) };
         if policy.is_inline() {
             return bucket.with_accounts(&stored, now, phase);
@@ -357,7 +372,7 @@ impl Bucket {
 
     /// What was taken last may turn out to be another number of tokens: see [`Bucket::settle`].
     pub(super) fn open(&mut self, id: u64, is_stored: bool, now: i64) {
-        self.openings.push(Opening { id, is_stored });
+        self.openings.push(Opening { id, is_stored, is_returned: false });
         if self.cuts.is_empty() {
             self.cuts = self.states.iter().copied().map(Cuts::new).collect();
         }
@@ -382,8 +397,8 @@ impl Bucket {
         self.openings.iter().any(|opening| opening.id == id)
     }
 
-    /// Closes what was opened under that id: of each limit are given how many tokens were taken and how many should have been. What would leave
-    /// less than the largest debt allows is not taken. Dormant limits get `back` what is in there. Returns how many were taken in
+    /// Finds out what was opened under that id: of each limit are given how many tokens were taken and how many should have been. What would
+    /// leave less than the largest debt allows is not taken. Dormant limits get `back` what is in there. Returns how many were taken in
     /// the end, and how many more there are now.
     pub(super) fn settle(
         &mut self,
@@ -394,8 +409,6 @@ impl Bucket {
         now: i64,
     ) -> Vec<(u64, u64)> {
         let Some(cut) = self.openings.iter().position(|opening| opening.id == id) else { return Vec::new() };
-        let is_stored = self.has_stored_cuts();
-        self.openings.remove(cut);
         let mut booked = Vec::new();
         let limits = self.policy.limits().iter().zip(&mut self.states).zip(&mut self.cuts);
         for (((named, state), cuts), (&(taken, real), &held)) in limits.zip(tokens.iter().zip(held)) {
@@ -403,7 +416,7 @@ impl Bucket {
             cuts.refill(limit, now);
             let more = real.saturating_sub(taken);
             let real = taken.min(real).saturating_add(cuts.room(limit, cut, held).min(more));
-            booked.push((real, cuts.close(limit, cut, (taken, real), state, now)));
+            booked.push((real, cuts.settle(limit, cut, (taken, real), state, now)));
         }
         let policy = &self.policy;
         for NamedState { name, limit, state, cuts } in &mut self.dormant {
@@ -421,28 +434,38 @@ impl Bucket {
                     (taken, taken.min(real).saturating_add(more))
                 }
             };
-            cuts.close(limit, cut, (taken, real), state, now);
+            cuts.settle(limit, cut, (taken, real), state, now);
         }
-        self.drop_cuts();
-        self.need(if is_stored { Need::Now } else { Need::Spent });
+        self.need(if self.has_stored_cuts() { Need::Now } else { Need::Spent });
         booked
     }
 
-    /// Forgets that it may still give something back.
-    pub(super) fn forget(&mut self, id: u64, now: i64) {
-        let Some(cut) = self.openings.iter().position(|opening| opening.id == id) else { return };
-        let opening = self.openings.remove(cut);
-        let limits = self.policy.limits().iter().map(NamedLimit::limit).zip(&mut self.states).zip(&mut self.cuts);
-        let dormant = self.dormant.iter_mut();
-        let dormant =
-            dormant.filter_map(|dormant| Some(((&dormant.limit, &mut dormant.state), dormant.cuts.as_mut()?)));
-        for ((limit, state), cuts) in limits.chain(dormant) {
-            cuts.close(limit, cut, (0, 0), state, now);
+    /// Notes that all of it was given back because its reservation is over. It may still be settled.
+    pub(super) fn mark_returned(&mut self, id: u64) {
+        for opening in self.openings.iter_mut().filter(|opening| opening.id == id) {
+            opening.is_returned = true;
+        }
+    }
+
+    /// Whether all of it was given back because its reservation is over.
+    pub(super) fn is_returned(&self, id: u64) -> bool {
+        self.openings.iter().any(|opening| opening.id == id && opening.is_returned)
+    }
+
+    /// Closes what was opened under that id.
+    pub(super) fn close(&mut self, id: u64) {
+        self.retain(|opening| opening != id);
+    }
+
+    /// Closes what was opened under other ids than these.
+    pub(super) fn retain(&mut self, is_open: impl Fn(u64) -> bool) {
+        while let Some(cut) = self.openings.iter().position(|opening| !is_open(opening.id)) {
+            let opening = self.openings.remove(cut);
+            let dormant = self.dormant.iter_mut().filter_map(|dormant| dormant.cuts.as_mut());
+            self.cuts.iter_mut().chain(dormant).for_each(|cuts| cuts.close(cut));
+            self.need(if opening.is_stored { Need::Now } else { Need::Spent });
         }
         self.drop_cuts();
-        if opening.is_stored {
-            self.need(Need::Now);
-        }
     }
 
     fn has_stored_cuts(&self) -> bool {
@@ -458,7 +481,7 @@ impl Bucket {
         let mut cuts: Vec<_> = cuts.map(Cow::Borrowed).collect();
         for (cut, _) in self.openings.iter().enumerate().rev().filter(|(_, opening)| !opening.is_stored) {
             for cuts in &mut cuts {
-                cuts.to_mut().join(cut);
+                cuts.to_mut().close(cut);
             }
         }
         cuts
@@ -695,7 +718,7 @@ impl Bucket {
         let mut row = encode_row(&self.policy, self.as_of, awake, &dormant, states == self.all_states(now));
         self.leases.encode(self.names(), &mut row);
         let newest = rest.get(self.dormant.len()..).unwrap_or_default();
-        let openings = self.openings.iter().filter(|opening| opening.is_stored).map(|opening| opening.id);
+        let openings = self.openings.iter().filter(|opening| opening.is_stored).map(|opening| opening.encode());
         let cuts = self.stored_cuts();
         encode_cuts(openings, newest.iter().zip(cuts.iter().map(|cuts| cuts.steps())), &mut row);
         row

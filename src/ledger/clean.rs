@@ -35,7 +35,8 @@ impl Ledger {
         self.replays.close_pages();
         self.replays.collect_late_writes(now, &mut writes.before_reply);
         self.collect_writes(now, &mut writes);
-        let is_empty = self.buckets.is_empty() && self.reservations.is_empty() && self.replays.is_empty();
+        let has_reservations = self.all_reservations().next().is_some();
+        let is_empty = self.buckets.is_empty() && !has_reservations && self.replays.is_empty();
         if is_empty && self.notices.is_empty() && self.unreadable.is_empty() {
             self.stale_rows.clear();
             return Writes { clear: true, ..Writes::default() };
@@ -78,7 +79,7 @@ impl Ledger {
     fn forget_full(&mut self, now: i64, writes: &mut Writes, is_meant: impl Fn(&str, &Slot) -> bool) {
         self.buckets.retain(|(name, slot)| {
             let has_ended = is_meant(name, slot) && slot.expires_at(now).is_some_and(|at| at <= now);
-            let mut parts = self.reservations.iter().flat_map(|(_, open)| &open.parts);
+            let mut parts = self.reservations.iter().chain(&self.ended).flat_map(|(_, one)| &one.parts);
             let is_over = has_ended && !parts.any(|part| part.policy == without_shadow(name));
             if is_over && slot.has_row() {
                 writes.before_reply.push((format!("{BUCKET}{name}"), None));
@@ -111,6 +112,7 @@ impl Ledger {
         let again = |expires_at: i64| now.saturating_add(now.saturating_sub(expires_at));
         let reservations = self.reservations.iter().map(|(_, open)| open.expires_at);
         let reservations = reservations.map(|at| if at > now { at } else { again(at) });
+        let reservations = reservations.chain(self.ended.iter().map(|(_, ended)| ended.forgotten_at()));
         let notices = self.notices.expires_at();
         let first =
             buckets.chain(reservations).chain(self.replays.expires_at()).chain(notices).min().unwrap_or(i64::MAX);

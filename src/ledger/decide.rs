@@ -18,7 +18,12 @@ impl Ledger {
         // No registry has numbers that come with a request.
         let as_of = if policy.is_inline() { 0 } else { as_of };
         if let Some(slot) = self.slot_mut(policy.name()) {
-            return slot.open(policy, as_of, now, phase);
+            let is_read = matches!(slot, Slot::Stored(_));
+            slot.open(policy, as_of, now, phase)?;
+            if is_read {
+                self.close_forgotten(policy)?;
+            }
+            return Ok(());
         }
         let bucket = Bucket::new(policy, as_of, now, phase);
         if self.buckets.is_empty() {

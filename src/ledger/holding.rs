@@ -23,7 +23,7 @@ use super::replay::grants_of;
 use super::reservation::ReservedPart;
 use super::shadow::taken_of;
 use super::without::without;
-use super::{Ledger, LedgerError, Slot};
+use super::{Ledger, LedgerError};
 use crate::limit::{Decision, Verb};
 use crate::policy::Policy;
 use crate::protocol::{Decided, HoldState, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
@@ -160,8 +160,9 @@ impl Ledger {
         }
         if let Some(hold) = &undone {
             for part in &hold.shadow {
-                self.end_shadow(hold.opened_as, part, true, now);
+                self.give_back_shadow(hold.opened_as, part, now);
             }
+            self.close_everywhere(hold.opened_as);
         }
         if let Some(request_id) = undone.and_then(|hold| hold.request_id) {
             self.replays.forget(request_id.id);
@@ -207,11 +208,7 @@ impl Ledger {
     /// Ends the holds that have expired.
     pub(super) fn end_holds(&mut self, now: i64) {
         for hold in self.holds.end(now) {
-            for (_, slot) in &mut self.buckets {
-                if let Slot::Open(bucket) = slot {
-                    bucket.forget(hold.opened_as, now);
-                }
-            }
+            self.close_everywhere(hold.opened_as);
         }
     }
 

@@ -58,6 +58,7 @@ impl Ledger {
             phase: self.phase,
             buckets: self.buckets.clone(),
             reservations: self.reservations.clone(),
+            ended: self.ended.clone(),
             holds: self.holds.clone(),
             replays: Replays::default(),
             notices: Notices::default(),

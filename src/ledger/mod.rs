@@ -31,7 +31,7 @@
 //! | row | what | when |
 //! |---|---|---|
 //! | `b:` and a policy | its bucket; with `~shadow`, that of its limits in shadow | when a block is spent; once a minute on a key that stays nearly full; on a quiet key with each grant; when a reservation is opened or closed |
-//! | `r:` and an id | an open reservation | when it is opened, and deleted when it is closed |
+//! | `r:` and an id | a reservation that is open, or may be settled late | when it is opened, and deleted when it is closed or forgotten |
 //! | `n:` and a policy | when the last notices were given | with each notice |
 //! | `i:`, a moment and a length of time | a page of replays | with each grant under an `Idempotency-Key`, and when a reservation is closed |
 //!
@@ -63,6 +63,7 @@ mod holding;
 mod holds;
 mod inline;
 mod inspect;
+mod late;
 mod leases;
 mod leasing;
 mod legacy;
@@ -84,6 +85,7 @@ mod without;
 mod writes;
 mod writing;
 
+use std::collections::VecDeque;
 use std::fmt;
 
 use self::bucket::Bucket;
@@ -96,6 +98,7 @@ use self::reservation::{Reservation, Stored};
 use self::row::StoredRow;
 
 pub use self::inline::MAX_INLINE;
+pub use self::late::{LATE_MS, MAX_LATE};
 pub use self::notices::NOTICES;
 pub use self::open_lease::MAX_LEASE_MS;
 pub use self::quota::MAX_RESERVATIONS;
@@ -110,8 +113,10 @@ pub struct Ledger {
     phase: u64,
     /// By the policy's name. These lists are short, and each request looks at all of them: sorting gains nothing.
     buckets: Vec<(String, Slot)>,
-    /// By their id.
+    /// The open ones, by their id.
     reservations: Vec<(u64, Reservation)>,
+    /// Those that are over, and may still be settled: see `late.rs`. The earliest end comes first.
+    ended: VecDeque<(u64, Reservation)>,
     holds: Holds,
     replays: Replays,
     notices: Notices,
@@ -153,6 +158,7 @@ impl Ledger {
             phase,
             buckets: Vec::new(),
             reservations: Vec::new(),
+            ended: VecDeque::new(),
             holds: Holds::default(),
             replays: Replays::default(),
             notices: Notices::default(),

@@ -6,7 +6,7 @@
 //!   2 bytes   the length of the rest of it; readers ignore trailing bytes that they do not know
 //!   1 byte    the sum of 1 if it has a request id, 2 if it opened a reservation, and
 //!             4 if it settled one at the reserved cost, 8 at another cost, 12 if it cancelled it, and
-//!             16 if it was about the first of several shards, 32 if its caller has a grant
+//!             16 if it was about the first of several shards, 32 if its caller has a grant, 64 if it settled one that was over
 //!   8 bytes   the moment of the decision
 //!   24 bytes  the request id, if there is one: id and fingerprint
 //!   16 bytes  the reservation that it opened, if there is one: its id, and when it ends
@@ -55,6 +55,8 @@ impl Replay {
 pub(super) struct Closed {
     pub(super) id: u64,
     pub(super) how: How,
+    /// Whether it was over by then.
+    pub(super) is_late: bool,
 }
 
 /// How a reservation was closed.
@@ -122,6 +124,7 @@ const HAS_OPENED: u8 = 2;
 const CLOSED: u8 = 12;
 const HAS_SHARDS: u8 = 16;
 const BY_GRANT: u8 = 32;
+const LATE: u8 = 64;
 
 fn encode(replay: &Replay) -> Vec<u8> {
     let Replay { request_id, decided_at, opened, closed, grants, shards, by_grant } = replay;
@@ -133,7 +136,8 @@ fn encode(replay: &Replay) -> Vec<u8> {
     };
     let has = |is_there: bool, flag: u8| if is_there { flag } else { 0 };
     let ids = has(request_id.is_some(), HAS_REQUEST_ID) | has(opened.is_some(), HAS_OPENED);
-    let mut bytes = vec![how | ids | has(*shards > 1, HAS_SHARDS) | has(*by_grant, BY_GRANT)];
+    let is_late = closed.is_some_and(|closed| closed.is_late);
+    let mut bytes = vec![how | ids | has(*shards > 1, HAS_SHARDS) | has(*by_grant, BY_GRANT) | has(is_late, LATE)];
     bytes.extend(decided_at.to_le_bytes());
     if let Some((id, fingerprint)) = request_id {
         bytes.extend(id.to_le_bytes());
@@ -179,7 +183,7 @@ fn decode(mut bytes: Bytes<'_>) -> Option<Replay> {
     };
     let closed = match how {
         None => None,
-        Some(how) => Some(Closed { id: bytes.u64()?, how }),
+        Some(how) => Some(Closed { id: bytes.u64()?, how, is_late: flags & LATE != 0 }),
     };
     let count = bytes.byte()?;
     let mut grants = Vec::with_capacity(count.into());
@@ -211,7 +215,7 @@ mod tests {
             request_id: None,
             decided_at: 2,
             opened: None,
-            closed: Some(Closed { id: 6, how }),
+            closed: Some(Closed { id: 6, how, is_late: how == How::Cancelled }),
             grants: grant(costs),
             shards: 1,
             by_grant: false,
@@ -252,7 +256,7 @@ mod tests {
             [&[17][..], &word(2), &word(8), &word(0), &word(9), &grant, &[6]].concat(),
             closed(4),
             [closed(8), word(10).to_vec()].concat(),
-            closed(12),
+            closed(12 + 64),
         ];
         let with_len = |row: &Vec<u8>| [&[u8::try_from(row.len()).unwrap(), 0][..], row].concat();
         let expected = [vec![1], rows.iter().flat_map(with_len).collect()].concat();

@@ -65,7 +65,8 @@ impl Ledger {
         let decided = self.decided(now, limits);
         let spread = Spread { at: replay.decided_at, shards: replay.shards };
         let spread = shard_of(asked).map(|_| spread);
-        Ok(ObjectReply::Decided(Decided { is_replayed: true, reservation: replay.opened, spread, ..decided }))
+        let is_late = replay.closed.is_some_and(|closed| closed.is_late);
+        Ok(ObjectReply::Decided(Decided { is_replayed: true, is_late, reservation: replay.opened, spread, ..decided }))
     }
 
     /// Refuses a request that could not be remembered, before anything is done.

@@ -115,6 +115,11 @@ impl ReservedPart {
         self.tokens.len()
     }
 
+    /// As if it had taken nothing.
+    pub(super) fn clear(&mut self) {
+        self.tokens.iter_mut().for_each(|(_, tokens)| *tokens = 0);
+    }
+
     /// Whether any limit has tokens here.
     pub(super) fn is_any(&self) -> bool {
         self.tokens.iter().any(|(_, tokens)| *tokens > 0)

@@ -7,9 +7,8 @@ use super::page::{Closed, How, Replay};
 use super::quota::{MAX_RESERVATIONS, is_full};
 use super::replay::grants_of;
 use super::reservation::{End, Reservation, ReservedPart, reservation_row};
-use super::row::StoredRow;
 use super::shadow::taken_of;
-use super::{Ledger, LedgerError, Slot, Writes};
+use super::{Ledger, LedgerError, Writes};
 use crate::limit::{Decision, Verb};
 use crate::policy::{Policy, Unsettled};
 use crate::protocol::{Decided, LimitAnswer, ObjectReply, ObjectRequest, Reserved};
@@ -59,13 +58,13 @@ impl Ledger {
     pub(super) fn unused_id(&self, mut random: impl FnMut() -> Option<u64>) -> Result<u64, LedgerError> {
         // A few thousand of 2⁵² ids are in use at most: a second try is extremely rare, and a fourth means that the
         // numbers are not random.
-        let is_used = |id: &u64| self.reservations.iter().any(|(of, _)| of == id) || self.is_held(*id);
+        let is_used = |id: &u64| self.all_reservations().any(|(of, _)| of == *id) || self.is_held(*id);
         let id = (0..4).map_while(|_| random()).map(|id| id & MAX_ID).find(|id| !is_used(id));
         id.ok_or_else(|| LedgerError("no random numbers for a reservation's id".to_owned()))
     }
 
-    /// Closes a reservation at its real cost: the reserved one if the request gives no other. Charges any
-    /// excess down to the largest debt, and gives back any surplus. The reply has the final cost.
+    /// Closes a reservation at its real cost: the reserved one if the request gives no other. Takes any excess down to the largest debt, and
+    /// gives back any surplus. The reply has the final cost.
     pub(super) fn settle(
         &mut self,
         asked: &[Arc<Policy>],
@@ -77,20 +76,23 @@ impl Ledger {
         if let Some(reply) = self.closed_before(asked, id, Some(&request.costs), now)? {
             return Ok(reply);
         }
-        let Some(reservation) = self.close(asked, id, writes) else {
+        let Some((reservation, is_late)) = self.found(asked, id) else {
             return Ok(ObjectReply::NoReservation);
         };
+        let is_returned = is_late && reservation.is_refunded();
         let mut limits = Vec::new();
         for (index, policy) in asked.iter().enumerate() {
-            let taken = reservation.part(policy).map(|part| part.tokens(policy)).unwrap_or_default();
-            let real = request.costs.get(index).unwrap_or(&taken);
-            let tokens: Vec<_> = taken.iter().copied().zip(real.iter().copied()).collect();
+            let reserved = reservation.part(policy).map(|part| part.tokens(policy)).unwrap_or_default();
+            let real = request.costs.get(index).unwrap_or(&reserved);
+            let taken = reserved.iter().map(|&taken| if is_returned { 0 } else { taken });
+            let tokens: Vec<_> = taken.zip(real.iter().copied()).collect();
             limits.extend(self.settle_bucket(policy, id, &tokens, None, now)?);
         }
-        let shadow = self.settle_shadow(asked, id, &reservation, &request.shadow_costs, now);
+        let shadow = self.settle_shadow(asked, id, &reservation, is_returned, &request.shadow_costs, now);
+        self.close(id, writes);
         let how = if request.costs.is_empty() { How::AsReserved } else { How::AtCosts };
-        self.remember_closed(asked, id, how, request, &limits, now);
-        Ok(ObjectReply::Decided(Decided { shadow, ..self.decided(now, limits) }))
+        self.remember_closed(asked, Closed { id, how, is_late }, request, &limits, now);
+        Ok(ObjectReply::Decided(Decided { is_late, shadow, ..self.decided(now, limits) }))
     }
 
     /// Closes a reservation and gives back all that was taken, clipped to what fits. Waits already reported to others
@@ -106,12 +108,16 @@ impl Ledger {
         if let Some(reply) = self.closed_before(asked, id, None, now)? {
             return Ok(reply);
         }
-        let Some(reservation) = self.close(asked, id, writes) else {
+        let Some((mut reservation, is_late)) = self.found(asked, id) else {
             return Ok(ObjectReply::NoReservation);
         };
-        let limits = self.end(asked, id, &reservation, true, now)?;
-        self.remember_closed(asked, id, How::Cancelled, request, &limits, now);
-        Ok(ObjectReply::Decided(self.decided(now, limits)))
+        if is_late && reservation.is_refunded() {
+            reservation.parts.iter_mut().for_each(ReservedPart::clear);
+        }
+        let limits = self.give_back(asked, id, &reservation, now)?;
+        self.close(id, writes);
+        self.remember_closed(asked, Closed { id, how: How::Cancelled, is_late }, request, &limits, now);
+        Ok(ObjectReply::Decided(Decided { is_late, ..self.decided(now, limits) }))
     }
 
     /// The answer to a request that closes a reservation again. `costs` are those to settle it at, if any; `None`
@@ -154,17 +160,16 @@ impl Ledger {
     fn remember_closed(
         &mut self,
         asked: &[Arc<Policy>],
-        id: u64,
-        how: How,
+        closed: Closed,
         request: &ObjectRequest,
         limits: &[LimitAnswer],
         now: i64,
     ) {
         let mut grants = grants_of(asked, limits);
-        for (grant, costs) in grants.iter_mut().zip(&request.costs).filter(|_| how == How::AtCosts) {
+        for (grant, costs) in grants.iter_mut().zip(&request.costs).filter(|_| closed.how == How::AtCosts) {
             grant.costs.clone_from(costs);
         }
-        let closed = Some(Closed { id, how });
+        let closed = Some(closed);
         let replay =
             Replay { request_id: None, decided_at: now, opened: None, closed, grants, shards: 1, by_grant: false };
         // Without room for the request's id, the reservation's is enough to find it by.
@@ -172,44 +177,21 @@ impl Ledger {
         self.replays.push(request_id, replay, now);
     }
 
-    /// Removes the reservation from the list, if it belongs to these policies.
-    fn close(&mut self, asked: &[Arc<Policy>], id: u64, writes: &mut Writes) -> Option<Reservation> {
-        let is_theirs = |open: &Reservation| is_of(asked, open.parts.iter().map(|part| part.policy.as_str()));
-        let index = self.reservations.iter().position(|(of, open)| *of == id && is_theirs(open))?;
+    /// The reservation, if it belongs to these policies, and whether it is over.
+    fn found(&self, asked: &[Arc<Policy>], id: u64) -> Option<(Reservation, bool)> {
+        let is_meant = |(of, one): &&(u64, Reservation)| {
+            *of == id && is_of(asked, one.parts.iter().map(|part| part.policy.as_str()))
+        };
+        let open = self.reservations.iter().find(is_meant).map(|(_, open)| (open.clone(), false));
+        open.or_else(|| self.ended.iter().find(is_meant).map(|(_, ended)| (ended.clone(), true)))
+    }
+
+    /// Closes the reservation in all buckets, and forgets it.
+    fn close(&mut self, id: u64, writes: &mut Writes) {
+        self.close_everywhere(id);
+        self.reservations.retain(|(of, _)| *of != id);
+        self.ended.retain(|(of, _)| *of != id);
         writes.before_reply.push((reservation_row(id), None));
-        Some(self.reservations.swap_remove(index).1)
-    }
-
-    /// Ends the expired reservations. To do so late makes no difference: tokens given back now leave the bucket as if
-    /// they had never been taken.
-    pub(super) fn end_expired(&mut self, now: i64, writes: &mut Writes) {
-        let expired = self.reservations.extract_if(.., |(_, open)| open.expires_at <= now);
-        for (id, reservation) in expired.collect::<Vec<_>>() {
-            if self.end_unasked(id, &reservation, now).is_err() {
-                self.reservations.push((id, reservation)); // until its bucket can be read
-                continue;
-            }
-            writes.before_reply.push((reservation_row(id), None));
-        }
-    }
-
-    /// Ends a reservation of buckets that may not be open.
-    fn end_unasked(&mut self, id: u64, reservation: &Reservation, now: i64) -> Result<(), LedgerError> {
-        let mut policies = Vec::new();
-        for part in &reservation.parts {
-            let policy = match self.slot(&part.policy) {
-                Some(Slot::Open(bucket)) => Arc::clone(bucket.policy()),
-                Some(Slot::Stored(row)) => StoredRow::read(row)
-                    .and_then(|row| row.policy(&part.policy))
-                    .map_err(|error| LedgerError(format!("the bucket of policy {}: {error}", part.policy)))?,
-                None => continue, // it is full
-            };
-            self.open(&policy, 0, now)?;
-            self.bucket(&policy)?.end_leases(now); // which were over before
-            policies.push(policy);
-        }
-        self.end(&policies, id, reservation, reservation.is_refunded(), now)?;
-        Ok(())
     }
 
     /// Settles what one bucket has taken for a reservation: see [`Bucket::settle`](super::bucket::Bucket::settle). Each answer has the final cost, or
@@ -243,25 +225,23 @@ impl Ledger {
         Ok(answers.collect())
     }
 
-    /// Closes a reservation as it is, or as if nothing had been taken for it.
-    fn end(
+    /// Brings what a reservation has taken to none.
+    pub(super) fn give_back(
         &mut self,
         policies: &[Arc<Policy>],
         id: u64,
         reservation: &Reservation,
-        is_refunded: bool,
         now: i64,
     ) -> Result<Vec<LimitAnswer>, LedgerError> {
-        let real = |taken: u64| if is_refunded { 0 } else { taken };
         let mut limits = Vec::new();
         for policy in policies {
             if let Some(part) = reservation.part(policy) {
-                let tokens: Vec<_> = part.tokens(policy).into_iter().map(|taken| (taken, real(taken))).collect();
-                limits.extend(self.settle_bucket(policy, id, &tokens, Some(part).filter(|_| is_refunded), now)?);
+                let tokens: Vec<_> = part.tokens(policy).into_iter().map(|taken| (taken, 0)).collect();
+                limits.extend(self.settle_bucket(policy, id, &tokens, Some(part), now)?);
             }
         }
         for part in &reservation.parts {
-            self.end_shadow(id, &part.of_shadow(), is_refunded, now);
+            self.give_back_shadow(id, &part.of_shadow(), now);
         }
         Ok(limits)
     }

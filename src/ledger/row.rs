@@ -23,7 +23,7 @@
 //!   kind 4, of one whose states do not refill for a while: see `cover.rs`
 //!     8 bytes  since when
 //!   kind 5, of one with open reservations: see `limit/cuts.rs`
-//!     then     their ids, 8 bytes each, in the order in which they were opened
+//!     then     their ids, 8 bytes each, in the order in which they were opened; with the highest bit if all was given back at their end
 //!   kind 6, of the same, for each state
 //!     25 bytes its newest piece, as a state
 //!     then     for each reservation by how much the piece before it is above the piece after it, 8 bytes each
@@ -164,7 +164,7 @@ pub(super) struct StoredRow<'a> {
     pub(super) leased: Vec<OpenLease>,
     /// Since when its states do not refill until their moments.
     pub(super) covered_since: Option<i64>,
-    /// The ids of the open reservations.
+    /// What is open: see `Opening`.
     pub(super) openings: Vec<u64>,
     /// What depends on them, of each state.
     cuts: Vec<Cuts>,

@@ -92,12 +92,14 @@ impl Ledger {
     }
 
     /// Brings what the limits in shadow have taken for a reservation to its real costs, or leaves it where `costs` has none.
-    /// A limit that would not have granted the reservation has taken nothing for it, and takes nothing now.
+    /// A limit that would not have granted the reservation has taken nothing for it, and takes nothing now. `is_returned` says that all was given
+    /// back before.
     pub(super) fn settle_shadow(
         &mut self,
         asked: &[Arc<Policy>],
         id: u64,
         reservation: &Reservation,
+        is_returned: bool,
         costs: &[Vec<u64>],
         now: i64,
     ) -> Vec<Option<LimitAnswer>> {
@@ -107,7 +109,7 @@ impl Ledger {
             let part = reservation.part(policy).map(ReservedPart::of_shadow);
             let each = policy.shadow_limits().iter().enumerate().map(|(at, limit)| {
                 let taken = part.as_ref()?.taken(limit.name())?;
-                Some((taken, costs.get(at).copied().unwrap_or(taken)))
+                Some((if is_returned { 0 } else { taken }, costs.get(at).copied().unwrap_or(taken)))
             });
             let each: Vec<_> = each.collect();
             let tokens: Vec<_> = each.iter().map(|each| each.unwrap_or_default()).collect();
@@ -115,10 +117,6 @@ impl Ledger {
             let settled = shadow.and_then(|shadow| self.settle_bucket(shadow, id, &tokens, None, now).ok());
             let settled = settled.into_iter().flatten().map(Some).chain(std::iter::repeat(None));
             answers.extend(each.iter().zip(settled).map(|(each, limit)| each.and(limit)));
-        }
-        // What other limits have taken, of an earlier version.
-        for part in &reservation.parts {
-            self.end_shadow(id, &part.of_shadow(), false, now);
         }
         answers
     }
@@ -134,15 +132,13 @@ impl Ledger {
         }
     }
 
-    /// Closes what the limits in shadow have taken for a reservation, whichever policy they are of now.
-    pub(super) fn end_shadow(&mut self, id: u64, part: &ReservedPart, is_refunded: bool, now: i64) {
+    /// Brings what the limits in shadow have taken for a reservation to none, whichever policy they are of now.
+    pub(super) fn give_back_shadow(&mut self, id: u64, part: &ReservedPart, now: i64) {
         let Some(policy) = self.open_shadow_of(part, now) else { return };
-        if !self.bucket(&policy).is_ok_and(|bucket| bucket.is_open(id)) {
-            return;
+        if self.bucket(&policy).is_ok_and(|bucket| bucket.is_open(id) && !bucket.is_returned(id)) {
+            let tokens: Vec<_> = part.tokens(&policy).into_iter().map(|taken| (taken, 0)).collect();
+            _ = self.settle_bucket(&policy, id, &tokens, Some(part), now);
         }
-        let real = |taken: u64| if is_refunded { 0 } else { taken };
-        let tokens: Vec<_> = part.tokens(&policy).into_iter().map(|taken| (taken, real(taken))).collect();
-        _ = self.settle_bucket(&policy, id, &tokens, Some(part).filter(|_| is_refunded), now);
     }
 
     /// Opens the bucket of the limits in shadow that have taken this, under its own policy; `None` if it is full or cannot be read.

@@ -175,9 +175,9 @@ impl Cuts {
         limit.whole_tokens(clamped(room))
     }
 
-    /// Closes a cut, at whose opening `taken` tokens were taken where it should have been `real`, and brings `state` to what there is then.
-    /// Returns how many tokens that are more.
-    pub(crate) fn close(
+    /// At the opening of this cut `taken` tokens were taken where it should have been `real`: brings `state` to what there is then. Returns how
+    /// many tokens that are more.
+    pub(crate) fn settle(
         &mut self,
         limit: &Limit,
         cut: usize,
@@ -186,11 +186,11 @@ impl Cuts {
         now: i64,
     ) -> u64 {
         self.refill(limit, now);
-        if cut >= self.steps.len() {
-            return 0;
-        }
+        let Some(step) = self.steps.get_mut(cut) else { return 0 };
         let back = limit.clipped_drops(taken).saturating_sub(limit.clipped_drops(real));
-        self.merge(cut, back);
+        if *step != UNTAKEN {
+            *step = plus(*step, back);
+        }
         let (before, level) = (limit.refilled(state, now).level, self.level());
         // What came back beyond the capacity since the state's moment may be handed over to other numbers: less of it, if more was taken.
         if back < 0 || level != before {
@@ -199,20 +199,15 @@ impl Cuts {
         limit.whole_tokens(level.saturating_sub(before))
     }
 
-    /// Forgets a cut at which nothing will be given back.
-    pub(crate) fn join(&mut self, cut: usize) {
-        if cut < self.steps.len() {
-            self.merge(cut, 0);
+    /// Closes a cut: nothing more will be known of what was taken at its opening.
+    pub(crate) fn close(&mut self, cut: usize) {
+        if cut >= self.steps.len() {
+            return;
         }
-    }
-
-    /// Raises the pieces before a cut by so many drops, and closes it.
-    fn merge(&mut self, cut: usize, back: i64) {
         let step = self.steps.remove(cut);
         if step == UNTAKEN {
             return;
         }
-        let step = plus(step, back);
         // The lower of its neighbours stays. What is missing from the other is added to the distance to that one's neighbour.
         let (above, below) = (step.max(0), step.min(0));
         let (older, newer) = self.steps.split_at_mut_checked(cut).unwrap_or_default();

@@ -7,7 +7,7 @@
 //! of kind 5      the newest format that the object knows
 //! of kind 7      how many there can be, and in how many milliseconds the oldest is forgotten
 //! of kind 8      as_of, the length of the definitions, and their bytes, one to a number
-//! of kind 0      now, whether it is replayed, how many reservations are open, the reservation's id or -1, when that ends
+//! of kind 0      now, the sum of 1 if it is replayed and 2 if a reservation was closed late, how many reservations are open, the reservation's id or -1, when that ends
 //! then for each limit
 //!   decision     0 allow, 1 wait, 2 never
 //!   tokens       that moved, or the most that could
@@ -84,6 +84,8 @@ pub struct Decided {
     pub now: i64,
     /// Whether this is the answer to an earlier, equal request.
     pub is_replayed: bool,
+    /// Whether a reservation was closed that was over.
+    pub is_late: bool,
     /// How many reservations of the key are open.
     pub open_reservations: u64,
     /// The reservation that was opened.
@@ -168,6 +170,7 @@ impl Decided {
         Self {
             now,
             is_replayed: false,
+            is_late: false,
             open_reservations: 0,
             reservation: None,
             limits,
@@ -264,6 +267,7 @@ impl Decided {
         let Self {
             now,
             is_replayed,
+            is_late,
             open_reservations,
             reservation,
             limits,
@@ -276,7 +280,7 @@ impl Decided {
         } = self;
         writer.small(0);
         writer.signed(*now);
-        writer.small(u8::from(*is_replayed));
+        writer.small(u8::from(*is_replayed) | (u8::from(*is_late) << 1));
         writer.whole(*open_reservations);
         writer.optional(reservation.map(|reserved| reserved.id));
         writer.signed(reservation.map_or(0, |reserved| reserved.expires_at));
@@ -320,7 +324,7 @@ impl Decided {
     }
 
     fn read(rest: &mut Reader<'_>) -> Result<Self, Unreadable> {
-        let (now, is_replayed, open_reservations) = (rest.signed()?, rest.whole()? == 1, rest.whole()?);
+        let (now, flags, open_reservations) = (rest.signed()?, rest.whole()?, rest.whole()?);
         let (id, expires_at) = (rest.optional()?, rest.signed()?);
         let mut limits = Vec::new();
         while !rest.is_at_end() {
@@ -355,7 +359,8 @@ impl Decided {
         let reservation = id.map(|id| Reserved { id, expires_at });
         Ok(Self {
             now,
-            is_replayed,
+            is_replayed: flags & 1 > 0,
+            is_late: flags & 2 > 0,
             open_reservations,
             reservation,
             limits,
@@ -468,7 +473,7 @@ mod tests {
             limit(Decision::Never { max: 2 }, 0, 0, Some(0), (-1, 7, most)),
         ];
         let tried = vec![None, Some(limits[0]), Some(limits[1]), None, Some(limits[2])];
-        let decided = |is_replayed, reservation, shadow| {
+        let decided = |is_replayed, reservation: Option<Reserved>, shadow| {
             let limits = limits.clone();
             let before = if is_replayed { vec![] } else { vec![-3, 0, most] };
             let due = |kind| DueNotice { policy: 15, kind };
@@ -476,6 +481,7 @@ mod tests {
             ObjectReply::Decided(Decided {
                 now: -7,
                 is_replayed,
+                is_late: reservation.is_none(),
                 open_reservations: 4,
                 reservation,
                 limits,

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use tollgate::limit::{Kind, Verb};
 use tollgate::policy::{Policies, Policy};
-use tollgate::protocol::{Action, ObjectReply};
+use tollgate::protocol::Action;
 
 use crate::chance;
 use crate::world::{DAY_MS, World, decided, tokens};
@@ -239,7 +239,7 @@ fn a_reservation_is_settled_and_cancelled_under_other_numbers() {
         world.now += 60_001;
         world.clean(); // without a request
         world.policy = Arc::clone(&pro);
-        assert_eq!(world.ask(Action::Settle(expired), None, None), ObjectReply::NoReservation);
+        assert!(decided(world.ask(Action::Settle(expired), None, None)).is_late);
         assert_eq!((world.left(&pro), world.left(&free)), (1_000, 10));
     }
 }

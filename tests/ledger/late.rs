@@ -9,6 +9,7 @@
 
 use proptest::prelude::*;
 
+use tollgate::ledger::LATE_MS;
 use tollgate::limit::{Config, Kind, Verb};
 use tollgate::policy::{NamedLimit, Policies, Unsettled};
 use tollgate::protocol::{Action, Decided, LimitAnswer};
@@ -656,6 +657,8 @@ struct Client {
     open: Vec<Open>,
     /// Reservations that have expired since this was last emptied.
     expired: Vec<u64>,
+    /// Those that have expired and may be closed late.
+    ended: Vec<Open>,
     /// The answer to the last look.
     seen: Vec<LimitAnswer>,
     /// When that was; before everything if a bucket may have been forgotten since.
@@ -693,8 +696,8 @@ impl Client {
         let world = World::new(policies, policy);
         let numbers = world.policy.limits().iter().map(Numbers::of).collect();
         let (seen, seen_at, latest) = (Vec::new(), START, START);
-        let (open, expired) = (Vec::new(), Vec::new());
-        let mut client = Self { world, numbers, open, expired, seen, seen_at, latest, has_stepped_back: false };
+        let (open, expired, ended) = (Vec::new(), Vec::new(), Vec::new());
+        let mut client = Self { world, numbers, open, expired, ended, seen, seen_at, latest, has_stepped_back: false };
         client.look(); // a bucket that starts below full refills from now on
         client
     }
@@ -730,7 +733,7 @@ impl Client {
             }
             Step::Close(which, closing) => {
                 self.tick();
-                let count = self.open.len();
+                let count = self.open.len() + self.ended.len();
                 return (count > 0).then(|| self.close(which % count, closing));
             }
             Step::Wait(wait) => self.wait(wait),
@@ -749,16 +752,25 @@ impl Client {
     }
 
     fn close(&mut self, which: usize, closing: Closing) -> (Decided, Fact) {
-        let Open { id, tokens: reserved, .. } = self.open.remove(which);
-        match closing {
+        let late = which.checked_sub(self.open.len());
+        let Open { id, tokens: mut reserved, .. } = match late {
+            Some(which) => self.ended.remove(which),
+            None => self.open.remove(which),
+        };
+        let (decided, fact) = match closing {
             Closing::Cancel => (decided(self.world.ask(Action::Cancel(id), None, None)), Fact::Cancelled(id)),
             Closing::Settle(costs) => {
                 let costs = costs.map(|costs| costs[..reserved.len()].to_vec());
                 let decided = decided(self.world.ask(Action::Settle(id), costs.clone(), None));
                 let costs = costs.unwrap_or_else(|| reserved.clone());
+                if late.is_some() && self.world.policy.object().reservations.unsettled == Unsettled::Refund {
+                    reserved.fill(0);
+                }
                 (decided, Fact::Settled { id, reserved, costs })
             }
-        }
+        };
+        assert_eq!(decided.is_late, late.is_some());
+        (decided, fact)
     }
 
     /// Whether it did: not after the clock stepped back, when a row may wait for its own moment.
@@ -774,7 +786,10 @@ impl Client {
     fn tick(&mut self) {
         let now = self.world.now;
         self.latest = self.latest.max(now);
-        self.expired.extend(self.open.extract_if(.., |open| open.expires_at <= now).map(|open| open.id));
+        let expired: Vec<_> = self.open.extract_if(.., |open| open.expires_at <= now).collect();
+        self.expired.extend(expired.iter().map(|open| open.id));
+        self.ended.extend(expired);
+        self.ended.retain(|open| now < open.expires_at.saturating_add_unsigned(LATE_MS));
     }
 
     fn look(&mut self) -> Decided {
@@ -906,7 +921,7 @@ fn wait() -> impl Strategy<Value = Wait> {
         1 => Just(Wait::Ms(DAY_MS)),
         3 => (0..2_usize, around()).prop_map(|(limit, ms)| Wait::UntilFull(limit, ms)),
         3 => around().prop_map(Wait::UntilWindow),
-        2 => (0..8_usize, around()).prop_map(|(which, ms)| Wait::UntilExpired(which, ms)),
+        3 => (0..8_usize, around()).prop_map(|(which, ms)| Wait::UntilExpired(which, ms)),
     ]
 }
 

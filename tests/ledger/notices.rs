@@ -61,7 +61,7 @@ fn a_key_near_its_limit_and_one_that_is_refused() {
         (600_000, Action::Take(Verb::Charge), 0, vec![NEAR], 1),
         (600_000, Action::Reserve(Verb::Reserve { max_wait_ms: None }), 1, vec![NEAR], 3),
         (0, Action::Hold(8), 9, vec![REFUSED], 1),
-        (600_000, Action::Look(Verb::Consume), 9, vec![REFUSED], 3), // the first step of a batch; and the reservation has ended
+        (600_000, Action::Look(Verb::Consume), 9, vec![REFUSED], 1), // the first step of a batch
     ] {
         world.now += wait_ms;
         let costs = if matches!(action, Action::Settle(_)) { None } else { Some(vec![cost]) };

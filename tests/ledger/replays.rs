@@ -413,9 +413,13 @@ proptest! {
                     match closed {
                         Some(at) if is_kept(*at, world.now) => prop_assert!(decided(reply).is_replayed),
                         Some(_) => prop_assert_eq!(reply, ObjectReply::NoReservation),
-                        None if world.now >= reserved.expires_at => prop_assert_eq!(reply, ObjectReply::NoReservation),
+                        None if world.now - reserved.expires_at >= HOUR_MS => {
+                            prop_assert_eq!(reply, ObjectReply::NoReservation);
+                        }
                         None => {
-                            prop_assert!(!decided(reply).is_replayed);
+                            let reply = decided(reply);
+                            prop_assert_eq!(reply.is_late, world.now >= reserved.expires_at);
+                            prop_assert!(!reply.is_replayed);
                             prop_assert_eq!(world.levels()[0] - before, 1, "it is given back");
                             settled.insert(reserved.id, world.now);
                         }

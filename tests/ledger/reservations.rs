@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use tollgate::ledger::{Ledger, MAX_REQUEST_IDS, REPLAY_TTL_MS};
+use tollgate::ledger::{LATE_MS, Ledger, MAX_LATE, MAX_REQUEST_IDS, REPLAY_TTL_MS};
 use tollgate::limit::{Decision, Verb};
 use tollgate::policy::Policies;
-use tollgate::protocol::{Action, ObjectReply, ObjectRequest};
+use tollgate::protocol::{Action, ObjectReply, ObjectRequest, RequestId};
 
 use crate::world::{DAY_MS, START, World, decided, policies, request_id, tokens};
 
 #[test]
-fn reservations_outlast_a_crash_and_end_as_the_policy_says() {
+fn reservations_outlast_a_crash_end_as_the_policy_says_and_are_settled_late_for_an_hour() {
     let policies = policies();
     for (policy, left) in [("block", 40), ("each", 10)] {
         let mut world = World::new(&policies, policy);
@@ -20,7 +20,6 @@ fn reservations_outlast_a_crash_and_end_as_the_policy_says() {
         world.crash(0);
         world.now = reserved.expires_at - 1;
         let budget = world.levels();
-        let mut other = Ledger::new(world.storage.clone(), 0);
         let settle = ObjectRequest {
             action: Action::Settle(reserved.id),
             request_id: None,
@@ -30,12 +29,85 @@ fn reservations_outlast_a_crash_and_end_as_the_policy_says() {
             wants_notices: false,
             lease: None,
         };
-        let (reply, _) = other.ask(std::slice::from_ref(&world.policy), &settle, world.now, || Some(0)).unwrap();
-        assert!(matches!(reply, ObjectReply::Decided(_)), "a millisecond before its end it can be settled");
+        let forgotten_at = reserved.expires_at.saturating_add_unsigned(LATE_MS);
+        for (at, is_late) in [(-1, false), (0, true)].map(|(ms, is_late)| (reserved.expires_at + ms, is_late)) {
+            let mut other = Ledger::new(world.storage.clone(), 0);
+            let (reply, _) = other.ask(std::slice::from_ref(&world.policy), &settle, at, || Some(0)).unwrap();
+            assert_eq!(decided(reply).is_late, is_late);
+        }
         world.now = reserved.expires_at;
-        assert_eq!(world.ask(Action::Settle(reserved.id), Some(vec![cost]), None), ObjectReply::NoReservation);
         assert!(world.levels()[0] >= budget[0] && world.levels()[0] >= left);
+        let mut other = Ledger::new(world.storage.clone(), 0);
+        let asked = std::slice::from_ref(&world.policy);
+        let (reply, writes) = other.ask(asked, &settle, forgotten_at - 1, || Some(0)).unwrap();
+        assert!(decided(reply).is_late && writes.before_reply.iter().any(|(row, _)| row.starts_with("r:")));
+        world.now = forgotten_at;
+        assert_eq!(world.ask(Action::Settle(reserved.id), Some(vec![cost]), None), ObjectReply::NoReservation);
         assert!(!world.storage.contains_key("r:0000000000001"));
+    }
+}
+
+/// What is settled late costs what it has cost, whatever its policy has made of it at its end, and is answered again.
+#[test]
+fn a_late_settlement_or_cancellation_counts_and_is_answered_again() {
+    for (unsettled, at_the_end) in [("keep", 60), ("refund", 100)] {
+        let json = format!(
+            r#"{{"p":{{"rate":0,"period":"1s","capacity":100,"max_debt":5,"reservation_ttl":"1s","unsettled":"{unsettled}"}}}}"#
+        );
+        let policies = Policies::parse(&json).unwrap();
+        let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+        for (real, cost, left) in
+            [(Some(7), 7, 93), (Some(90), 90, 10), (Some(500), 105, -5), (Some(0), 0, 100), (None, 40, 60)]
+        {
+            let mut world = World::new(&policies, "p");
+            let id = world.decided(reserve, vec![40]).reservation.unwrap().id;
+            world.now += 1_000;
+            assert_eq!(world.levels(), [at_the_end]);
+            world.crash(0);
+            for is_replayed in [false, true] {
+                let settled = decided(world.ask(Action::Settle(id), real.map(|real| vec![real]), None));
+                assert_eq!((settled.is_late, settled.is_replayed), (true, is_replayed));
+                assert_eq!((tokens(&settled.limits[0]), world.levels()[0]), (cost, left), "{unsettled} {real:?}");
+                world.crash(0);
+            }
+        }
+        let mut world = World::new(&policies, "p");
+        let id = world.decided(reserve, vec![40]).reservation.unwrap().id;
+        world.now += 1_000;
+        let cancelled = decided(world.ask(Action::Cancel(id), None, None));
+        let back = 100 - at_the_end;
+        assert_eq!((cancelled.is_late, i64::try_from(tokens(&cancelled.limits[0])).unwrap()), (true, back));
+        assert_eq!(world.levels(), [100]);
+    }
+}
+
+/// Of those that are over the earliest are forgotten; of the holders of grants half as many are remembered, and push out no others.
+#[test]
+fn a_key_remembers_so_many_that_are_over() {
+    let json = r#"{"p":{"rate":1000,"period":"1s","write_ahead":0,"reservation_ttl":"1s"}}"#;
+    let policies = Policies::parse(json).unwrap();
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+    let mut world = World::new(&policies, "p");
+    let reserved = |world: &mut World| {
+        world.now += 1;
+        world.decided(reserve, vec![1]).reservation.unwrap().id
+    };
+    let own: Vec<_> = (0..=MAX_LATE).map(|_| reserved(&mut world)).collect();
+    world.now += 1_000;
+    world.crash(0);
+    assert_eq!(world.ask(Action::Settle(own[0]), None, None), ObjectReply::NoReservation);
+    assert_eq!(world.storage.keys().filter(|row| row.starts_with("r:")).count(), MAX_LATE);
+    assert!(decided(world.ask(Action::Settle(own[1]), None, None)).is_late);
+    assert!(decided(world.ask(Action::Settle(own[MAX_LATE]), None, None)).is_late);
+    let of_grants = (0..200_u128).map(|id| {
+        let by_grant = RequestId { by_grant: true, ..request_id(id, 0) };
+        decided(world.ask(reserve, Some(vec![1]), Some(by_grant))).reservation.unwrap().id
+    });
+    let of_grants: Vec<_> = of_grants.collect();
+    world.now += 1_000;
+    for (id, is_known) in [(own[2], true), (of_grants[71], false), (of_grants[72], true), (own[3], true)] {
+        let reply = world.ask(Action::Settle(id), None, None);
+        assert_eq!(matches!(reply, ObjectReply::Decided(_)), is_known, "{id}");
     }
 }
 

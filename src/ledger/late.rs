@@ -1,0 +1,103 @@
+//! Reservations that are over: what becomes of them, and for how long they may be settled all the same.
+//!
+//! At its end a reservation keeps its full cost or gives back all of it, as its policy says. Either way nothing is decided for good: whoever
+//! settles or cancels it within [`LATE_MS`] finds it, and the budget is as if the real cost had been taken in the first place.
+
+use std::sync::Arc;
+
+use super::quota::of_grants;
+use super::reservation::{Reservation, reservation_row};
+use super::row::StoredRow;
+use super::{Ledger, LedgerError, Slot, Writes};
+use crate::policy::{Policy, shadow_of};
+
+/// How long a reservation that is over may be settled: an hour, as long as one that was closed is remembered.
+pub const LATE_MS: u64 = 3_600_000;
+
+/// The most reservations of a key that are over and may be settled; of them, holders of grants have half. With more, those that ended first
+/// are forgotten. Each takes as much room as an open one, and 8 bytes in the row of each of its limits.
+pub const MAX_LATE: usize = 256;
+
+impl Reservation {
+    /// When it may be forgotten, once it is over.
+    pub(super) const fn forgotten_at(&self) -> i64 {
+        self.expires_at.saturating_add_unsigned(LATE_MS)
+    }
+}
+
+impl Ledger {
+    /// Those that are open, and those that are over.
+    pub(super) fn all_reservations(&self) -> impl Iterator<Item = (u64, &Reservation)> {
+        self.reservations.iter().chain(&self.ended).map(|(id, reservation)| (*id, reservation))
+    }
+
+    /// Ends the expired reservations, and forgets those that ended long ago. To do so late makes no difference: tokens given back now leave
+    /// the bucket as if they had never been taken.
+    pub(super) fn end_expired(&mut self, now: i64, writes: &mut Writes) {
+        let mut expired: Vec<_> = self.reservations.extract_if(.., |(_, open)| open.expires_at <= now).collect();
+        expired.sort_by_key(|(id, reservation)| (reservation.expires_at, *id));
+        self.ended.extend(expired.iter().cloned());
+        for (id, reservation) in expired.into_iter().filter(|(_, reservation)| reservation.is_refunded()) {
+            if self.return_unasked(id, &reservation, now).is_err() {
+                self.ended.retain(|(of, _)| *of != id);
+                self.reservations.push((id, reservation)); // until its bucket can be read
+            }
+        }
+        while let Some(index) = self.first_to_forget(now)
+            && let Some((id, _)) = self.ended.remove(index)
+        {
+            self.close_everywhere(id);
+            writes.before_reply.push((reservation_row(id), None));
+        }
+    }
+
+    fn first_to_forget(&self, now: i64) -> Option<usize> {
+        let (_, first) = self.ended.front()?;
+        let by_grants = self.ended.iter().filter(|(_, ended)| ended.by_grant).count();
+        if by_grants > of_grants(MAX_LATE) {
+            return self.ended.iter().position(|(_, ended)| ended.by_grant);
+        }
+        (self.ended.len() > MAX_LATE || first.forgotten_at() <= now).then_some(0)
+    }
+
+    /// Gives back what an expired reservation has taken from buckets that may not be open.
+    fn return_unasked(&mut self, id: u64, reservation: &Reservation, now: i64) -> Result<(), LedgerError> {
+        let mut policies = Vec::new();
+        for part in &reservation.parts {
+            let policy = match self.slot(&part.policy) {
+                Some(Slot::Open(bucket)) => Arc::clone(bucket.policy()),
+                Some(Slot::Stored(row)) => StoredRow::read(row)
+                    .and_then(|row| row.policy(&part.policy))
+                    .map_err(|error| LedgerError(format!("the bucket of policy {}: {error}", part.policy)))?,
+                None => continue, // it is full
+            };
+            self.open(&policy, 0, now)?;
+            let bucket = self.bucket(&policy)?;
+            bucket.end_leases(now); // which were over before
+            policies.extend((!bucket.is_returned(id)).then_some(policy));
+        }
+        self.give_back(&policies, id, reservation, now)?;
+        for name in reservation.parts.iter().flat_map(|part| [part.policy.clone(), shadow_of(&part.policy)]) {
+            if let Some(Slot::Open(bucket)) = self.slot_mut(&name) {
+                bucket.mark_returned(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes what was opened under this id, in the buckets that are open. The others do so when they are read.
+    pub(super) fn close_everywhere(&mut self, id: u64) {
+        for (_, slot) in &mut self.buckets {
+            if let Slot::Open(bucket) = slot {
+                bucket.close(id);
+            }
+        }
+    }
+
+    /// Closes what was opened in a bucket that has just been read, for reservations that have been forgotten or cannot be read.
+    pub(super) fn close_forgotten(&mut self, policy: &Policy) -> Result<(), LedgerError> {
+        let known: Vec<_> = self.all_reservations().map(|(id, _)| id).collect();
+        self.bucket(policy)?.retain(|id| known.contains(&id));
+        Ok(())
+    }
+}
