@@ -337,16 +337,17 @@ test("rejects what would not be granted in time, and what would never be", async
   assert.equal(wrong.error.code, "maxWaitMs_not_whole");
 });
 
-test("who sleeps longer than the reservation lasts begins anew, and takes nothing twice", async () => {
+test("who sleeps longer than the reservation lasts settles it late, or begins anew, and takes nothing twice", async () => {
   for (const [sleepMs, requests] of [
     [500, 3], // woken late, but in time
-    [60_000, 4],
+    [60_000, 3], // it has expired, and is settled all the same
+    [4_000_000, 4], // it is forgotten
   ]) {
     const it = await world({ policy: "brief" });
     const { clock } = it.wire;
     const sleepy = { now: clock.now, at: (moment, wake) => clock.at(moment + sleepMs, wake) };
     const fate = it.acquire({ cost: 5, clock: sleepy, maxWaitMs: 10_000 });
-    await it.wire.pass(100_000);
+    await it.wire.pass(5_000_000);
     assert.equal(fate.answer?.status, 200, `${fate.error}`);
     assert.equal(it.wire.sent.length, requests);
     assert.deepEqual(await it.inspect(), { left: 10, open: 0 });

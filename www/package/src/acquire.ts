@@ -122,7 +122,7 @@ async function wait(
     }
   }
 
-  /** Closes a reservation as soon as it may be used. Returns nothing if it has expired meanwhile. */
+  /** Closes a reservation as soon as it may be used. Returns nothing if it has expired meanwhile, and not all its tokens are there any more. */
   async function use(reserved: Reserved): Promise<Granted | undefined> {
     const { cost, snapshot, ...budget } = request;
     const reservation = { ...budget, reservation: reserved.reservation };
@@ -134,7 +134,8 @@ async function wait(
     }
     const settled = await service.settle(reservation).catch(() => reserved); // likewise
     if (settled.status === 404 || settled.status === 409) return undefined;
-    return settled.status === 200 ? settled : reserved;
+    if (settled.status !== 200) return reserved;
+    return settled.unpaid ? undefined : settled;
   }
 
   /** When the same request would be granted, by our clock; `Infinity` if never. Throws where no wait would help. */

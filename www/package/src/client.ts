@@ -149,6 +149,8 @@ export interface Verdict extends Omit<LimitVerdict, "limit" | "remaining"> {
   readonly reservation?: string;
   readonly expires_at?: number;
   readonly replayed?: true;
+  /** The reservation that was settled or cancelled had expired. */
+  readonly late?: true;
   readonly degraded?: undefined;
   /** Each limit, where limits have names; the members above are those of the limit that decides. */
   readonly limits?: readonly (LimitVerdict & { readonly name: string })[];
@@ -333,7 +335,7 @@ export interface Spent<Result> {
   readonly status: 200;
   /** What the work returned. */
   readonly result: Result;
-  /** How the reservation was settled. If that failed, it keeps its full cost or none, as the policy says. */
+  /** How the reservation was settled: `late` if it had expired meanwhile. If that failed, it keeps its full cost or none, as the policy says. */
   readonly settled: Granted | Problem | TollgateError;
 }
 
