@@ -82,7 +82,7 @@ test("an unknown name is shown with at most 80 characters", async () => {
 });
 
 test("an unknown reservation, or one of another policy or key", async () => {
-  const detail = "this policy and key have no such reservation, or it has expired";
+  const detail = "this policy and key have no such reservation, or it ended more than an hour ago";
   const expected = problem(404, "unknown-reservation", "Unknown reservation", detail);
   const carol = { policy: "api", key: "carol" };
   const { reservation } = (await tollgate.consume({ ...carol, cost: 4, mode: "reserve" })).body;
@@ -91,7 +91,7 @@ test("an unknown reservation, or one of another policy or key", async () => {
     [{ ...carol, reservation: "fffffffffffff" }],
     [{ ...carol, key: "dave", reservation }],
     [{ ...carol, policy: "a.b-c_D9", reservation }],
-    [{ ...carol, reservation }, NOW + 600_000], // its time is over
+    [{ ...carol, reservation }, NOW + 600_000 + 3_600_000], // it ended an hour ago
   ]) {
     for (const [path, more] of [
       ["/v1/cancel", {}],

@@ -25,7 +25,7 @@ const unknown = problem(
   404,
   "unknown-reservation",
   "Unknown reservation",
-  "this policy and key have no such reservation, or it has expired",
+  "this policy and key have no such reservation, or it ended more than an hour ago",
 );
 
 const closed = problem(
@@ -82,6 +82,7 @@ test("after settle the budget is as if the real cost had been taken at once", as
       policy: "keep",
       cost: real,
       tokens: 20 - left, // what it has cost in the end
+      ...(real > 20 - left ? { unpaid: real - (20 - left) } : {}),
       limit: 20,
       remaining: Math.max(left, 0),
       ...(left < 0 ? { owed: -left } : {}),
@@ -189,7 +190,7 @@ test("tokens that are given back stop at the capacity", async () => {
   assert.deepEqual([answer.body.tokens, answer.body.remaining], [1, 5], answer.text);
 });
 
-test("it can be settled a millisecond before expires_at; at expires_at it has cost all or nothing", async () => {
+test("at expires_at it has cost all or nothing, and for an hour it is settled all the same", async () => {
   for (const [policy, left] of [
     ["keep", 15],
     ["back", 20],
@@ -200,9 +201,31 @@ test("it can be settled a millisecond before expires_at; at expires_at it has co
     assert.deepEqual(await standing(policy, "before", { now: NOW + 9_999 }), [15, 1]);
     assert.equal((await settle("before", before.reservation, NOW + 9_999)).status, 200);
     assert.deepEqual(await standing(policy, "before", { now: NOW + 10_000 }), [18, 0], "settled is settled");
-    const at = await reserve(policy, "at", 5);
-    assertAnswer(await settle("at", at.reservation, NOW + 10_000), unknown);
+    const [at, long] = [await reserve(policy, "at", 5), await reserve(policy, "long", 5)];
     assert.deepEqual(await standing(policy, "at", { now: NOW + 10_000 }), [left, 0]);
+    for (const [key, { reservation }, now] of [
+      ["at", at, NOW + 10_000],
+      ["long", long, NOW + 3_609_999],
+    ]) {
+      for (const more of [{}, { replayed: true }]) {
+        const { status, body } = await settle(key, reservation, now);
+        const { late, replayed, tokens, remaining } = body;
+        assert.deepEqual(
+          { status, late, tokens, remaining, ...(replayed && { replayed }) },
+          {
+            status: 200,
+            late: true,
+            tokens: 2,
+            remaining: 18,
+            ...more,
+          },
+        );
+      }
+      assert.deepEqual(await standing(policy, key, { now }), [18, 0]);
+    }
+    const forgotten = await reserve(policy, "forgotten", 5);
+    assertAnswer(await settle("forgotten", forgotten.reservation, NOW + 3_610_000), unknown);
+    assert.deepEqual(await standing(policy, "forgotten", { now: NOW + 3_610_000 }), [left, 0]);
   }
 });
 
@@ -274,15 +297,17 @@ test("open and closed reservations survive kill -9", async () => {
   }
   await restart(); // unsettled ones expire while nothing runs
   for (const { of, end, reservation } of open) {
-    const left = { settle: 19, cancel: 20, none: of.policy === "keep" ? 15 : 20 }[end];
+    const left = { settle: 19, cancel: 20, none: 11 }[end];
     const options = { now: NOW + 10_000 };
     const settle = (cost) => tollgate.post("settle", { ...of, reservation, cost }, options);
     const cancel = () => tollgate.post("cancel", { ...of, reservation }, options);
-    const refused = end === "none" ? unknown : closed;
-    assertAnswer(await settle(9), refused, of.key);
-    if (end !== "settle") assertAnswer(await settle(1), refused, of.key);
-    if (end !== "cancel") assertAnswer(await cancel(), refused, of.key);
-    if (end !== "none") {
+    if (end === "none") {
+      const { status, body } = await settle(9);
+      assert.deepEqual([status, body.late, body.tokens], [200, true, 9], of.key);
+    } else {
+      assertAnswer(await settle(9), closed, of.key);
+      if (end !== "settle") assertAnswer(await settle(1), closed, of.key);
+      if (end !== "cancel") assertAnswer(await cancel(), closed, of.key);
       const { status, body } = await { settle: () => settle(1), cancel }[end]();
       assert.deepEqual([status, body.replayed, body.tokens], [200, true, { settle: 1, cancel: 5 }[end]], of.key);
     }

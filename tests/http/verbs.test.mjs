@@ -49,6 +49,7 @@ async function follow(policy, key, rows) {
       reset_at: full === null ? null : NOW + full,
       ...(left < 0 ? { owed: -left } : {}),
       ...(tokens === undefined ? {} : { tokens }),
+      ...(verb === "charge" && tokens < (ask.cost ?? 1) ? { unpaid: (ask.cost ?? 1) - tokens } : {}),
       ...(ready === undefined ? {} : { ready_at: NOW + ready }),
       ...(retry == null ? {} : { retry_at: NOW + retry }),
     };
