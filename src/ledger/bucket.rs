@@ -8,6 +8,7 @@ use super::follow::{follow, untouched};
 use super::inline::Change;
 use super::leases::Leases;
 use super::reservation::ReservedPart;
+use super::returns::Returns;
 use super::row::{NamedState, Registered, RowError, StoredRow, encode_cuts, encode_row, mark_covered};
 use super::without::without;
 use crate::limit::{Cuts, Limit, State};
@@ -33,7 +34,9 @@ pub(super) struct Bucket {
     /// What may still turn out not to have been taken, in the order in which it was.
     openings: Vec<Opening>,
     /// One for each limit of the policy, if there are any openings. Dormant limits have theirs beside them.
-    cuts: Vec<Cuts>,
+    pub(super) cuts: Vec<Cuts>,
+    /// What open reservations will give back, if it was asked for.
+    pub(super) returns: Option<Returns>,
     /// Tokens that are leased out. The states still have them, so a bucket is never fuller than with them.
     pub(super) leases: Leases,
     /// Whether storage has a row for it.
@@ -273,6 +276,7 @@ impl Bucket {
             dormant: Vec::new(),
             openings: Vec::new(),
             cuts: Vec::new(),
+            returns: None,
             leases: Leases::default(),
             has_row: false,
             persisted: None,
@@ -394,7 +398,12 @@ impl Bucket {
 
     /// Whether what was opened under this id is open.
     pub(super) fn is_open(&self, id: u64) -> bool {
-        self.openings.iter().any(|opening| opening.id == id)
+        self.place_of(id).is_some()
+    }
+
+    /// The place of its cut.
+    pub(super) fn place_of(&self, id: u64) -> Option<usize> {
+        self.openings.iter().position(|opening| opening.id == id)
     }
 
     /// Finds out what was opened under that id: of each limit are given how many tokens were taken and how many should have been. What would
@@ -408,7 +417,7 @@ impl Bucket {
         held: &[u64],
         now: i64,
     ) -> Vec<(u64, u64)> {
-        let Some(cut) = self.openings.iter().position(|opening| opening.id == id) else { return Vec::new() };
+        let Some(cut) = self.place_of(id) else { return Vec::new() };
         let mut booked = Vec::new();
         let limits = self.policy.limits().iter().zip(&mut self.states).zip(&mut self.cuts);
         for (((named, state), cuts), (&(taken, real), &held)) in limits.zip(tokens.iter().zip(held)) {
@@ -491,6 +500,7 @@ impl Bucket {
     fn drop_cuts(&mut self) {
         if self.openings.is_empty() {
             self.cuts.clear();
+            self.returns = None;
             self.dormant.iter_mut().for_each(|dormant| dormant.cuts = None);
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::bucket::{Bucket, Need};
 use super::inline::Change;
+use super::returns::sooner;
 use super::standing::{count_all, is_unlimited, refuse_all};
 use super::without::{refusal_while_leased, without};
 use super::{Ledger, LedgerError, Slot};
@@ -77,9 +78,12 @@ impl Ledger {
             None => decide_policies(&mut limited, now, verb),
         };
         count_all(&mut unlimited, now, verb, decision);
+        let is_refused = takes && !decision.is_allow();
+        let returns: Vec<_> = asked.iter().filter(|_| is_refused).map(|policy| self.returns(policy)).collect();
         let (mut limited, mut unlimited) = (limited.iter().flatten(), unlimited.iter());
         let mut answers = Vec::new();
-        for ((policy, holds), ban) in asked.iter().zip(&holds).zip(bans) {
+        for (place, ((policy, holds), ban)) in asked.iter().zip(&holds).zip(bans).enumerate() {
+            let returns = returns.get(place).and_then(Option::as_deref).unwrap_or_default();
             let decided: &mut dyn Iterator<Item = _> =
                 if is_unlimited(policy, verb) { &mut unlimited } else { &mut limited };
             let bucket = self.bucket(policy)?;
@@ -109,8 +113,11 @@ impl Ledger {
                         }
                         None => part.decision,
                     };
-                    holds.sooner(refusal, index, |left| {
+                    let refusal = holds.sooner(refusal, index, |left| {
                         part.limit.decide(without(part.limit, state, left, now), now, part.cost, verb).0
+                    });
+                    sooner(returns, index, refusal, |state, at| {
+                        part.limit.decide(without(part.limit, state, held, at), at, part.cost, verb).0
                     })
                 } else {
                     part.decision

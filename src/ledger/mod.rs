@@ -78,6 +78,7 @@ mod replay;
 mod replays;
 mod reservation;
 mod reserve;
+mod returns;
 mod row;
 mod shadow;
 mod standing;

@@ -222,7 +222,13 @@ impl Cuts {
 
     /// The least of all pieces.
     fn level(&self) -> i64 {
-        clamped(self.levels().into_iter().min().unwrap_or_default()).max(-MAX_DROPS)
+        let mut level = i128::from(self.newest.level);
+        let mut least = level;
+        for &step in self.steps.iter().rev().filter(|step| **step != UNTAKEN).take_while(|step| **step < VOID) {
+            level = level.saturating_add(step.into());
+            least = least.min(level);
+        }
+        clamped(least).max(-MAX_DROPS)
     }
 
     /// The levels of all pieces, oldest first.

@@ -10,7 +10,7 @@
 use proptest::prelude::*;
 
 use tollgate::ledger::LATE_MS;
-use tollgate::limit::{Config, Kind, Verb};
+use tollgate::limit::{Config, Decision, Kind, Verb};
 use tollgate::policy::{NamedLimit, Policies, Unsettled};
 use tollgate::protocol::{Action, Decided, LimitAnswer};
 
@@ -138,6 +138,44 @@ fn a_bucket_that_was_not_full_again_gets_back_what_would_have_fitted() {
         assert_eq!(taken(&mut world, Verb::Consume, rest), rest);
         cancelled(&mut world, id);
         assert_eq!(world.levels(), [left], "10 less {rest} after {wait_ms} ms");
+    }
+}
+
+/// What open reservations give back when they expire counts for whoever is refused, as far as it fits.
+#[test]
+fn who_is_refused_is_told_to_come_back_when_enough_expires() {
+    let ends = r#""write_ahead": 0, "unsettled": "refund", "reservation_ttl": "4s"}"#;
+    let keeps = r#""write_ahead": 0, "reservation_ttl": "4s"}"#;
+    for (numbers, ends, cost, expected) in [
+        (r#"{"rate": 0, "period": "1s", "capacity": 10,"#, ends, 3, Some(4_000)), // the first of two
+        (r#"{"rate": 0, "period": "1s", "capacity": 10,"#, ends, 6, Some(5_000)),
+        (r#"{"rate": 0, "period": "1s", "capacity": 10,"#, ends, 10, Some(5_000)),
+        (r#"{"rate": 0, "period": "1s", "capacity": 10,"#, ends, 11, None),
+        (r#"{"rate": 0, "period": "1s", "capacity": 10,"#, keeps, 3, None),
+        (r#"{"rate": 1, "period": "2s", "capacity": 10,"#, ends, 1, Some(2_000)),
+        (r#"{"rate": 1, "period": "2s", "capacity": 10,"#, ends, 6, Some(4_000)), // 5 are left of a full bucket, and 1 has come back
+        (r#"{"rate": 1, "period": "2s", "capacity": 10,"#, ends, 7, Some(5_000)),
+        (r#"{"rate": 1, "period": "2s", "capacity": 10,"#, ends, 8, Some(5_000)),
+        (r#"{"rate": 1, "period": "2s", "capacity": 10,"#, keeps, 8, Some(16_000)),
+    ] {
+        let mut world = world_of(&format!("{numbers}{ends}"));
+        for cost in [5, 5] {
+            reserved(&mut world, cost);
+            world.now += 1_000;
+        }
+        world.now = START + 1_000;
+        let decided = world.decided(Action::Take(Verb::Consume), vec![cost]);
+        let retry_at = match decided.decision() {
+            Decision::Wait { retry_at } => Some(retry_at - START),
+            Decision::Never { .. } => None,
+            Decision::Allow { .. } => panic!("{cost} of {numbers}"),
+        };
+        assert_eq!(retry_at, expected, "{cost} of {numbers}{ends}");
+        for (at, is_granted) in retry_at.into_iter().flat_map(|at| [(at - 1, false), (at, true)]) {
+            let mut other = world.restarted_with(&world.policy);
+            other.now = START + at;
+            assert_eq!(taken(&mut other, Verb::Consume, cost) > 0, is_granted, "{cost} of {numbers}{ends}, at {at}");
+        }
     }
 }
 
@@ -408,6 +446,9 @@ impl Comparison {
         let Some((decided, fact)) = self.client.take(step) else { return };
         self.end_expired();
         self.record(&decided, &fact, before.as_deref());
+        if let (Fact::Nothing, Step::Take(verb, costs)) = (&fact, step) {
+            self.client.retries(&decided, *verb, costs);
+        }
         self.compare(&decided, &format!("the answer to {step:?}"));
         self.look(&format!("{step:?}"));
     }
@@ -749,6 +790,35 @@ impl Client {
             Step::Crash(arrived) => _ = self.crash(arrived),
         }
         None
+    }
+
+    /// What was refused is granted at the moment that was told, and not a millisecond sooner, if nothing else is taken: also by what expires
+    /// meanwhile. Only where a crash loses nothing, because another object tries.
+    fn retries(&self, decided: &Decided, verb: Verb, costs: &[u64; 2]) {
+        if self.has_stepped_back || self.numbers.iter().any(|numbers| numbers.block > 0) {
+            return;
+        }
+        let retry_at = decided.limits.iter().map(|limit| match limit.decision {
+            Decision::Allow { .. } => Some(decided.now),
+            Decision::Wait { retry_at } => Some(retry_at),
+            Decision::Never { .. } => None,
+        });
+        // What is never granted is not granted later either.
+        let tries = match retry_at.collect::<Option<Vec<_>>>() {
+            Some(all) => all.into_iter().max().map_or(vec![], |at| vec![(at - 1, false), (at, true)]),
+            None => vec![(decided.now + DAY_MS, false)],
+        };
+        for (at, is_granted) in tries {
+            let mut other = self.world.restarted_with(&self.world.policy);
+            other.now = at.max(decided.now);
+            let again = other.decided(Action::Look(verb), costs[..self.numbers.len()].to_vec());
+            assert_eq!(
+                again.decision().is_allow(),
+                is_granted,
+                "{decided:?}, {} ms later: {again:?}",
+                at - decided.now
+            );
+        }
     }
 
     fn close(&mut self, which: usize, closing: Closing) -> (Decided, Fact) {
