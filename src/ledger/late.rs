@@ -1,6 +1,6 @@
 //! Reservations that are over: what becomes of them, and for how long they may be settled all the same.
 //!
-//! At its end a reservation keeps its full cost or gives back all of it, as its policy says. Either way nothing is decided for good: whoever
+//! At its end a reservation keeps its full cost or gives back all of it, as its policy says. Either way nothing is decided for good: who
 //! settles or cancels it within [`LATE_MS`] finds it, and the budget is as if the real cost had been taken in the first place.
 
 use std::sync::Arc;
@@ -34,25 +34,26 @@ impl Ledger {
     /// Ends the expired reservations, and forgets those that ended long ago. To do so late makes no difference: tokens given back now leave
     /// the bucket as if they had never been taken.
     pub(super) fn end_expired(&mut self, now: i64, writes: &mut Writes) {
-        let mut expired: Vec<_> = self.reservations.extract_if(.., |(_, open)| open.expires_at <= now).collect();
-        expired.sort_by_key(|(id, reservation)| (reservation.expires_at, *id));
-        self.ended.extend(expired.iter().cloned());
+        let expired: Vec<_> = self.reservations.extract_if(.., |(_, open)| open.expires_at <= now).collect();
+        for (id, reservation) in &expired {
+            let place = self.ended.partition_point(|(_, ended)| ended.expires_at <= reservation.expires_at);
+            self.ended.insert(place, (*id, reservation.clone()));
+        }
         for (id, reservation) in expired.into_iter().filter(|(_, reservation)| reservation.is_refunded()) {
             if self.return_unasked(id, &reservation, now).is_err() {
                 self.ended.retain(|(of, _)| *of != id);
                 self.reservations.push((id, reservation)); // until its bucket can be read
             }
         }
-        while let Some(index) = self.first_to_forget(now)
-            && let Some((id, _)) = self.ended.remove(index)
-        {
+        while let Some(index) = self.first_to_forget(now) {
+            let (id, _) = self.ended.remove(index);
             self.close_everywhere(id);
             writes.before_reply.push((reservation_row(id), None));
         }
     }
 
     fn first_to_forget(&self, now: i64) -> Option<usize> {
-        let (_, first) = self.ended.front()?;
+        let (_, first) = self.ended.first()?;
         let by_grants = self.ended.iter().filter(|(_, ended)| ended.by_grant).count();
         if by_grants > of_grants(MAX_LATE) {
             return self.ended.iter().position(|(_, ended)| ended.by_grant);
@@ -76,6 +77,7 @@ impl Ledger {
             bucket.end_leases(now); // which were over before
             policies.extend((!bucket.is_returned(id)).then_some(policy));
         }
+        // All of them are open, so nothing fails from here on.
         self.give_back(&policies, id, reservation, now)?;
         for name in reservation.parts.iter().flat_map(|part| [part.policy.clone(), shadow_of(&part.policy)]) {
             if let Some(Slot::Open(bucket)) = self.slot_mut(&name) {

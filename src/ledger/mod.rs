@@ -86,7 +86,6 @@ mod without;
 mod writes;
 mod writing;
 
-use std::collections::VecDeque;
 use std::fmt;
 
 use self::bucket::Bucket;
@@ -117,7 +116,7 @@ pub struct Ledger {
     /// The open ones, by their id.
     reservations: Vec<(u64, Reservation)>,
     /// Those that are over, and may still be settled: see `late.rs`. The earliest end comes first.
-    ended: VecDeque<(u64, Reservation)>,
+    ended: Vec<(u64, Reservation)>,
     holds: Holds,
     replays: Replays,
     notices: Notices,
@@ -159,7 +158,7 @@ impl Ledger {
             phase,
             buckets: Vec::new(),
             reservations: Vec::new(),
-            ended: VecDeque::new(),
+            ended: Vec::new(),
             holds: Holds::default(),
             replays: Replays::default(),
             notices: Notices::default(),

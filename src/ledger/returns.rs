@@ -6,6 +6,7 @@ use super::bucket::Bucket;
 use super::{Ledger, Slot};
 use crate::limit::{Cuts, Decision, State};
 use crate::policy::{NamedLimit, Policy};
+use crate::sorted::sort_by;
 
 /// What there will be of each limit when a reservation has expired, if nothing else is taken.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ impl Ledger {
             for (id, open) in self.reservations.iter().filter(|(_, open)| open.is_refunded()) {
                 expiring.extend(open.part(policy).map(|part| (open.expires_at, *id, part.tokens(policy))));
             }
-            expiring.sort_unstable_by_key(|(at, id, _)| (*at, *id));
+            sort_by(&mut expiring, |(one, ..), (other, ..)| one.cmp(other));
         }
         let bucket = self.bucket(policy).ok()?;
         if !is_known {

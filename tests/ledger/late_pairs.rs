@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use tollgate::ledger;
 use tollgate::limit::{Carry, Config, Verb};
 use tollgate::policy::{Policies, Policy};
 use tollgate::protocol::{Action, Decided, EndedLease, LATE_MS, ObjectReply};
@@ -404,6 +405,8 @@ struct Pair {
     versions: Vec<String>,
     budget: Option<Budget>,
     open: Vec<(u64, i64, u64)>,
+    /// Those that have expired and may be closed late.
+    ended: Vec<(u64, i64, u64)>,
     leases: Vec<Held>,
     holds: Vec<Held>,
     committed: Vec<(u64, i64, u64)>,
@@ -417,8 +420,9 @@ impl Pair {
         let first = Arc::new(policy(&versions[0]).in_force_since(START - DAY_MS));
         let is_refunded = versions[0].contains("refund");
         let world = World { as_of: Some(START - DAY_MS), ..World::empty(&first) };
-        let (open, leases, holds, committed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { world, versions, budget: None, open, leases, holds, committed, lost: Some(0), is_refunded }
+        let (open, ended) = (Vec::new(), Vec::new());
+        let (leases, holds, committed) = (Vec::new(), Vec::new(), Vec::new());
+        Self { world, versions, budget: None, open, ended, leases, holds, committed, lost: Some(0), is_refunded }
     }
 
     fn numbers(&self) -> Numbers {
@@ -440,11 +444,13 @@ impl Pair {
             let at = budget.events.partition_point(|(at, _)| *at <= until);
             budget.events.insert(at, (until, Event::Taken { drops, id: 0 }));
         }
-        for (id, ..) in self.open.extract_if(.., |open| open.1 <= now) {
+        for (id, until, tokens) in self.open.extract_if(.., |open| open.1 <= now) {
             if self.is_refunded {
                 budget.settle(id, 0);
             }
+            self.ended.push((id, until, if self.is_refunded { 0 } else { tokens }));
         }
+        self.ended.retain(|(_, until, _)| now < until.saturating_add_unsigned(ledger::LATE_MS));
         self.holds.retain(|hold| hold.until > now);
         budget
     }
@@ -523,9 +529,9 @@ impl Pair {
             Step::Settle(which, cost) => self.settle(step, which, cost),
             Step::Cancel(which) => {
                 self.budget();
-                let Some(index) = which.checked_rem(self.open.len()) else { return };
-                let (id, ..) = self.open.remove(index);
+                let Some((id, _, is_late)) = self.closed(which) else { return };
                 let decided = cancel(&mut self.world, id);
+                assert_eq!(decided.is_late, is_late);
                 self.budget().settle(id, 0);
                 self.compare(&decided, step);
             }
@@ -611,17 +617,27 @@ impl Pair {
     fn forget(&mut self) {
         if !self.world.has_row() {
             self.budget = None;
-            assert!(self.open.is_empty());
+            assert!(self.open.is_empty() && self.ended.is_empty());
         }
+    }
+
+    /// One that is open or has expired, to be closed: its id, what it has taken, and whether it has expired.
+    fn closed(&mut self, which: usize) -> Option<(u64, u64, bool)> {
+        let index = which.checked_rem(self.open.len() + self.ended.len())?;
+        let late = index.checked_sub(self.open.len());
+        let (id, _, tokens) = late.map_or_else(|| self.open.remove(index), |index| self.ended.remove(index));
+        Some((id, tokens, late.is_some()))
     }
 
     fn settle(&mut self, step: &Step, which: usize, cost: Option<u64>) {
         let (now, numbers) = (self.world.now, self.numbers());
         self.budget();
-        let Some(index) = which.checked_rem(self.open.len()) else { return };
         let before = self.level();
-        let (id, _, reserved) = self.open.remove(index);
+        let Some((id, reserved, is_late)) = self.closed(which) else { return };
+        // Without a cost it costs what was reserved, which is not known here of one that was given back.
+        let cost = cost.or((is_late && self.is_refunded).then_some(5));
         let decided = settle(&mut self.world, id, cost.map(|cost| vec![cost]));
+        assert_eq!(decided.is_late, is_late);
         let (cost, booked) = (cost.unwrap_or(reserved), tokens(&decided.limits[0]));
         assert!((cost.min(reserved)..=cost).contains(&booked), "{booked} of {cost}");
         let withheld = self.withheld();
