@@ -69,7 +69,7 @@ impl Limit {
             return fresh;
         }
         let old_state = old.refilled(&state, now);
-        let level = self.carried_level(old, old_state.level, how);
+        let level = self.carried_level(old, old_state.level.into(), how);
         // Fits, because it lies between −2⁶¹ and the capacity.
         let level = i64::try_from(level.clamp(self.deepest(), self.full.into())).unwrap_or(0);
         // Never before the old state's moment: after a small step back of the clock, refills would be credited twice.
@@ -78,23 +78,14 @@ impl Limit {
 }
 
 impl Limit {
-    /// The level, in drops, that a level of a limit of the same kind becomes, if it were neither clipped nor too deep. Not for
+    /// The level, in drops, that a level of a limit of the same kind becomes, rounded down, if it were neither clipped nor too deep. Not for
     /// [`Carry::Reset`].
-    pub(super) fn carried_level(&self, old: &Self, level: i64, how: Carry) -> i128 {
-        let level = i128::from(level);
+    pub(super) fn carried_level(&self, old: &Self, level: i128, how: Carry) -> i128 {
+        let tokens = |drops| scaled(drops, self.drops_per_token.get().into(), old.drops_per_token.get().into());
         match how {
-            Carry::Additive => {
-                self.carried_distance(old, level.saturating_sub(old.full.into()), how).saturating_add(self.full.into())
-            }
-            _ => self.carried_distance(old, level, how),
-        }
-    }
-
-    /// How many drops are between two levels that were so many drops of `old` apart, rounded down.
-    pub(super) fn carried_distance(&self, old: &Self, drops: i128, how: Carry) -> i128 {
-        match how {
-            Carry::Proportional if old.full != 0 => scaled(drops, self.full.into(), old.full.into()),
-            _ => scaled(drops, self.drops_per_token.get().into(), old.drops_per_token.get().into()),
+            Carry::Proportional if old.full != 0 => scaled(level, self.full.into(), old.full.into()),
+            Carry::Additive => tokens(level.saturating_sub(old.full.into())).saturating_add(self.full.into()),
+            _ => tokens(level),
         }
     }
 

@@ -133,25 +133,30 @@ impl Cuts {
         if how == Carry::Reset || new.config().kind != old.config().kind {
             return self.reset(carried);
         }
-        for step in self.steps.iter_mut().filter(|step| is_distance(**step)) {
-            *step = clamped(new.carried_distance(old, (*step).into(), how));
-        }
-        let lost = new.carried_level(old, self.newest.level, how).saturating_sub(carried.level.into());
+        self.carry_levels(new, old, how);
+        let lost = self.newest.level.saturating_sub(carried.level);
         self.newest = carried;
-        self.lose(clamped(lost.max(0)));
+        self.lose(lost.max(0));
     }
 
     /// Takes the bucket over to a limit of any kind, of which the newest piece is given: with as many tokens, but for the `excess`.
     pub(crate) fn take_over(&mut self, new: &Limit, old: &Limit, newest: State, excess: i128, now: i64) {
         self.refill(old, now);
-        for step in self.steps.iter_mut().filter(|step| is_distance(**step)) {
-            *step = clamped(new.carried_distance(old, (*step).into(), Carry::AsIs));
-        }
+        self.carry_levels(new, old, Carry::AsIs);
         let excess = excess.saturating_mul(new.drops_per_token.get().into());
-        let level = new.carried_level(old, self.newest.level, Carry::AsIs).saturating_sub(excess);
+        let level = i128::from(self.newest.level).saturating_sub(excess);
         // What it has more than was carried over, or less, the others have not.
         self.lose(clamped(level.saturating_sub(newest.level.into())));
         self.newest = newest;
+    }
+
+    /// Moves the level of each piece, which is then rounded once. Rounded distances would add up.
+    fn carry_levels(&mut self, new: &Limit, old: &Limit, how: Carry) {
+        let mut levels = self.levels();
+        for level in levels.iter_mut().filter(|level| **level != i128::MAX) {
+            *level = new.carried_level(old, *level, how);
+        }
+        self.set_levels(&levels);
     }
 
     /// Gives back tokens that were only withheld, even above the capacity.
@@ -284,10 +289,6 @@ impl Limit {
 /// A distance with so many drops more. What is void stays so.
 fn plus(step: i64, drops: i64) -> i64 {
     if step >= VOID { VOID } else { step.saturating_add(drops).clamp(-VOID, VOID) }
-}
-
-const fn is_distance(step: i64) -> bool {
-    step < VOID && step != UNTAKEN
 }
 
 fn clamped(drops: i128) -> i64 {
