@@ -622,6 +622,7 @@ impl Bucket {
             return None;
         }
         self.lag = Lag::No;
+        self.end_leases(now); // before refills are credited that came later
         self.prepare_cuts(now);
         let exact = self.all_states(now);
         let row = self.encode(&exact, now);
