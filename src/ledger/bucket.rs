@@ -396,6 +396,15 @@ impl Bucket {
         self.need(if is_stored { Need::Now } else { Need::Spent });
     }
 
+    /// When what nobody has asked to close is settled: the latest moment up to which refills are credited. Later, other numbers may be in force
+    /// that the bucket has not followed yet; and to settle it later makes no difference.
+    pub(super) fn closing_at(&self, now: i64) -> i64 {
+        let limits = || self.policy.limits().iter().map(NamedLimit::limit);
+        let states = limits().zip(&self.states).chain(limits().zip(self.cuts.iter().map(Cuts::newest)));
+        let awake = states.map(|(limit, state)| limit.snapshot(state).at);
+        awake.chain(self.dormant.iter().map(NamedState::at)).max().unwrap_or(now).min(now)
+    }
+
     /// Whether what was opened under this id is open.
     pub(super) fn is_open(&self, id: u64) -> bool {
         self.place_of(id).is_some()

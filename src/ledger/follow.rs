@@ -158,7 +158,7 @@ const MAX_DORMANT: usize = 8;
 
 impl NamedState {
     /// The moment up to which refills are credited: that of a settlement, too, which may leave the state as it is.
-    fn at(&self) -> i64 {
+    pub(super) fn at(&self) -> i64 {
         let at = |state| self.limit.snapshot(state).at;
         self.cuts.as_ref().map(|cuts| at(cuts.newest())).max(Some(at(&self.state))).unwrap_or_default()
     }

@@ -63,7 +63,7 @@ impl Ledger {
 
     /// Gives back what an expired reservation has taken from buckets that may not be open.
     fn return_unasked(&mut self, id: u64, reservation: &Reservation, now: i64) -> Result<(), LedgerError> {
-        let mut policies = Vec::new();
+        let mut buckets = Vec::new();
         for part in &reservation.parts {
             let policy = match self.slot(&part.policy) {
                 Some(Slot::Open(bucket)) => Arc::clone(bucket.policy()),
@@ -75,10 +75,13 @@ impl Ledger {
             self.open(&policy, 0, now)?;
             let bucket = self.bucket(&policy)?;
             bucket.end_leases(now); // which were over before
-            policies.extend((!bucket.is_returned(id)).then_some(policy));
+            buckets.extend((!bucket.is_returned(id)).then(|| (bucket.closing_at(now), policy)));
         }
         // All of them are open, so nothing fails from here on.
-        self.give_back(&policies, id, reservation, now)?;
+        for (at, policy) in buckets {
+            self.give_back(&[policy], id, reservation, at)?;
+        }
+        self.give_back_shadows(id, reservation, now);
         for name in reservation.parts.iter().flat_map(|part| [part.policy.clone(), shadow_of(&part.policy)]) {
             if let Some(Slot::Open(bucket)) = self.slot_mut(&name) {
                 bucket.mark_returned(id);

@@ -115,6 +115,7 @@ impl Ledger {
             reservation.parts.iter_mut().for_each(ReservedPart::clear);
         }
         let limits = self.give_back(asked, id, &reservation, now)?;
+        self.give_back_shadows(id, &reservation, now);
         self.close(id, writes);
         self.remember_closed(asked, Closed { id, how: How::Cancelled, is_late }, request, &limits, now);
         Ok(ObjectReply::Decided(Decided { is_late, ..self.decided(now, limits) }))
@@ -225,7 +226,7 @@ impl Ledger {
         Ok(answers.collect())
     }
 
-    /// Brings what a reservation has taken to none.
+    /// Brings what a reservation has taken of these policies to none.
     pub(super) fn give_back(
         &mut self,
         policies: &[Arc<Policy>],
@@ -239,9 +240,6 @@ impl Ledger {
                 let tokens: Vec<_> = part.tokens(policy).into_iter().map(|taken| (taken, 0)).collect();
                 limits.extend(self.settle_bucket(policy, id, &tokens, Some(part), now)?);
             }
-        }
-        for part in &reservation.parts {
-            self.give_back_shadow(id, &part.of_shadow(), now);
         }
         Ok(limits)
     }

@@ -133,11 +133,20 @@ impl Ledger {
     }
 
     /// Brings what the limits in shadow have taken for a reservation to none, whichever policy they are of now.
+    pub(super) fn give_back_shadows(&mut self, id: u64, reservation: &Reservation, now: i64) {
+        for part in &reservation.parts {
+            self.give_back_shadow(id, &part.of_shadow(), now);
+        }
+    }
+
+    /// The same of one policy.
     pub(super) fn give_back_shadow(&mut self, id: u64, part: &ReservedPart, now: i64) {
         let Some(policy) = self.open_shadow_of(part, now) else { return };
-        if self.bucket(&policy).is_ok_and(|bucket| bucket.is_open(id) && !bucket.is_returned(id)) {
+        let Ok(bucket) = self.bucket(&policy) else { return };
+        if bucket.is_open(id) && !bucket.is_returned(id) {
+            let at = bucket.closing_at(now);
             let tokens: Vec<_> = part.tokens(&policy).into_iter().map(|taken| (taken, 0)).collect();
-            _ = self.settle_bucket(&policy, id, &tokens, Some(part), now);
+            _ = self.settle_bucket(&policy, id, &tokens, Some(part), at);
         }
     }
 
