@@ -9,6 +9,8 @@ mod holds;
 mod inline;
 mod inspect;
 mod late;
+mod late_budgets;
+mod late_carries;
 mod late_pairs;
 mod leases;
 mod model;

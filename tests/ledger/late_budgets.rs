@@ -1,0 +1,476 @@
+//! The oracle of `late_carries.rs`: it replays all that ever happened to a limit, in tokens.
+//!
+//! A settlement moves whole tokens of the numbers that settle. So where the bucket has kept its share since, from a capacity of `old` to one of
+//! `new`, it is as if `old / new` times as many had been taken less in the first place. Nothing else of the law is different: see `late.rs`.
+//!
+//! A level is rounded down to drops when it is carried over: once for each change, however many reservations are open.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tollgate::limit::{Carry, Config, Kind, Verb};
+use tollgate::policy::{NamedLimit, Policies, Policy};
+use tollgate::protocol::{Action, Decided, EndedLease, LATE_MS, LimitAnswer};
+
+use crate::world::{DAY_MS, START, World, decided, tokens};
+
+/// What floating point may add.
+const NOISE: f64 = 1e-6;
+
+pub(crate) const NAMES: [&str; 3] = ["a", "b", "c"];
+
+pub(crate) fn policy(json: &str) -> Policy {
+    Policy::clone(Policies::parse(&format!(r#"{{"p":{json}}}"#)).unwrap().get("p").unwrap())
+}
+
+/// The numbers of a limit, in tokens.
+#[derive(Clone, Copy, Debug)]
+struct Numbers {
+    /// How many tokens come back in each tick.
+    refill: f64,
+    tick_ms: i64,
+    full: f64,
+    debt: f64,
+    /// The least that there can be.
+    drop: f64,
+}
+
+#[expect(clippy::cast_precision_loss, reason = "the numbers here are small")]
+impl Numbers {
+    fn of(named: &NamedLimit) -> Self {
+        let Config { kind, rate, period_ms, capacity, max_debt, .. } = *named.limit().config();
+        let (mut gcd, mut rest) = (period_ms, rate);
+        while rest > 0 {
+            (gcd, rest) = (rest, gcd % rest);
+        }
+        let (refill, tick_ms, drop) = match kind {
+            Kind::TokenBucket => (rate as f64 / period_ms as f64, 1, gcd as f64 / period_ms as f64),
+            Kind::FixedWindow => (rate as f64, period_ms.cast_signed(), 1.0),
+        };
+        Self { refill, tick_ms, full: capacity as f64, debt: max_debt as f64, drop }
+    }
+
+    /// The windows of these tests begin at multiples of their period.
+    fn refill(&self, from: i64, to: i64) -> f64 {
+        to.div_euclid(self.tick_ms).saturating_sub(from.div_euclid(self.tick_ms)).max(0) as f64 * self.refill
+    }
+
+    fn level(&self, answer: &LimitAnswer, now: i64) -> f64 {
+        let level = answer.snapshot.tokens as f64 + answer.snapshot.drops as f64 * self.drop;
+        (level + self.refill(answer.snapshot.at, now)).min(self.full)
+    }
+}
+
+/// One limit, with all that ever happened to it.
+#[derive(Clone, Debug)]
+struct Budget {
+    begun: (Numbers, i64),
+    events: Vec<(i64, Event)>,
+    /// Of how many events the bucket knows.
+    followed: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Taken { tokens: f64, id: u64 },
+    Refunded(f64),
+    Reset,
+    Carried(Numbers, Carry),
+}
+
+impl Budget {
+    fn new(numbers: Numbers, at: i64) -> Self {
+        Self { begun: (numbers, at), events: Vec::new(), followed: 0 }
+    }
+
+    fn numbers(&self) -> Numbers {
+        let carried =
+            |(_, event): &(i64, Event)| if let Event::Carried(numbers, _) = event { Some(*numbers) } else { None };
+        self.events.iter().rev().find_map(carried).unwrap_or(self.begun.0)
+    }
+
+    /// What there is, and how much of it may be lost by rounding.
+    fn level(&self, now: i64) -> (f64, f64) {
+        let (mut numbers, mut last) = self.begun;
+        let (mut level, mut lost) = (numbers.full, 0.0);
+        for &(at, event) in &self.events {
+            level = (level + numbers.refill(last, at)).min(numbers.full);
+            last = at;
+            match event {
+                Event::Taken { tokens, .. } => level -= tokens,
+                Event::Refunded(tokens) => level = (level + tokens).min(numbers.full),
+                Event::Reset => (level, lost) = (numbers.full, 0.0),
+                Event::Carried(next, how) => {
+                    let factor = share(numbers, next, how);
+                    level = match how {
+                        Carry::AsIs | Carry::Proportional => level * factor,
+                        Carry::Additive => level - numbers.full + next.full,
+                        Carry::Reset => next.full,
+                    };
+                    lost = if how == Carry::Reset { 0.0 } else { lost * factor + next.drop };
+                    level = level.min(next.full);
+                    numbers = next;
+                }
+            }
+        }
+        ((level + numbers.refill(last, now)).min(numbers.full), lost)
+    }
+
+    fn take(&mut self, at: i64, tokens: f64, id: u64) {
+        self.events.push((at, Event::Taken { tokens, id }));
+    }
+
+    /// The reservation cost so many tokens less in the end, by the numbers that the bucket has.
+    fn give_back(&mut self, of: u64, back: f64) {
+        let Some(index) =
+            self.events.iter().position(|(_, event)| matches!(event, Event::Taken { id, .. } if *id == of))
+        else {
+            return;
+        };
+        let mut numbers = self.begun.0;
+        let mut factor = 1.0;
+        for (at, (_, event)) in self.events[..self.followed].iter().enumerate() {
+            if let Event::Carried(next, how) = *event {
+                factor *= if at > index { share(numbers, next, how) } else { 1.0 };
+                numbers = next;
+            }
+        }
+        if let (_, Event::Taken { tokens, .. }) = &mut self.events[index] {
+            *tokens -= back / factor;
+        }
+    }
+}
+
+/// How many tokens one becomes.
+fn share(old: Numbers, new: Numbers, how: Carry) -> f64 {
+    if how == Carry::Proportional { new.full / old.full } else { 1.0 }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Take(Verb, [u64; 3]),
+    Reserve([u64; 3], Option<u64>),
+    Settle(usize, Option<[u64; 3]>),
+    Cancel(usize),
+    Lease([u64; 3]),
+    Return(usize, u64),
+    Change(usize, Carry),
+    /// Without a request, and none before the next step.
+    ChangeUnseen(usize, Carry),
+    /// So many at once, of which a policy remembers only the latest.
+    ChangeMany(usize, Carry),
+    /// Another version is asked again, whether or not it was replaced.
+    Alternate(usize),
+    Wait(i64),
+    Arrive(usize),
+    FlushIdle,
+    Clean,
+    Crash(usize),
+}
+
+/// A reservation or a lease, with the tokens of each limit by its name.
+struct Open {
+    id: u64,
+    until: i64,
+    tokens: BTreeMap<String, u64>,
+}
+
+/// The ledger beside the oracle.
+pub(crate) struct Pair {
+    world: World,
+    versions: Vec<String>,
+    budgets: BTreeMap<String, Budget>,
+    open: Vec<Open>,
+    leases: Vec<Open>,
+    is_refunded: bool,
+    /// All versions that were in force.
+    seen: Vec<Arc<Policy>>,
+    /// Whether a crash could undo a return: what was spent of the lease is taken later, by the numbers of that time.
+    has_returned: bool,
+    oracle: Oracle,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Oracle {
+    Exact,
+    /// The ledger may have less for more reasons than rounding.
+    AtMost,
+    /// Only that a settlement gives back no more than was taken too much, and a crash nothing.
+    None,
+}
+
+impl Pair {
+    pub(crate) fn new(versions: Vec<String>, oracle: Oracle) -> Self {
+        let first = Arc::new(policy(&versions[0]).in_force_since(START - DAY_MS));
+        let is_refunded = versions[0].contains("refund");
+        let world = World { as_of: Some(START - DAY_MS), ..World::empty(&first) };
+        let (budgets, open, leases) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let seen = vec![first];
+        Self { world, versions, budgets, open, leases, is_refunded, seen, has_returned: false, oracle }
+    }
+
+    fn named(&self) -> Vec<(String, Numbers)> {
+        let name = |named: &NamedLimit| (named.name().unwrap().to_owned(), Numbers::of(named));
+        self.world.policy.limits().iter().map(name).collect()
+    }
+
+    fn costs(&self, costs: [u64; 3]) -> Vec<u64> {
+        let of = |(name, _): (String, Numbers)| costs[NAMES.iter().position(|other| **other == *name).unwrap()];
+        self.named().into_iter().map(of).collect()
+    }
+
+    /// What any request finds.
+    fn meet(&mut self) {
+        let now = self.world.now;
+        if self.budgets.is_empty() {
+            self.budgets = self.named().into_iter().map(|(name, numbers)| (name, Budget::new(numbers, now))).collect();
+        }
+        let mut over: Vec<_> = self.leases.extract_if(.., |lease| lease.until <= now).collect();
+        over.sort_by_key(|lease| lease.until);
+        for Open { until, tokens, .. } in over {
+            for (name, budget) in &mut self.budgets {
+                let at = budget.events.partition_point(|(at, _)| *at <= until);
+                let tokens = real(tokens.get(name).copied().unwrap_or(0));
+                budget.events.insert(at, (until, Event::Taken { tokens, id: 0 }));
+            }
+        }
+        self.budgets.values_mut().for_each(|budget| budget.followed = budget.events.len());
+        self.end_expired();
+    }
+
+    fn end_expired(&mut self) {
+        let now = self.world.now;
+        for open in self.open.extract_if(.., |open| open.until <= now).filter(|_| self.is_refunded) {
+            give_back(&mut self.budgets, &open);
+        }
+    }
+
+    fn withheld(&self, name: &str) -> f64 {
+        real(self.leases.iter().filter_map(|lease| lease.tokens.get(name)).sum())
+    }
+
+    /// What there is without what is leased.
+    fn shown(&self, decided: &Decided) -> Vec<f64> {
+        let each = self.named().into_iter().zip(&decided.limits);
+        each.map(|((_, numbers), answer)| numbers.level(answer, self.world.now)).collect()
+    }
+
+    fn compare(&self, decided: &Decided, step: &Step) {
+        let now = self.world.now;
+        for ((name, numbers), shown) in self.named().into_iter().zip(self.shown(decided)) {
+            assert!(shown <= numbers.full, "{shown} of {}", numbers.full);
+            if self.oracle == Oracle::None {
+                continue;
+            }
+            let (level, lost) = self.budgets[&name].level(now);
+            let expected = level - self.withheld(&name);
+            let is_right =
+                shown <= expected + NOISE && (self.oracle == Oracle::AtMost || shown >= expected - lost - NOISE);
+            assert!(
+                is_right,
+                "{step:?} after {} ms left {shown} of {name}, not {expected} but for {lost}: {:?}",
+                now - START,
+                self.budgets[&name],
+            );
+        }
+    }
+
+    fn look(&mut self) -> Decided {
+        let count = self.world.policy.limits().len();
+        let decided = self.world.decided(Action::Look(Verb::Refund), vec![0; count]);
+        self.meet();
+        decided
+    }
+
+    pub(crate) fn take(&mut self, step: &Step) {
+        let now = self.world.now;
+        if let Step::Wait(ms) = *step {
+            self.world.now += ms;
+            return;
+        }
+        if let Step::ChangeUnseen(version, how) = *step {
+            return self.change(version, how);
+        }
+        if let Step::ChangeMany(count, how) = *step {
+            self.oracle = Oracle::AtMost;
+            return (0..count).for_each(|version| self.change(version, how));
+        }
+        if !matches!(step, Step::Change(..) | Step::Clean | Step::Crash(_)) {
+            let decided = self.look();
+            self.compare(&decided, &Step::Wait(0));
+        }
+        match *step {
+            Step::Take(verb, costs) => {
+                let costs = self.costs(costs);
+                let before = self.look();
+                let before = self.shown(&before);
+                let decided = self.world.decided(Action::Take(verb), costs.clone());
+                let after = self.shown(&decided);
+                for (index, (name, _)) in self.named().into_iter().enumerate() {
+                    let Some(budget) = self.budgets.get_mut(&name) else { continue };
+                    match verb {
+                        _ if !decided.decision().is_allow() => {}
+                        Verb::Refund => budget.events.push((now, Event::Refunded(real(costs[index])))),
+                        Verb::Reset => budget.events.push((now, Event::Reset)),
+                        Verb::Charge => budget.take(now, before[index] - after[index], 0),
+                        _ => budget.take(now, real(tokens(&decided.limits[index])), 0),
+                    }
+                }
+            }
+            Step::Reserve(costs, max_wait_ms) => {
+                let costs = self.costs(costs);
+                let decided = self.world.decided(Action::Reserve(Verb::Reserve { max_wait_ms }), costs.clone());
+                if let Some(reserved) = decided.reservation {
+                    let names = self.named().into_iter().map(|(name, _)| name);
+                    let tokens: BTreeMap<_, _> = names.zip(costs).collect();
+                    for (name, budget) in &mut self.budgets {
+                        budget.take(now, real(tokens.get(name).copied().unwrap_or(0)), reserved.id);
+                    }
+                    self.open.push(Open { id: reserved.id, until: reserved.expires_at, tokens });
+                }
+            }
+            Step::Settle(which, costs) => self.settle(step, which, costs),
+            Step::Cancel(which) => {
+                let Some(index) = which.checked_rem(self.open.len()) else { return };
+                let open = self.open.remove(index);
+                let before = self.look();
+                let before = self.shown(&before);
+                let decided = decided(self.world.ask(Action::Cancel(open.id), None, None));
+                for (((name, _), before), after) in self.named().iter().zip(before).zip(self.shown(&decided)) {
+                    let most = before + real(open.tokens.get(name).copied().unwrap_or(0));
+                    assert!(after <= most + NOISE, "{step:?} left {after} of {name}, above {most}");
+                }
+                give_back(&mut self.budgets, &open);
+            }
+            Step::Lease(wanted) => {
+                let decided = decided(self.world.lease(self.costs(wanted), Vec::new()));
+                if let Some(lease) = decided.lease {
+                    let tokens = self.named().into_iter().map(|(name, _)| name).zip(lease.tokens).collect();
+                    self.leases.push(Open { id: lease.id, until: lease.until + LATE_MS.cast_signed(), tokens });
+                }
+            }
+            Step::Return(which, spent) => {
+                let Some(index) = which.checked_rem(self.leases.len()) else { return };
+                let Open { id, tokens, .. } = self.leases.remove(index);
+                self.has_returned = true;
+                let names: Vec<_> = self.named().into_iter().map(|(name, _)| name).collect();
+                let spent: Vec<_> = names.iter().map(|name| spent.min(tokens[name])).collect();
+                self.world.lease(vec![0; spent.len()], vec![EndedLease { id, spent: spent.clone() }]);
+                for (name, spent) in names.iter().zip(spent) {
+                    self.budgets.get_mut(name).unwrap().take(now, real(spent), 0);
+                }
+            }
+            Step::Change(version, how) => self.change(version, how),
+            Step::Arrive(count) => self.world.arrive(count),
+            Step::FlushIdle => self.world.flush_idle(),
+            Step::Clean => {
+                self.world.clean();
+                self.end_expired();
+                self.forget();
+            }
+            Step::Crash(arrived) if !self.has_returned => {
+                let before = self.look();
+                self.world.crash(arrived);
+                let after = self.look();
+                for (before, after) in self.shown(&before).into_iter().zip(self.shown(&after)) {
+                    assert!(after <= before + NOISE, "{after} after a crash, and {before} before");
+                }
+                // A lease of more than there was left is taken later.
+                if self.oracle == Oracle::Exact && self.versions[0].contains("\"lease\"") {
+                    self.oracle = Oracle::AtMost;
+                }
+                self.forget();
+            }
+            Step::Alternate(version) => {
+                self.world.policy = Arc::clone(&self.seen[version % self.seen.len()]);
+                self.world.as_of = Some(now);
+            }
+            Step::ChangeUnseen(..) | Step::ChangeMany(..) | Step::Wait(_) | Step::Crash(_) => {}
+        }
+        let decided = self.look();
+        self.compare(&decided, step);
+    }
+
+    fn forget(&mut self) {
+        if !self.world.has_row() {
+            assert!(self.open.is_empty());
+            self.budgets.clear();
+        }
+    }
+
+    fn settle(&mut self, step: &Step, which: usize, costs: Option<[u64; 3]>) {
+        let now = self.world.now;
+        let Some(index) = which.checked_rem(self.open.len()) else { return };
+        let before = self.look();
+        let before = self.shown(&before);
+        let Open { id, tokens: reserved, .. } = self.open.remove(index);
+        let costs = costs.map(|costs| self.costs(costs));
+        let decided = decided(self.world.ask(Action::Settle(id), costs.clone(), None));
+        let after = self.shown(&decided);
+        for (index, (name, numbers)) in self.named().into_iter().enumerate() {
+            let reserved = reserved.get(&name).copied().unwrap_or(0);
+            let cost = costs.as_ref().map_or(reserved, |costs| costs[index]);
+            let booked = tokens(&decided.limits[index]);
+            assert!((cost.min(reserved)..=cost).contains(&booked), "{booked} of {cost}");
+            let back = real(reserved) - real(booked);
+            let (before, after) = (before[index], after[index]);
+            assert!(after <= before + back.max(0.0) + NOISE, "{step:?}: {before} became {after}, with {back} back");
+            let floor = before.min(-numbers.debt);
+            assert!(back >= 0.0 || after >= floor - NOISE, "{step:?}: {before} became {after}");
+            let withheld = self.withheld(&name);
+            let Some(budget) = self.budgets.get_mut(&name) else { continue };
+            if booked < cost && self.oracle == Oracle::Exact {
+                let mut more = budget.clone();
+                more.give_back(id, back - 1.0);
+                let (level, lost) = more.level(now);
+                assert!(level - withheld < floor + lost + NOISE, "{step:?} booked {booked} of {cost}");
+            }
+            budget.give_back(id, back);
+        }
+    }
+
+    fn change(&mut self, version: usize, how: Carry) {
+        let latest = Arc::clone(self.seen.last().unwrap());
+        let since = self.world.now.max(latest.timeline().since() + 1);
+        let before = self.named();
+        self.world.now = since;
+        let next = policy(&self.versions[version % self.versions.len()]).succeeding(&latest, since, how);
+        self.world.policy = Arc::new(next);
+        self.seen.push(Arc::clone(&self.world.policy));
+        self.world.as_of = Some(since);
+        if self.budgets.is_empty() {
+            return;
+        }
+        let is_same = |one: &Numbers, other: &Numbers| {
+            let all = |numbers: &Numbers| [numbers.refill, numbers.full, numbers.debt, numbers.drop].map(f64::to_bits);
+            all(one) == all(other) && one.tick_ms == other.tick_ms
+        };
+        for (name, numbers) in self.named() {
+            let Some(budget) = self.budgets.get_mut(&name) else {
+                self.budgets.insert(name, Budget::new(numbers, since));
+                continue;
+            };
+            let (level, lost) = budget.level(since);
+            let was_absent = before.iter().all(|(other, _)| *other != name);
+            // One that was full while the policy did not have it is forgotten.
+            let is_new = was_absent && level + lost + NOISE >= budget.numbers().full;
+            let how = if is_new { Carry::Reset } else { how };
+            if how == Carry::Reset || !is_same(&budget.numbers(), &numbers) {
+                budget.events.push((since, Event::Carried(numbers, how)));
+            }
+        }
+    }
+}
+
+fn give_back(budgets: &mut BTreeMap<String, Budget>, open: &Open) {
+    for (name, tokens) in &open.tokens {
+        if let Some(budget) = budgets.get_mut(name) {
+            budget.give_back(open.id, real(*tokens));
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "the numbers here are small")]
+fn real(tokens: u64) -> f64 {
+    tokens as f64
+}

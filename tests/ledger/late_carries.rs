@@ -1,0 +1,234 @@
+//! Reservations that are settled after the numbers have changed in any way: a bucket may have kept its share of the capacity, begun anew,
+//! or lost and regained a limit meanwhile. The oracle is in `late_budgets.rs`.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use tollgate::limit::{Carry, Verb};
+use tollgate::protocol::Action;
+
+use crate::chance;
+use crate::late_budgets::{NAMES, Oracle, Pair, Step, policy};
+use crate::world::{DAY_MS, START, World, decided};
+
+/// Sequences that broke the law before it held.
+mod found {
+    use super::*;
+
+    /// Each distance between two pieces was rounded down, so many open reservations lost a token each.
+    #[test]
+    fn many_open_reservations_are_rounded_no_more_than_one() {
+        let window =
+            |capacity: u64| (format!(r#""kind":"fixed_window","rate":0,"period":"1day","capacity":{capacity}"#), 1);
+        let bucket = |rate: u64| (format!(r#""rate":{rate},"period":"1day","capacity":1000"#), 1);
+        let third = |rate: u64| (format!(r#""rate":{rate},"period":"9s","capacity":1000"#), 9_000 / 3);
+        for ((old, wait_ms), (new, _), how, expected) in [
+            (window(1_000), window(100), Carry::Proportional, 90),
+            (window(1_000), window(999), Carry::Proportional, 899),
+            (bucket(0), bucket(1), Carry::Proportional, 900),
+            (third(1), third(9_000), Carry::AsIs, 933), // and a third came back each time
+        ] {
+            let version = |numbers: &str| policy(&format!(r#"{{{numbers},"write_ahead":0,"reservation_ttl":"1day"}}"#));
+            let old = Arc::new(version(&old).in_force_since(START - DAY_MS));
+            let mut world = World { as_of: Some(START - DAY_MS), ..World::empty(&old) };
+            let ids: Vec<_> = (0..100)
+                .map(|_| {
+                    world.now += wait_ms;
+                    let action = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+                    world.decided(action, vec![1]).reservation.unwrap().id
+                })
+                .collect();
+            world.policy = Arc::new(version(&new).succeeding(&old, world.now, how));
+            world.as_of = Some(world.now);
+            assert_eq!(world.levels(), [expected]);
+            for id in ids {
+                decided(world.ask(Action::Settle(id), None, None));
+                assert_eq!(world.levels(), [expected]);
+            }
+        }
+    }
+
+    /// The old numbers refilled the bucket up to the alarm, although others were in force before.
+    #[test]
+    fn an_alarm_that_ends_a_reservation_or_a_hold_does_not_refill_by_numbers_that_were_replaced() {
+        for (is_held, crashes) in [(false, false), (false, true), (true, false)] {
+            let version = |rate: u64| {
+                let terms = r#""write_ahead":0,"unsettled":"refund","reservation_ttl":"6s""#;
+                policy(&format!(r#"{{"rate":{rate},"period":"1s","capacity":1000,{terms}}}"#))
+            };
+            let old = Arc::new(version(10).in_force_since(START - DAY_MS));
+            let new = Arc::new(version(0).succeeding(&old, START + 1_000, Carry::AsIs));
+            let mut world = World { as_of: Some(START - DAY_MS), ..World::empty(&old) };
+            let action =
+                if is_held { Action::Hold(0) } else { Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) }) };
+            let id = world.decided(action, vec![100]).reservation.unwrap().id;
+            if is_held {
+                decided(world.ask(Action::Settle(id), None, None));
+            }
+            world.decided(Action::Take(Verb::Consume), vec![900]);
+            if crashes {
+                world.crash(usize::MAX);
+            }
+            world.now += 60_000;
+            world.clean();
+            world.policy = new;
+            world.as_of = Some(START + 1_000);
+            assert_eq!(world.levels(), [if is_held { 10 } else { 110 }], "10 came back in the first second");
+        }
+    }
+}
+
+fn cost() -> impl Strategy<Value = u64> {
+    prop_oneof![3 => 0..4_u64, 3 => 0..13_u64, 1 => 0..45_u64]
+}
+
+fn costs() -> impl Strategy<Value = [u64; 3]> {
+    [cost(), cost(), cost()]
+}
+
+fn how() -> impl Strategy<Value = Carry> {
+    prop_oneof![1 => Just(Carry::AsIs), 3 => Just(Carry::Proportional), 2 => Just(Carry::Additive), 1 => Just(Carry::Reset)]
+}
+
+fn usual() -> impl Strategy<Value = Step> {
+    let wait = || prop_oneof![2 => 0..400_i64, 3 => 0..6_000_i64, 1 => 0..30_000_i64];
+    let max_wait = prop_oneof![Just(Some(0)), (0..5_000_u64).prop_map(Some)];
+    prop_oneof![
+        6 => costs().prop_map(|costs| Step::Take(Verb::Consume, costs)),
+        1 => costs().prop_map(|costs| Step::Take(Verb::ConsumeUpTo, costs)),
+        1 => costs().prop_map(|costs| Step::Take(Verb::Charge, costs)),
+        1 => costs().prop_map(|costs| Step::Take(Verb::Refund, costs)),
+        1 => Just(Step::Take(Verb::Reset, [0; 3])),
+        8 => (costs(), max_wait).prop_map(|(costs, wait)| Step::Reserve(costs, wait)),
+        5 => (0..8_usize, prop::option::weighted(0.8, costs())).prop_map(|(which, costs)| Step::Settle(which, costs)),
+        3 => (0..8_usize).prop_map(Step::Cancel),
+        8 => wait().prop_map(Step::Wait),
+        4 => (0..6_usize, how()).prop_map(|(version, how)| Step::Change(version, how)),
+        1 => (0..4_usize).prop_map(Step::Arrive),
+        1 => Just(Step::FlushIdle),
+        1 => Just(Step::Clean),
+        2 => (0..4_usize).prop_map(Step::Crash),
+    ]
+}
+
+fn with_unseen() -> impl Strategy<Value = Step> {
+    prop_oneof![8 => usual(), 1 => (0..6_usize, how()).prop_map(|(version, how)| Step::ChangeUnseen(version, how))]
+}
+
+fn with_alternations() -> impl Strategy<Value = Step> {
+    prop_oneof![4 => with_unseen(), 1 => (0..6_usize).prop_map(Step::Alternate)]
+}
+
+fn with_leases() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => usual(),
+        2 => costs().prop_map(Step::Lease),
+        1 => (0..8_usize, cost()).prop_map(|(which, spent)| Step::Return(which, spent)),
+    ]
+}
+
+/// Changes that all are of one kind.
+fn with_many() -> impl Strategy<Value = Vec<Step>> {
+    let step =
+        prop_oneof![20 => with_unseen(), 1 => (60..140_usize).prop_map(|count| Step::ChangeMany(count, Carry::AsIs))];
+    (how(), prop::collection::vec(step, 1..50)).prop_map(|(how, steps)| {
+        let of_kind = |step| match step {
+            Step::Change(version, _) => Step::Change(version, how),
+            Step::ChangeUnseen(version, _) => Step::ChangeUnseen(version, how),
+            Step::ChangeMany(count, _) => Step::ChangeMany(count, how),
+            step => step,
+        };
+        steps.into_iter().map(of_kind).collect()
+    })
+}
+
+/// Versions of a policy, each with these limits in any order; or with some of them, if any may be absent.
+fn versions(may_be_absent: bool) -> impl Strategy<Value = Vec<String>> {
+    let numbers = || {
+        let period = prop::sample::select(vec![100_u64, 1_000, 2_500, 7_000]);
+        (0..12_u64, period, 1..60_u64, prop_oneof![Just(0_u64), 0..9_u64], prop::bool::weighted(0.6))
+    };
+    let terms = prop::sample::select(vec![
+        r#","unsettled":"refund","reservation_ttl":"6s""#,
+        r#","unsettled":"keep","reservation_ttl":"9s""#,
+        r#","unsettled":"refund","reservation_ttl":"1day""#,
+    ]);
+    let version = (prop::array::uniform3(numbers()), 0..3_usize);
+    let kinds = prop::array::uniform3(prop::bool::weighted(0.4));
+    (prop::collection::vec(version, 1..5), kinds, 1..=3_usize, terms).prop_map(move |(all, kinds, count, terms)| {
+        let count = if may_be_absent { 3 } else { count };
+        let json = |(limits, first): &([(u64, u64, u64, u64, bool); 3], usize)| {
+            let limit = |index: usize| {
+                let (rate, period, capacity, debt, is_there) = limits[index];
+                let (kind, capacity) = if kinds[index] {
+                    (r#""kind":"fixed_window","offset":"0s","#, capacity.max(rate))
+                } else {
+                    ("", capacity)
+                };
+                let is_there = !may_be_absent || is_there || index == *first;
+                let name = NAMES[index];
+                is_there.then(|| {
+                    format!(
+                        r#"{{"name":"{name}",{kind}"rate":{rate},"period":"{period}ms","capacity":{capacity},"max_debt":{debt},"write_ahead":0}}"#
+                    )
+                })
+            };
+            let order = (0..3).map(|index| (index + first) % 3).filter(|index| *index < count);
+            format!(r#"{{"limits":[{}]{terms}}}"#, order.filter_map(limit).collect::<Vec<_>>().join(","))
+        };
+        all.iter().map(json).collect()
+    })
+}
+
+fn play(versions: Vec<String>, steps: &[Step], oracle: Oracle) {
+    let mut pair = Pair::new(versions, oracle);
+    for step in steps {
+        pair.take(step);
+    }
+}
+
+proptest! {
+    #![proptest_config(chance::config(3_000))]
+
+    #[test]
+    fn a_settlement_after_changes_of_every_kind_moves_each_piece_by_itself(
+        versions in versions(false),
+        steps in prop::collection::vec(with_unseen(), 1..50),
+    ) {
+        play(versions, &steps, Oracle::Exact);
+    }
+
+    #[test]
+    fn a_settlement_after_changes_beside_leases_mints_nothing(
+        versions in versions(false),
+        steps in prop::collection::vec(with_leases(), 1..50),
+    ) {
+        let leased = versions.iter().map(|json| json.replacen('{', r#"{"lease":"4s","#, 1)).collect();
+        play(leased, &steps, Oracle::Exact);
+    }
+
+    #[test]
+    fn a_settlement_after_limits_have_come_and_gone_mints_nothing(
+        versions in versions(true),
+        steps in prop::collection::vec(with_unseen(), 1..50),
+    ) {
+        play(versions, &steps, Oracle::AtMost);
+    }
+
+    #[test]
+    fn a_settlement_after_more_changes_than_are_remembered_mints_nothing(
+        versions in versions(false),
+        steps in with_many(),
+    ) {
+        play(versions, &steps, Oracle::Exact);
+    }
+
+    #[test]
+    fn a_settlement_gives_back_no_more_than_was_taken_too_much_while_versions_alternate(
+        versions in versions(true),
+        steps in prop::collection::vec(with_alternations(), 1..50),
+    ) {
+        play(versions, &steps, Oracle::None);
+    }
+}
