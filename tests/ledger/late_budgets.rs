@@ -92,14 +92,14 @@ impl Budget {
     /// What there is, and how much of it may be lost by rounding.
     fn level(&self, now: i64) -> (f64, f64) {
         let (mut numbers, mut last) = self.begun;
-        let (mut level, mut lost) = (numbers.full, 0.0);
+        let (mut level, mut rounded) = (numbers.full, 0.0);
         for &(at, event) in &self.events {
             level = (level + numbers.refill(last, at)).min(numbers.full);
             last = at;
             match event {
                 Event::Taken { tokens, .. } => level -= tokens,
                 Event::Refunded(tokens) => level = (level + tokens).min(numbers.full),
-                Event::Reset => (level, lost) = (numbers.full, 0.0),
+                Event::Reset => (level, rounded) = (numbers.full, 0.0),
                 Event::Carried(next, how) => {
                     let factor = share(numbers, next, how);
                     level = match how {
@@ -107,13 +107,13 @@ impl Budget {
                         Carry::Additive => level - numbers.full + next.full,
                         Carry::Reset => next.full,
                     };
-                    lost = if how == Carry::Reset { 0.0 } else { lost * factor + next.drop };
+                    rounded = if how == Carry::Reset { 0.0 } else { rounded * factor + next.drop };
                     level = level.min(next.full);
                     numbers = next;
                 }
             }
         }
-        ((level + numbers.refill(last, now)).min(numbers.full), lost)
+        ((level + numbers.refill(last, now)).min(numbers.full), rounded)
     }
 
     fn take(&mut self, at: i64, tokens: f64, id: u64) {
@@ -282,6 +282,7 @@ impl Pair {
         decided
     }
 
+    #[expect(clippy::too_many_lines, reason = "an arm for each step")]
     pub(crate) fn take(&mut self, step: &Step) {
         let now = self.world.now;
         if let Step::Wait(ms) = *step {
