@@ -159,9 +159,7 @@ impl Ledger {
             });
         }
         if let Some(hold) = &undone {
-            for part in &hold.shadow {
-                self.give_back_shadow(hold.opened_as, part, now);
-            }
+            self.give_back_shadow(hold.opened_as, &hold.shadow, true, now);
             self.close_everywhere(hold.opened_as);
         }
         if let Some(request_id) = undone.and_then(|hold| hold.request_id) {

@@ -81,7 +81,7 @@ impl Ledger {
         for (at, policy) in buckets {
             self.give_back(&[policy], id, reservation, at)?;
         }
-        self.give_back_shadows(id, reservation, now);
+        self.give_back_shadow(id, &reservation.shadow_parts(), false, now);
         for name in reservation.parts.iter().flat_map(|part| [part.policy.clone(), shadow_of(&part.policy)]) {
             if let Some(Slot::Open(bucket)) = self.slot_mut(&name) {
                 bucket.mark_returned(id);

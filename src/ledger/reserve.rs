@@ -115,7 +115,7 @@ impl Ledger {
             reservation.parts.iter_mut().for_each(ReservedPart::clear);
         }
         let limits = self.give_back(asked, id, &reservation, now)?;
-        self.give_back_shadows(id, &reservation, now);
+        self.give_back_shadow(id, &reservation.shadow_parts(), true, now);
         self.close(id, writes);
         self.remember_closed(asked, Closed { id, how: How::Cancelled, is_late }, request, &limits, now);
         Ok(ObjectReply::Decided(Decided { is_late, ..self.decided(now, limits) }))
@@ -246,6 +246,11 @@ impl Ledger {
 }
 
 impl Reservation {
+    /// What limits in shadow have taken.
+    pub(super) fn shadow_parts(&self) -> Vec<ReservedPart> {
+        self.parts.iter().map(ReservedPart::of_shadow).collect()
+    }
+
     pub(super) fn part(&self, policy: &Policy) -> Option<&ReservedPart> {
         self.parts.iter().find(|part| part.policy == policy.name())
     }

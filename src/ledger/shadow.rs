@@ -132,21 +132,23 @@ impl Ledger {
         }
     }
 
-    /// Brings what the limits in shadow have taken for a reservation to none, whichever policy they are of now.
-    pub(super) fn give_back_shadows(&mut self, id: u64, reservation: &Reservation, now: i64) {
-        for part in &reservation.parts {
-            self.give_back_shadow(id, &part.of_shadow(), now);
-        }
-    }
-
-    /// The same of one policy.
-    pub(super) fn give_back_shadow(&mut self, id: u64, part: &ReservedPart, now: i64) {
-        let Some(policy) = self.open_shadow_of(part, now) else { return };
-        let Ok(bucket) = self.bucket(&policy) else { return };
-        if bucket.is_open(id) && !bucket.is_returned(id) {
-            let at = bucket.closing_at(now);
-            let tokens: Vec<_> = part.tokens(&policy).into_iter().map(|taken| (taken, 0)).collect();
-            _ = self.settle_bucket(&policy, id, &tokens, Some(part), at);
+    /// Brings what the limits in shadow have taken for a reservation to none, whichever policy they are of now. `is_asked` says whether somebody
+    /// asked for it: see [`Bucket::closing_at`](super::bucket::Bucket::closing_at).
+    pub(super) fn give_back_shadow<'a>(
+        &mut self,
+        id: u64,
+        parts: impl IntoIterator<Item = &'a ReservedPart>,
+        is_asked: bool,
+        now: i64,
+    ) {
+        for part in parts {
+            let Some(policy) = self.open_shadow_of(part, now) else { continue };
+            let Ok(bucket) = self.bucket(&policy) else { continue };
+            if bucket.is_open(id) && !bucket.is_returned(id) {
+                let at = if is_asked { now } else { bucket.closing_at(now) };
+                let tokens: Vec<_> = part.tokens(&policy).into_iter().map(|taken| (taken, 0)).collect();
+                _ = self.settle_bucket(&policy, id, &tokens, Some(part), at);
+            }
         }
     }
 
