@@ -180,14 +180,17 @@ impl Policy {
         &self.timeline
     }
 
-    /// Whether it has had the same numbers in all versions after the one of that moment.
+    /// Whether it has had the same numbers in all versions after the one of that moment, and none began buckets anew.
     #[must_use]
     pub fn is_unchanged_since(&self, since: i64) -> bool {
         let own = || self.limits.iter().map(|limit| (limit.name(), limit.limit()));
-        self.timeline.earlier_after(since).all(|version| {
-            version.shards == self.shards
-                && own().eq(version.limits.iter().map(|(name, limit)| (name.as_deref(), limit)))
-        })
+        let goes_on = |carry| carry != Carry::Reset;
+        goes_on(self.timeline.carry())
+            && self.timeline.earlier_after(since).all(|version| {
+                goes_on(version.carry)
+                    && version.shards == self.shards
+                    && own().eq(version.limits.iter().map(|(name, limit)| (name.as_deref(), limit)))
+            })
     }
 
     /// Identifies its [definition](Policy::definition): a hash of it.

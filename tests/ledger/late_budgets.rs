@@ -225,6 +225,13 @@ impl Pair {
         if self.budgets.is_empty() {
             self.budgets = self.named().into_iter().map(|(name, numbers)| (name, Budget::new(numbers, now))).collect();
         }
+        self.end_leases();
+        self.budgets.values_mut().for_each(|budget| budget.followed = budget.events.len());
+        self.end_expired();
+    }
+
+    fn end_leases(&mut self) {
+        let now = self.world.now;
         let mut over: Vec<_> = self.leases.extract_if(.., |lease| lease.until <= now).collect();
         over.sort_by_key(|lease| lease.until);
         for Open { until, tokens, .. } in over {
@@ -234,8 +241,6 @@ impl Pair {
                 budget.events.insert(at, (until, Event::Taken { tokens, id: 0 }));
             }
         }
-        self.budgets.values_mut().for_each(|budget| budget.followed = budget.events.len());
-        self.end_expired();
     }
 
     fn end_expired(&mut self) {
@@ -442,6 +447,7 @@ impl Pair {
         if self.budgets.is_empty() {
             return;
         }
+        self.end_leases();
         let is_same = |one: &Numbers, other: &Numbers| {
             let all = |numbers: &Numbers| [numbers.refill, numbers.full, numbers.debt, numbers.drop].map(f64::to_bits);
             all(one) == all(other) && one.tick_ms == other.tick_ms

@@ -49,6 +49,23 @@ mod found {
         }
     }
 
+    /// The row from before the reset was still good for the bucket in memory.
+    #[test]
+    fn a_reset_that_leaves_the_numbers_is_not_repeated_after_a_crash() {
+        let version = || policy(r#"{"rate":0,"period":"1s","capacity":17,"write_ahead":2}"#);
+        let old = Arc::new(version().in_force_since(START - DAY_MS));
+        let mut world = World { as_of: Some(START - DAY_MS), ..World::empty(&old) };
+        world.decided(Action::Take(Verb::Consume), vec![2]);
+        world.decided(Action::Take(Verb::Refund), vec![2]);
+        world.policy = Arc::new(version().succeeding(&old, START, Carry::Reset));
+        world.as_of = Some(START);
+        world.decided(Action::Take(Verb::Consume), vec![1]);
+        assert_eq!(world.levels(), [16]);
+        world.crash(0);
+        let left = world.levels()[0];
+        assert!((14..=16).contains(&left), "{left}: a crash costs at most two");
+    }
+
     /// The old numbers refilled the bucket up to the alarm, although others were in force before.
     #[test]
     fn an_alarm_that_ends_a_reservation_or_a_hold_does_not_refill_by_numbers_that_were_replaced() {
