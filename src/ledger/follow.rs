@@ -49,7 +49,9 @@ pub(super) fn follow(
         return carried_at(old, now);
     }
     if timeline.since() < since {
-        let first = carried_at(old.clone(), i64::MIN).into_iter().take(policy.limits().len());
+        // Each limit not before its own moment.
+        let last_asked_at = old.iter().map(NamedState::at).min().unwrap_or(now);
+        let first = carried_at(old.clone(), last_asked_at).into_iter().take(policy.limits().len());
         let mut last = carried_at(old, now);
         for (last, first) in last.iter_mut().zip(first) {
             if last.limit.surplus_over(&last.state, &first.state, now).is_some() {

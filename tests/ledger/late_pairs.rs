@@ -185,6 +185,31 @@ mod found {
         }
     }
 
+    /// A limit that only the older version has begins when the bucket was last asked at the earliest, and not before all time.
+    #[test]
+    fn a_limit_that_a_rolled_back_version_has_again_begins_at_a_moment_that_was() {
+        let limit =
+            |name: &str| format!(r#"{{"name":"{name}","rate":1,"period":"1s","capacity":100,"write_ahead":0}}"#);
+        let version = |limits: &[String]| policy(&format!(r#"{{"limits":[{}]}}"#, limits.join(",")));
+        let old = Arc::new(version(&[limit("a"), limit("b")]).in_force_since(START - 10));
+        let new = Arc::new(version(&[limit("a")]).in_force_since(START - 5));
+        let mut world = World { as_of: Some(START - 5), ..World::empty(&new) };
+        take(&mut world, Verb::Consume, &[50]);
+        world.now += 20_000;
+        world.policy = Arc::clone(&old);
+        world.as_of = Some(world.now);
+        let decided = take(&mut world, Verb::Consume, &[1, 1]);
+        let levels: Vec<_> = decided.limits.iter().map(|limit| (limit.remaining, limit.snapshot.at)).collect();
+        assert_eq!(levels, [(69, world.now), (99, world.now)]);
+        // Also where nothing is taken.
+        let mut other = World { as_of: Some(START - 5), ..World::empty(&new) };
+        take(&mut other, Verb::Consume, &[50]);
+        other.now += 20_000;
+        (other.policy, other.as_of) = (Arc::clone(&old), Some(other.now));
+        let looked = take(&mut other, Verb::Refund, &[0, 0]);
+        assert!(looked.limits.iter().all(|limit| limit.snapshot.at >= START), "{looked:?}");
+    }
+
     /// Settled at its own cost under the old version, which had been replaced before.
     #[test]
     fn a_bucket_is_carried_over_after_the_latest_settlement_under_the_old_version() {
