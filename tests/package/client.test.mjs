@@ -83,7 +83,7 @@ test("each method calls the endpoint of its name", async () => {
     ["consume", {}, { remaining: 4 }],
     ["consume", { cost: 9, mode: "up_to" }, { remaining: 0, tokens: 4 }],
     ["consume", { mode: "borrow" }, { remaining: 0, owed: 1, ready_at: NOW }],
-    ["charge", { cost: 9 }, { remaining: 0, owed: 5, tokens: 4 }],
+    ["charge", { cost: 9 }, { remaining: 0, owed: 5, tokens: 4, unpaid: 5 }],
     ["refund", { cost: 6 }, { remaining: 1, tokens: 6 }],
     ["peek", {}, { remaining: 1 }],
     ["settle", { reservation, cost: 1 }, { remaining: 2, tokens: 1 }],
@@ -102,6 +102,22 @@ test("each method calls the endpoint of its name", async () => {
   assert.deepEqual([now, limits.map(({ remaining, owed }) => [remaining, owed])], [NOW, [[10, 0]]]);
   const batch = await client.batch({ requests: [ask, { policy: "one", key: "alice" }] });
   assert.deepEqual([batch.status, batch.allowed, batch.results.map(({ remaining }) => remaining)], [200, true, [9, 0]]);
+});
+
+test("what is settled after its end, and what no debt has room for, is said", async () => {
+  const ask = { policy: "api", key: "late" };
+  const { reservation, expires_at } = await client.consume({ ...ask, mode: "reserve", cost: 3, max_wait_ms: 0 });
+  const later = clientOf({ headers: { "x-tollgate-test-now": expires_at } });
+  const { status, late, tokens } = await later.settle({ ...ask, reservation, cost: 2 });
+  assert.deepEqual([status, late, tokens], [200, true, 2]);
+  const { limits } = await client.charge({ policy: "llm", key: "late", cost: { requests: 1, tokens: 200 } });
+  assert.deepEqual(
+    limits.map(({ name, tokens, unpaid }) => [name, tokens, unpaid]),
+    [
+      ["requests", 1, undefined],
+      ["tokens", 150, 50],
+    ],
+  );
 });
 
 test("a refusal is a value", async () => {
