@@ -73,7 +73,7 @@ test("every verb, with keys of its own and with others", async () => {
   const typo = await ask("consume", { policy: "mail" });
   assert.deepEqual(
     [typo.status, typo.detail],
-    [404, `there is no policy "mail"; there are all, each, estimates, mails, remembered`],
+    [404, `there is no policy "mail"; there are all, each, mails, quick, remembered`],
   );
   assert.equal((await ask("consume", { policy: "mails", cost: -1 })).status, 400);
 });
@@ -99,16 +99,16 @@ test("requests bring their limits, of which each change is written", async () =>
 
 test("cleaning forgets what is as good as new", async () => {
   const ask = (verb, request) => call("/e/ask", verb, request);
-  await ask("consume", { policy: "estimates", mode: "reserve", cost: 3 });
-  for (const key of ["b", "c", "d"]) await ask("consume", { policy: "estimates", key, mode: "reserve", cost: 3 });
+  await ask("consume", { policy: "quick", cost: 3 });
+  for (const key of ["b", "c", "d"]) await ask("consume", { policy: "quick", key, cost: 3 });
   await ask("consume", { policy: "mails", key: "kept" });
   const rows = await call("/e/rows");
   assert.ok(
     rows.every((name) => /^tollgate:[0-9a-f]{32}:/.test(name)),
     rows.join(),
   );
-  assert.equal(new Set(rows.map((name) => name.split(":")[1])).size, 1, "that of the key which cannot refill");
-  assert.equal((await ask("peek", { policy: "estimates", cost: 0 })).remaining, 10);
+  assert.equal(new Set(rows.map((name) => name.split(":")[1])).size, 1, "that of the key which refills slowly");
+  assert.equal((await ask("peek", { policy: "quick", cost: 0 })).remaining, 10);
 });
 
 test("settings that are wrong are an error", async () => {

@@ -9,7 +9,7 @@ export class Mailbox extends DurableObject {
     each: "1/day burst 2",
     all: { rate: 0, period: "1day", capacity: 3, key: [] },
     remembered: { rate: 0, period: "1day", capacity: 10, lease: "10s", refusal_cache: "1m" },
-    estimates: { rate: 0, period: "1day", capacity: 10, reservation_ttl: "1ms", unsettled: "refund" },
+    quick: { rate: 10_000, period: "1s", capacity: 10 },
   });
 
   constructor(...args) {

@@ -216,7 +216,7 @@ export interface Local<P extends PolicyNames = string> {
   cancel: LocalCall<ReservationRequest<P>, Granted | Problem>;
   /** Consumes from several budgets: from all of them, or from none. */
   batch: LocalCall<{ readonly requests: readonly BudgetRequest<P>[] }, BatchGranted | BatchRefused | Problem>;
-  /** Forgets full budgets and reservations that have expired. Where there are many keys, call it now and then. */
+  /** Forgets full budgets, and reservations that expired more than an hour ago. Where there are many keys, call it now and then. */
   clean(): void;
 }
 
