@@ -107,7 +107,7 @@ pub extern "C" fn get(Bucket { limit, state, answer }: &Bucket, which: u32, now:
         (3, _) => Some(snapshot.drops.cast_signed()),
         (4, _) => Some(snapshot.at),
         (5, _) => limit.full_at(state, now),
-        _ => Some(limit.drops_per_token.get().cast_signed()),
+        _ => Some(limit.drops_per_token().cast_signed()),
     };
     number.map_or(f64::INFINITY, f64_from_i64)
 }

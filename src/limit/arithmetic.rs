@@ -20,7 +20,7 @@ use super::state::{MAX_DROPS, State};
 /// epoch, some 142 000 years; beyond, they saturate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    pub(crate) drops_per_token: NonZeroU64,
+    pub(super) drops_per_token: NonZeroU64,
     /// Drops added by one tick.
     pub(super) refill: i64,
     pub(super) tick_ms: NonZeroU64,

@@ -36,6 +36,12 @@ impl Limit {
         Snapshot { tokens, drops: rest.cast_unsigned(), at: state.at }
     }
 
+    /// How many [`drops`](Snapshot::drops) make a token.
+    #[must_use]
+    pub const fn drops_per_token(&self) -> u64 {
+        self.drops_per_token.get()
+    }
+
     /// The state that `snapshot` was made from. `None` if no bucket of this limit can be in it: it holds more than the
     /// capacity, owes more than can ever come back, or has enough drops for another whole token.
     #[must_use]
