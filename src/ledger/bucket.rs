@@ -396,8 +396,8 @@ impl Bucket {
         self.need(if is_stored { Need::Now } else { Need::Spent });
     }
 
-    /// When what nobody has asked to close is settled: the latest moment up to which refills are credited. Later, other numbers may be in force
-    /// that the bucket has not followed yet; and to settle it later makes no difference.
+    /// The moment at which to settle a reservation that expired, without a request: the latest up to which the bucket has credited refills. After
+    /// it the policy may have changed without the bucket having followed yet. An earlier moment gives the same result.
     pub(super) fn closing_at(&self, now: i64) -> i64 {
         let limits = || self.policy.limits().iter().map(NamedLimit::limit);
         let states = limits().zip(&self.states).chain(limits().zip(self.cuts.iter().map(Cuts::newest)));

@@ -1,4 +1,4 @@
-//! Reservations that are over: what becomes of them, and for how long they may be settled all the same.
+//! Expired reservations: what the ledger does with them, and how long callers may still settle them.
 //!
 //! At its end a reservation keeps its full cost or gives back all of it, as its policy says. Either way nothing is decided for good: who
 //! settles or cancels it within [`LATE_MS`] finds it, and the budget is as if the real cost had been taken in the first place.

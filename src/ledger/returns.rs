@@ -1,4 +1,4 @@
-//! When open reservations will give back what they have taken: whoever is refused is told to come back then, if that is sooner.
+//! When open reservations will give back their tokens. A refusal names that moment in `retry_at` if it is sooner than the refill.
 
 use std::sync::Arc;
 

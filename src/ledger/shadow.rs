@@ -132,8 +132,8 @@ impl Ledger {
         }
     }
 
-    /// Brings what the limits in shadow have taken for a reservation to none, whichever policy they are of now. `is_asked` says whether somebody
-    /// asked for it: see [`Bucket::closing_at`](super::bucket::Bucket::closing_at).
+    /// Gives back what limits in shadow took for a reservation, whichever policy has them now. `is_asked` says whether a request asked for
+    /// this: see [`Bucket::closing_at`](super::bucket::Bucket::closing_at).
     pub(super) fn give_back_shadow<'a>(
         &mut self,
         id: u64,
