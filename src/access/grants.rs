@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(with_claim("key", Some(r#"["t","u"]"#)), Ok(list));
         let ip = Grant { key: Key::Ip([192, 0, 2, 1].into()), ..right() };
         assert_eq!(with_claim("key", Some(r#"{"ip":"::ffff:192.0.2.1"}"#)), Ok(ip));
-        let all = r#"["consume","peek","inspect","settle","cancel","batch"]"#;
+        let all = r#"["consume","peek","inspect","settle","cancel","extend","batch"]"#;
         assert_eq!(with_claim("verbs", Some(all)).unwrap().verbs, Scope::Consume.verbs());
         assert_eq!(with_claim("policies", Some(r#"["a","b"]"#)).unwrap().policies, ["a", "b"]);
     }
@@ -505,7 +505,7 @@ mod tests {
             (claim("policies"), "its claim `policies` is not a list of one or more names"),
             (
                 claim("verbs"),
-                "its claim `verbs` is not a list of one or more of consume, peek, inspect, settle, cancel, batch",
+                "its claim `verbs` is not a list of one or more of consume, peek, inspect, settle, cancel, extend, batch",
             ),
             (claim("aud"), "its claim `aud` is not a string or a list of them"),
             (GrantError::OtherAudience.to_string(), "its `aud` names another service"),

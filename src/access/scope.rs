@@ -35,7 +35,7 @@ impl Scope {
     #[must_use]
     pub const fn verbs(self) -> &'static [&'static str] {
         match self {
-            Self::Consume => &["consume", "peek", "inspect", "settle", "cancel", "batch"],
+            Self::Consume => &["consume", "peek", "inspect", "settle", "cancel", "extend", "batch"],
             Self::Adjust => &["charge", "refund", "reset", "lease"],
             Self::Admin => &["explain", "reset", "credit"],
         }

@@ -447,7 +447,7 @@ mod tests {
         }
         for verbs in [r#""consume""#, "[]", r#"["reset"]"#, r#"["consume",7]"#, "null"] {
             let problem = "TOLLGATE_SESSIONS.verbs: must be a list of one or more of consume, peek, inspect, settle, \
-                           cancel, batch";
+                           cancel, extend, batch";
             assert_eq!(errors("verbs", verbs), [problem], "{verbs}");
         }
         for hostname in

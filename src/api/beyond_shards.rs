@@ -33,7 +33,8 @@ pub(super) fn require_whole(
             Action::Take(Verb::Consume | Verb::Refund | Verb::Reset)
             | Action::Look(_)
             | Action::Settle(_)
-            | Action::Cancel(_),
+            | Action::Cancel(_)
+            | Action::Extend(_),
         ) => Ok(()),
         (_, Action::Take(Verb::ConsumeUpTo)) => wrong("take as much as there is", "leave out `mode`"),
         (_, Action::Take(Verb::Charge)) => wrong("be charged", "consume before the work is done"),

@@ -21,6 +21,8 @@ pub enum Endpoint {
     Settle,
     /// `/v1/cancel`: close a reservation and give everything back.
     Cancel,
+    /// `/v1/extend`: let a reservation last longer, and perhaps take more for it.
+    Extend,
     /// `/v1/batch`: several at once, all or none.
     Batch,
     /// `/v1/lease`: tokens for a server that decides by itself.
@@ -35,7 +37,7 @@ pub enum Endpoint {
 
 impl Endpoint {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Consume,
         Self::Peek,
         Self::Charge,
@@ -44,6 +46,7 @@ impl Endpoint {
         Self::Inspect,
         Self::Settle,
         Self::Cancel,
+        Self::Extend,
         Self::Batch,
         Self::Lease,
         Self::Explain,
@@ -69,6 +72,7 @@ impl Endpoint {
             Self::Inspect => "/v1/inspect",
             Self::Settle => "/v1/settle",
             Self::Cancel => "/v1/cancel",
+            Self::Extend => "/v1/extend",
             Self::Batch => "/v1/batch",
             Self::Lease => "/v1/lease",
             Self::Explain => "/v1/keys/explain",
@@ -87,7 +91,9 @@ impl Endpoint {
     #[must_use]
     pub const fn scope(self) -> Scope {
         match self {
-            Self::Consume | Self::Peek | Self::Inspect | Self::Settle | Self::Cancel | Self::Batch => Scope::Consume,
+            Self::Consume | Self::Peek | Self::Inspect | Self::Settle | Self::Cancel | Self::Extend | Self::Batch => {
+                Scope::Consume
+            }
             Self::Charge | Self::Refund | Self::Reset | Self::Lease => Scope::Adjust,
             Self::Explain | Self::ResetKey | Self::Credit => Scope::Admin,
         }
@@ -99,7 +105,7 @@ impl Endpoint {
             Self::Consume | Self::Peek => &["policy", "key", "cost", "mode", "max_wait_ms", "snapshot", "limits"],
             Self::Charge | Self::Refund => &["policy", "key", "cost", "snapshot", "limits"],
             Self::Reset | Self::Inspect => &["policy", "key", "snapshot", "limits"],
-            Self::Settle => &["policy", "key", "reservation", "cost", "snapshot", "limits"],
+            Self::Settle | Self::Extend => &["policy", "key", "reservation", "cost", "snapshot", "limits"],
             Self::Cancel => &["policy", "key", "reservation", "snapshot", "limits"],
             Self::Batch => &["requests"],
             Self::Lease => &["policy", "key", "cost", "tokens", "returned"],

@@ -41,7 +41,7 @@ impl Request<'_> {
                 Verb::ConsumeUpTo => ("up_to", None),
                 Verb::Consume | Verb::Charge | Verb::Refund | Verb::Reset => ("", None),
             },
-            Action::Settle(id) | Action::Cancel(id) => ("", Some(id)),
+            Action::Settle(id) | Action::Cancel(id) | Action::Extend(id) => ("", Some(id)),
             Action::Hold(_) => ("", None),
         };
         let mut bytes = text(mode);
@@ -53,7 +53,12 @@ impl Request<'_> {
         let mut bytes = [text(&item.policy), text(object_name)].concat();
         let is_free = matches!(
             self.endpoint,
-            Endpoint::Reset | Endpoint::ResetKey | Endpoint::Inspect | Endpoint::Settle | Endpoint::Cancel
+            Endpoint::Reset
+                | Endpoint::ResetKey
+                | Endpoint::Inspect
+                | Endpoint::Settle
+                | Endpoint::Cancel
+                | Endpoint::Extend
         );
         match item.cost.as_ref().or((!is_free).then_some(&Cost::DEFAULT)) {
             None => bytes.push(0),

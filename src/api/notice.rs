@@ -38,7 +38,7 @@ impl ResolvedRequest {
     pub fn may_notify(&self) -> bool {
         let lowers = match self.action {
             Action::Take(verb) | Action::Reserve(verb) => verb.takes() || verb == Verb::Charge,
-            Action::Settle(_) => true,
+            Action::Settle(_) | Action::Extend(_) => true,
             Action::Look(_) | Action::Hold(_) | Action::Cancel(_) => false,
         };
         lowers && self.items.iter().any(|item| item.policy.object().notify.is_some())

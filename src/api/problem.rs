@@ -272,7 +272,7 @@ impl Problem {
                 "this policy and key have no such reservation, or it ended more than an hour ago".to_owned()
             }
             Self::ReservationClosed => {
-                "this reservation was already closed in another way: settled at another cost, or cancelled".to_owned()
+                "this reservation was already settled or cancelled; only the same again is no error".to_owned()
             }
             Self::TooManyReservations { max, by_grants } => too_many_reservations(*max, *by_grants),
             Self::TooManyIdempotencyKeys { used, by_grants, retry_after_ms } => {

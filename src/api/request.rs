@@ -77,6 +77,7 @@ impl<'a> Request<'a> {
             Endpoint::Reset | Endpoint::ResetKey => Action::Take(Verb::Reset),
             Endpoint::Settle => Action::Settle(body.reservation()?),
             Endpoint::Cancel => Action::Cancel(body.reservation()?),
+            Endpoint::Extend => Action::Extend(body.reservation()?),
         };
         Ok(Self { endpoint, action, items, leasing })
     }
@@ -188,7 +189,7 @@ mod tests {
         };
         for endpoint in callers() {
             let more = match endpoint {
-                Endpoint::Settle | Endpoint::Cancel => r#","reservation":"1""#,
+                Endpoint::Settle | Endpoint::Cancel | Endpoint::Extend => r#","reservation":"1""#,
                 _ => "",
             };
             for (asked, expected) in [("", false), (r#","snapshot":false"#, false), (r#","snapshot":true"#, true)] {
@@ -212,7 +213,7 @@ mod tests {
         };
         for endpoint in callers() {
             let more = match endpoint {
-                Endpoint::Settle | Endpoint::Cancel => r#","reservation":"1""#,
+                Endpoint::Settle | Endpoint::Cancel | Endpoint::Extend => r#","reservation":"1""#,
                 _ => "",
             };
             let wrong = "limits[1].rate: is missing";

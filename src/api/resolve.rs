@@ -59,7 +59,7 @@ impl ResolvedRequest {
             Action::Look(_) if endpoint == Endpoint::Explain => Verb::ConsumeUpTo,
             Action::Look(verb) | Action::Take(verb) | Action::Reserve(verb) => verb,
             Action::Settle(_) | Action::Cancel(_) => Verb::Charge,
-            Action::Hold(_) => Verb::Consume,
+            Action::Hold(_) | Action::Extend(_) => Verb::Consume,
         };
         let mut beyond_shards = None;
         let mut resolved = |item: &Item<'_>| {
@@ -107,7 +107,9 @@ impl ResolvedRequest {
             }
             let default = match endpoint {
                 Endpoint::Settle => None,
-                Endpoint::Reset | Endpoint::ResetKey | Endpoint::Inspect | Endpoint::Cancel => Some(&Cost::Each(0)),
+                Endpoint::Reset | Endpoint::ResetKey | Endpoint::Inspect | Endpoint::Cancel | Endpoint::Extend => {
+                    Some(&Cost::Each(0))
+                }
                 // Whether there is any, if some is wanted.
                 Endpoint::Lease if request.leasing.as_ref().is_some_and(|leasing| leasing.tokens.is_none()) => {
                     Some(&Cost::Each(0))

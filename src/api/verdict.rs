@@ -186,7 +186,7 @@ impl ResolvedRequest {
             Action::Look(verb) | Action::Take(verb) | Action::Reserve(verb) => verb,
             Action::Settle(_) => Verb::Charge,
             Action::Cancel(_) => Verb::Refund,
-            Action::Hold(_) => Verb::Consume,
+            Action::Hold(_) | Action::Extend(_) => Verb::Consume,
         }
     }
 

@@ -30,7 +30,7 @@ impl Ledger {
         }
         let id = match request.action {
             Action::Reserve(_) | Action::Hold(0) => self.unused_id(&mut random)?,
-            Action::Hold(id) | Action::Settle(id) | Action::Cancel(id) => id,
+            Action::Hold(id) | Action::Settle(id) | Action::Cancel(id) | Action::Extend(id) => id,
             Action::Look(_) | Action::Take(_) => 0,
         };
         let as_of = request.known.as_ref().map_or(0, |known| known.as_of);
@@ -72,7 +72,7 @@ impl Ledger {
             Some(reply) => reply,
             None => match self.replayed(asked, request, now)? {
                 Some(reply) => reply,
-                None => self.perform(asked, request, now, id, &mut writes)?,
+                None => self.perform(asked, request, now, id, &mut random, &mut writes)?,
             },
         };
         if let ObjectReply::Decided(decided) = &mut reply {
@@ -124,6 +124,7 @@ impl Ledger {
         request: &ObjectRequest,
         now: i64,
         id: u64,
+        random: &mut dyn FnMut() -> Option<u64>,
         writes: &mut Writes,
     ) -> Result<ObjectReply, LedgerError> {
         // The other shards do what the first has done, which had room to remember it.
@@ -146,6 +147,7 @@ impl Ledger {
             Action::Hold(_) => self.prepare(asked, request, now, id),
             Action::Settle(_) => self.settle(asked, id, request, now, writes),
             Action::Cancel(_) => self.cancel(asked, id, request, now, writes),
+            Action::Extend(_) => self.extend(asked, id, request, now, random, writes),
         }
     }
 
@@ -185,7 +187,7 @@ fn outdated(newer: &[(Arc<Policy>, i64)]) -> ObjectReply {
 
 /// Whether the request may move anything. Limits in shadow count only where no others do: beside those, they must not change
 /// what is remembered. A reservation under a policy that enforces nothing has an id like any other.
-fn asks_for_any(request: &ObjectRequest) -> bool {
+pub(super) fn asks_for_any(request: &ObjectRequest) -> bool {
     let is_any = |costs: &Vec<u64>| costs.iter().any(|&cost| cost > 0);
     let shadows = request.costs.iter().zip(&request.shadow_costs).filter(|(costs, _)| costs.is_empty());
     let is_reserved = matches!(request.action, Action::Reserve(_)) && request.costs.iter().all(Vec::is_empty);
@@ -198,5 +200,7 @@ fn must_be_remembered(request: &ObjectRequest) -> bool {
     match request.action {
         Action::Look(_) | Action::Hold(_) | Action::Settle(_) | Action::Cancel(_) => false,
         Action::Take(verb) | Action::Reserve(verb) => asks_for_any(request) || !verb.takes(),
+        // To let it last longer once more makes no difference.
+        Action::Extend(_) => asks_for_any(request),
     }
 }

@@ -8,7 +8,6 @@ use super::decide::{answer, held_of};
 use super::notices::Notices;
 use super::recent::Recent;
 use super::replays::Replays;
-use super::reservation::ReservedPart;
 use super::row::StoredRow;
 use super::{Ledger, Slot, Writes};
 use crate::limit::Decision;
@@ -41,7 +40,7 @@ impl Ledger {
             opened_at: reservation.opened_at,
             expires_at: reservation.expires_at,
             is_refunded: reservation.is_refunded(),
-            tokens: reservation.parts.iter().map(ReservedPart::to_tokens).collect(),
+            tokens: reservation.to_tokens(),
         });
         KeyState {
             now,

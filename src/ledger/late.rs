@@ -14,8 +14,9 @@ use crate::policy::{Policy, shadow_of};
 /// How long a reservation that is over may be settled: an hour, as long as one that was closed is remembered.
 pub const LATE_MS: u64 = 3_600_000;
 
-/// The most reservations of a key that are over and may be settled; of them, holders of grants have half. With more, those that ended first
-/// are forgotten. Each takes as much room as an open one, and 8 bytes in the row of each of its limits.
+/// The most reservations of a key that are over and may be settled; each raise counts as one, and of them, holders of grants have half. With
+/// more, those that ended first are forgotten, but the latest is not. Each takes as much room as an open one, and 8 bytes in the row of each
+/// of its limits.
 pub const MAX_LATE: usize = 256;
 
 impl Reservation {
@@ -46,19 +47,23 @@ impl Ledger {
             }
         }
         while let Some(index) = self.first_to_forget(now) {
-            let (id, _) = self.ended.remove(index);
-            self.close_everywhere(id);
+            let (id, ended) = self.ended.remove(index);
+            self.close_all(id, &ended);
             writes.before_reply.push((reservation_row(id), None));
         }
     }
 
     fn first_to_forget(&self, now: i64) -> Option<usize> {
         let (_, first) = self.ended.first()?;
-        let by_grants = self.ended.iter().filter(|(_, ended)| ended.by_grant).count();
-        if by_grants > of_grants(MAX_LATE) {
-            return self.ended.iter().position(|(_, ended)| ended.by_grant);
-        }
-        (self.ended.len() > MAX_LATE || first.forgotten_at() <= now).then_some(0)
+        let first_of_too_many = |is_counted: fn(&Reservation) -> bool, max| {
+            let mut counted = self.ended.iter().enumerate().filter(|(_, (_, ended))| is_counted(ended));
+            let openings: usize = counted.clone().map(|(_, (_, ended))| ended.openings()).sum();
+            let (index, _) = counted.next()?;
+            (openings > max && counted.next().is_some()).then_some(index)
+        };
+        first_of_too_many(|ended| ended.by_grant, of_grants(MAX_LATE))
+            .or_else(|| first_of_too_many(|_| true, MAX_LATE))
+            .or_else(|| (first.forgotten_at() <= now).then_some(0))
     }
 
     /// Gives back what an expired reservation has taken from buckets that may not be open.
@@ -75,19 +80,28 @@ impl Ledger {
             self.open(&policy, 0, now)?;
             let bucket = self.bucket(&policy)?;
             bucket.end_leases(now); // which were over before
-            buckets.extend((!bucket.is_returned(id)).then(|| (bucket.closing_at(now), policy)));
+            buckets.push((bucket.closing_at(now), policy));
         }
         // All of them are open, so nothing fails from here on.
         for (at, policy) in buckets {
-            self.give_back(&[policy], id, reservation, at)?;
+            self.give_back(&policy, id, reservation, at)?;
         }
-        self.give_back_shadow(id, &reservation.shadow_parts(), false, now);
-        for name in reservation.parts.iter().flat_map(|part| [part.policy.clone(), shadow_of(&part.policy)]) {
-            if let Some(Slot::Open(bucket)) = self.slot_mut(&name) {
-                bucket.mark_returned(id);
+        self.give_back_shadows(id, reservation, false, now);
+        for (id, parts) in reservation.pieces(id) {
+            for name in parts.iter().flat_map(|part| [part.policy.clone(), shadow_of(&part.policy)]) {
+                if let Some(Slot::Open(bucket)) = self.slot_mut(&name) {
+                    bucket.mark_returned(id);
+                }
             }
         }
         Ok(())
+    }
+
+    /// Closes what was opened for a reservation, in the buckets that are open. The others do so when they are read.
+    pub(super) fn close_all(&mut self, id: u64, reservation: &Reservation) {
+        for (id, _) in reservation.pieces(id) {
+            self.close_everywhere(id);
+        }
     }
 
     /// Closes what was opened under this id, in the buckets that are open. The others do so when they are read.
@@ -101,7 +115,7 @@ impl Ledger {
 
     /// Closes what was opened in a bucket that has just been read, for reservations that have been forgotten or cannot be read.
     pub(super) fn close_forgotten(&mut self, policy: &Policy) -> Result<(), LedgerError> {
-        let known: Vec<_> = self.all_reservations().map(|(id, _)| id).collect();
+        let known: Vec<_> = self.all_reservations().flat_map(|(id, one)| one.pieces(id).map(|(id, _)| id)).collect();
         self.bucket(policy)?.retain(|id| known.contains(&id));
         Ok(())
     }

@@ -57,6 +57,7 @@ mod bytes;
 mod clean;
 mod cover;
 mod decide;
+mod extend;
 mod follow;
 mod hold;
 mod holding;

@@ -46,7 +46,7 @@ fn event(policy: &Policy, action: Action, own: &[LimitAnswer], is_granted: bool)
     let is_limited = policy.standing() != Standing::Unlimited;
     let is_taken = match action {
         Action::Take(verb) | Action::Reserve(verb) => verb.takes() || verb == Verb::Charge,
-        Action::Settle(_) => true,
+        Action::Settle(_) | Action::Extend(_) => true,
         Action::Look(_) | Action::Hold(_) | Action::Cancel(_) => false,
     };
     let is_near = policy.limits().iter().zip(own).any(|(limit, answer)| limit.is_near(answer.remaining));

@@ -38,7 +38,7 @@ impl Ledger {
         {
             return Err(LedgerError("cannot read whether this request was answered before".to_owned()));
         }
-        if let Action::Settle(id) | Action::Cancel(id) = request.action
+        if let Action::Settle(id) | Action::Cancel(id) | Action::Extend(id) = request.action
             && self.unreadable.contains(&reservation_row(id))
         {
             return Err(LedgerError(format!("cannot read the reservation {id:013x}")));

@@ -3,7 +3,7 @@
 //! ```text
 //! byte 0     1: this format
 //! byte 1     what becomes of it when it expires: 0 if it stays charged, 1 if it is refunded
-//! byte 2     1 if the holder of a grant opened it, else 0
+//! byte 2     1 if the holder of a grant opened it, or raised it, else 0
 //! 8 bytes    when it was opened
 //! 8 bytes    when it ends
 //! then for each policy
@@ -11,6 +11,7 @@
 //!   1 byte   how many limits it has, then for each
 //!     1 byte   the length of its name, 0 if it has none, then the name
 //!     8 bytes  the tokens
+//! then for each raise a byte of 0, where a policy would have the length of its name, 8 bytes for its id, and its policies in the same way
 //! ```
 //!
 //! The version before this one stored holds as well, with 2 as byte 1. They are deleted: see `holding.rs`.
@@ -27,9 +28,18 @@ pub(super) struct Reservation {
     pub(super) expires_at: i64,
     /// What happens when it expires.
     pub(super) end: End,
-    /// Whether the holder of a grant opened it.
+    /// Whether the holder of a grant opened it, or raised it.
     pub(super) by_grant: bool,
-    /// Its policies.
+    /// What it has taken first, of each policy.
+    pub(super) parts: Vec<ReservedPart>,
+    /// What it has taken besides, the latest last.
+    pub(super) raises: Vec<Raise>,
+}
+
+/// What a reservation has taken later. In the buckets it has an opening of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Raise {
+    pub(super) id: u64,
     pub(super) parts: Vec<ReservedPart>,
 }
 
@@ -115,9 +125,14 @@ impl ReservedPart {
         self.tokens.len()
     }
 
-    /// As if it had taken nothing.
-    pub(super) fn clear(&mut self) {
-        self.tokens.iter_mut().for_each(|(_, tokens)| *tokens = 0);
+    /// Adds what is in the other.
+    pub(super) fn merge(&mut self, other: &Self) {
+        for (name, tokens) in &other.tokens {
+            match self.tokens.iter_mut().find(|(own, _)| own == name) {
+                Some((_, own)) => *own = own.saturating_add(*tokens),
+                None => self.tokens.push((name.clone(), *tokens)),
+            }
+        }
     }
 
     /// Whether any limit has tokens here.
@@ -153,20 +168,35 @@ impl Reservation {
         let mut bytes = vec![FORMAT, end, u8::from(self.by_grant)];
         bytes.extend(self.opened_at.to_le_bytes());
         bytes.extend(self.expires_at.to_le_bytes());
-        // Names have 64 bytes at most, policies 8 limits.
-        let short = |len: usize| u8::try_from(len).unwrap_or(u8::MAX);
-        for ReservedPart { policy, tokens } in &self.parts {
-            bytes.push(short(policy.len()));
-            bytes.extend(policy.as_bytes());
-            bytes.push(short(tokens.len()));
-            for (name, tokens) in tokens {
-                let name = name.as_deref().unwrap_or_default();
-                bytes.push(short(name.len()));
-                bytes.extend(name.as_bytes());
-                bytes.extend(tokens.to_le_bytes());
-            }
+        encode_parts(&self.parts, &mut bytes);
+        for Raise { id, parts } in &self.raises {
+            bytes.push(0);
+            bytes.extend(id.to_le_bytes());
+            encode_parts(parts, &mut bytes);
         }
         bytes
+    }
+
+    /// How many openings it has in its buckets.
+    pub(super) fn openings(&self) -> usize {
+        self.raises.len().saturating_add(1)
+    }
+
+    /// What it has taken, under the ids of the openings: first what it has taken first.
+    pub(super) fn pieces(&self, id: u64) -> impl Iterator<Item = (u64, &[ReservedPart])> {
+        let raises = self.raises.iter().map(|raise| (raise.id, raise.parts.as_slice()));
+        std::iter::once((id, self.parts.as_slice())).chain(raises)
+    }
+
+    /// What it has taken in all, of each policy.
+    pub(super) fn to_tokens(&self) -> Vec<PolicyTokens> {
+        let mut all = self.parts.clone();
+        for part in self.raises.iter().flat_map(|raise| &raise.parts) {
+            for of_policy in all.iter_mut().filter(|of| of.policy == part.policy) {
+                of_policy.merge(part);
+            }
+        }
+        all.iter().map(ReservedPart::to_tokens).collect()
     }
 
     /// `None` for bytes that were not encoded here.
@@ -180,17 +210,38 @@ impl Reservation {
             _ => return None,
         };
         let (opened_at, expires_at) = (bytes.i64()?, bytes.i64()?);
-        let mut parts = Vec::new();
+        let (mut parts, mut raises) = (Vec::new(), Vec::new());
         while !bytes.is_empty() {
             let policy = bytes.short_text()?.to_owned();
+            if policy.is_empty() {
+                raises.push(Raise { id: bytes.u64()?, parts: Vec::new() });
+                continue;
+            }
             let count = bytes.byte()?;
             let limit = |_| {
                 let name = bytes.short_text()?;
                 Some(((!name.is_empty()).then(|| name.to_owned()), bytes.u64()?))
             };
-            parts.push(ReservedPart { policy, tokens: (0..count).map(limit).collect::<Option<_>>()? });
+            let part = ReservedPart { policy, tokens: (0..count).map(limit).collect::<Option<_>>()? };
+            raises.last_mut().map_or(&mut parts, |raise| &mut raise.parts).push(part);
         }
-        Some(Stored::Open(Self { opened_at, expires_at, end, by_grant: by_grant == 1, parts }))
+        Some(Stored::Open(Self { opened_at, expires_at, end, by_grant: by_grant == 1, parts, raises }))
+    }
+}
+
+fn encode_parts(parts: &[ReservedPart], bytes: &mut Vec<u8>) {
+    // Names have 64 bytes at most, policies 8 limits.
+    let short = |len: usize| u8::try_from(len).unwrap_or(u8::MAX);
+    for ReservedPart { policy, tokens } in parts {
+        bytes.push(short(policy.len()));
+        bytes.extend(policy.as_bytes());
+        bytes.push(short(tokens.len()));
+        for (name, tokens) in tokens {
+            let name = name.as_deref().unwrap_or_default();
+            bytes.push(short(name.len()));
+            bytes.extend(name.as_bytes());
+            bytes.extend(tokens.to_le_bytes());
+        }
     }
 }
 
@@ -214,12 +265,19 @@ mod tests {
             end: End::Refunded,
             by_grant: true,
             parts: vec![ReservedPart { policy: "api".to_owned(), tokens: vec![(None, 3), (Some("b".to_owned()), 4)] }],
+            raises: Vec::new(),
         };
         let mut bytes = vec![1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0];
         bytes.extend([3, b'a', b'p', b'i', 2]);
         bytes.extend([0, 3, 0, 0, 0, 0, 0, 0, 0, 1, b'b', 4, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(reservation.encode(), bytes);
-        assert_eq!(Reservation::decode(&bytes), Some(Stored::Open(reservation)));
+        assert_eq!(Reservation::decode(&bytes), Some(Stored::Open(reservation.clone())));
+
+        let part = ReservedPart { policy: "p".to_owned(), tokens: vec![(None, 5)] };
+        let raised = Reservation { raises: vec![Raise { id: 6, parts: vec![part] }], ..reservation };
+        let raise = [0, 6, 0, 0, 0, 0, 0, 0, 0, 1, b'p', 1, 0, 5, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(raised.encode(), [&bytes[..], &raise].concat());
+        assert_eq!(Reservation::decode(&raised.encode()), Some(Stored::Open(raised)));
 
         // A hold of the version before, with a request id.
         bytes[1..3].copy_from_slice(&[2, 2]);
@@ -235,6 +293,7 @@ mod tests {
             end: End::Charged,
             by_grant: false,
             parts: vec![ReservedPart { policy: "p".into(), tokens: vec![(None, 3)] }],
+            raises: Vec::new(),
         };
         let good = good.encode();
         assert!(Reservation::decode(&good).is_some());

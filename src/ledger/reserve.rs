@@ -24,7 +24,7 @@ impl Ledger {
         id: u64,
         writes: &mut Writes,
     ) -> Result<ObjectReply, LedgerError> {
-        if let Some(max) = is_full(self.reservations.iter().map(|(_, open)| open.by_grant), request, MAX_RESERVATIONS) {
+        if let Some(max) = is_full(self.openings(), request, MAX_RESERVATIONS) {
             return Ok(ObjectReply::TooManyReservations { max });
         }
         let (limits, decision) = self.decide(asked, verb, &request.costs, now, true)?;
@@ -47,18 +47,27 @@ impl Ledger {
             self.open_shadow(policy, id, &part.of_shadow(), true, now);
         }
         let by_grant = request.request_id.is_some_and(|id| id.by_grant);
-        let reservation = Reservation { opened_at: now, expires_at: reserved.expires_at, end, by_grant, parts };
+        let reservation =
+            Reservation { opened_at: now, expires_at: reserved.expires_at, end, by_grant, parts, raises: Vec::new() };
         writes.before_reply.push((reservation_row(id), Some(reservation.encode())));
         self.reservations.push((id, reservation));
         self.remember(asked, request.request_id, now, Some(reserved), &limits);
         Ok(ObjectReply::Decided(Decided { reservation: Some(reserved), shadow, ..self.decided(now, limits) }))
     }
 
+    /// Of each open reservation and each raise, whether the holder of a grant has made it.
+    pub(super) fn openings(&self) -> impl Iterator<Item = bool> {
+        self.reservations.iter().flat_map(|(_, open)| std::iter::repeat_n(open.by_grant, open.openings()))
+    }
+
     /// An id for a reservation or a hold.
     pub(super) fn unused_id(&self, mut random: impl FnMut() -> Option<u64>) -> Result<u64, LedgerError> {
         // A few thousand of 2⁵² ids are in use at most: a second try is extremely rare, and a fourth means that the
         // numbers are not random.
-        let is_used = |id: &u64| self.all_reservations().any(|(of, _)| of == *id) || self.is_held(*id);
+        let is_used = |id: &u64| {
+            let mut opened = self.all_reservations().flat_map(|(of, one)| one.pieces(of));
+            opened.any(|(of, _)| of == *id) || self.is_held(*id)
+        };
         let id = (0..4).map_while(|_| random()).map(|id| id & MAX_ID).find(|id| !is_used(id));
         id.ok_or_else(|| LedgerError("no random numbers for a reservation's id".to_owned()))
     }
@@ -82,14 +91,13 @@ impl Ledger {
         let is_returned = is_late && reservation.is_refunded();
         let mut limits = Vec::new();
         for (index, policy) in asked.iter().enumerate() {
-            let reserved = reservation.part(policy).map(|part| part.tokens(policy)).unwrap_or_default();
-            let real = request.costs.get(index).unwrap_or(&reserved);
-            let taken = reserved.iter().map(|&taken| if is_returned { 0 } else { taken });
-            let tokens: Vec<_> = taken.zip(real.iter().copied()).collect();
-            limits.extend(self.settle_bucket(policy, id, &tokens, None, now)?);
+            let part = |(id, parts)| Some((id, part_of(parts, policy)?.tokens(policy)));
+            let pieces: Vec<_> = reservation.pieces(id).filter_map(part).collect();
+            let costs = request.costs.get(index).map(Vec::as_slice);
+            limits.extend(self.settle_pieces(policy, &pieces, is_returned, costs, now)?);
         }
         let shadow = self.settle_shadow(asked, id, &reservation, is_returned, &request.shadow_costs, now);
-        self.close(id, writes);
+        self.close(id, &reservation, writes);
         let how = if request.costs.is_empty() { How::AsReserved } else { How::AtCosts };
         self.remember_closed(asked, Closed { id, how, is_late }, request, &limits, now);
         Ok(ObjectReply::Decided(Decided { is_late, shadow, ..self.decided(now, limits) }))
@@ -108,17 +116,24 @@ impl Ledger {
         if let Some(reply) = self.closed_before(asked, id, None, now)? {
             return Ok(reply);
         }
-        let Some((mut reservation, is_late)) = self.found(asked, id) else {
+        let Some((reservation, is_late)) = self.found(asked, id) else {
             return Ok(ObjectReply::NoReservation);
         };
-        if is_late && reservation.is_refunded() {
-            reservation.parts.iter_mut().for_each(ReservedPart::clear);
+        let mut limits = Vec::new();
+        for policy in asked {
+            limits.extend(self.give_back(policy, id, &reservation, now)?);
         }
-        let limits = self.give_back(asked, id, &reservation, now)?;
-        self.give_back_shadow(id, &reservation.shadow_parts(), true, now);
-        self.close(id, writes);
+        self.give_back_shadows(id, &reservation, true, now);
+        self.close(id, &reservation, writes);
         self.remember_closed(asked, Closed { id, how: How::Cancelled, is_late }, request, &limits, now);
         Ok(ObjectReply::Decided(Decided { is_late, ..self.decided(now, limits) }))
+    }
+
+    /// The answer to a request about a reservation that has been closed.
+    pub(super) fn closed_otherwise(&mut self, asked: &[Arc<Policy>], id: u64, now: i64) -> Option<ObjectReply> {
+        let replay = self.replays.by_reservation(id, now)?;
+        let is_theirs = is_of(asked, replay.grants.iter().map(|grant| grant.policy.as_str()));
+        Some(if is_theirs { ObjectReply::ReservationClosed } else { ObjectReply::NoReservation })
     }
 
     /// The answer to a request that closes a reservation again. `costs` are those to settle it at, if any; `None`
@@ -179,7 +194,7 @@ impl Ledger {
     }
 
     /// The reservation, if it belongs to these policies, and whether it is over.
-    fn found(&self, asked: &[Arc<Policy>], id: u64) -> Option<(Reservation, bool)> {
+    pub(super) fn found(&self, asked: &[Arc<Policy>], id: u64) -> Option<(Reservation, bool)> {
         let is_meant = |(of, one): &&(u64, Reservation)| {
             *of == id && is_of(asked, one.parts.iter().map(|part| part.policy.as_str()))
         };
@@ -188,11 +203,41 @@ impl Ledger {
     }
 
     /// Closes the reservation in all buckets, and forgets it.
-    fn close(&mut self, id: u64, writes: &mut Writes) {
-        self.close_everywhere(id);
+    fn close(&mut self, id: u64, reservation: &Reservation, writes: &mut Writes) {
+        self.close_all(id, reservation);
         self.reservations.retain(|(of, _)| *of != id);
         self.ended.retain(|(of, _)| *of != id);
         writes.before_reply.push((reservation_row(id), None));
+    }
+
+    /// Settles all pieces of a reservation, the oldest first, of which each bucket has taken so much, at these costs in all, or at what was
+    /// taken. Tokens are given back newest first, and more is taken by the newest. `is_returned` says that all was given back before.
+    pub(super) fn settle_pieces(
+        &mut self,
+        policy: &Policy,
+        pieces: &[(u64, Vec<u64>)],
+        is_returned: bool,
+        costs: Option<&[u64]>,
+        now: i64,
+    ) -> Result<Vec<LimitAnswer>, LedgerError> {
+        let mut rest = costs.map(<[u64]>::to_vec);
+        let mut answers: Vec<LimitAnswer> = Vec::new();
+        for (index, (id, reserved)) in pieces.iter().enumerate() {
+            let is_newest = index.saturating_add(1) == pieces.len();
+            let mut tokens = Vec::new();
+            for (limit, &reserved) in reserved.iter().enumerate() {
+                let rest = rest.as_mut().and_then(|rest| rest.get_mut(limit));
+                let real = rest.map_or(reserved, |rest| {
+                    let real = if is_newest { *rest } else { reserved.min(*rest) };
+                    *rest = rest.saturating_sub(real);
+                    real
+                });
+                tokens.push((if is_returned { 0 } else { reserved }, real));
+            }
+            let settled = self.settle_bucket(policy, *id, &tokens, None, now)?;
+            answers = sum(&answers, settled);
+        }
+        Ok(answers)
     }
 
     /// Settles what one bucket has taken for a reservation: see [`Bucket::settle`](super::bucket::Bucket::settle). Each answer has the final cost, or
@@ -226,34 +271,47 @@ impl Ledger {
         Ok(answers.collect())
     }
 
-    /// Brings what a reservation has taken of these policies to none.
+    /// Brings what a reservation has taken of this policy to none, unless all was given back before.
     pub(super) fn give_back(
         &mut self,
-        policies: &[Arc<Policy>],
+        policy: &Arc<Policy>,
         id: u64,
         reservation: &Reservation,
         now: i64,
     ) -> Result<Vec<LimitAnswer>, LedgerError> {
-        let mut limits = Vec::new();
-        for policy in policies {
-            if let Some(part) = reservation.part(policy) {
-                let tokens: Vec<_> = part.tokens(policy).into_iter().map(|taken| (taken, 0)).collect();
-                limits.extend(self.settle_bucket(policy, id, &tokens, Some(part), now)?);
+        let mut answers: Vec<LimitAnswer> = Vec::new();
+        for (id, parts) in reservation.pieces(id) {
+            if let Some(part) = part_of(parts, policy) {
+                let is_returned = self.bucket(policy)?.is_returned(id);
+                let tokens = part.tokens(policy).into_iter().map(|taken| (if is_returned { 0 } else { taken }, 0));
+                let tokens: Vec<_> = tokens.collect();
+                let nothing = ReservedPart::new(policy, []);
+                let back = if is_returned { &nothing } else { part };
+                answers = sum(&answers, self.settle_bucket(policy, id, &tokens, Some(back), now)?);
             }
         }
-        Ok(limits)
+        Ok(answers)
     }
 }
 
-impl Reservation {
-    /// What limits in shadow have taken.
-    pub(super) fn shadow_parts(&self) -> Vec<ReservedPart> {
-        self.parts.iter().map(ReservedPart::of_shadow).collect()
-    }
+/// The part of this policy.
+pub(super) fn part_of<'a>(parts: &'a [ReservedPart], policy: &Policy) -> Option<&'a ReservedPart> {
+    parts.iter().find(|part| part.policy == policy.name())
+}
 
-    pub(super) fn part(&self, policy: &Policy) -> Option<&ReservedPart> {
-        self.parts.iter().find(|part| part.policy == policy.name())
-    }
+/// The later answers, with the tokens of both.
+fn sum(earlier: &[LimitAnswer], later: Vec<LimitAnswer>) -> Vec<LimitAnswer> {
+    let with = |(index, answer): (usize, LimitAnswer)| {
+        let before = earlier.get(index).map_or(0, |earlier| earlier.decision.tokens());
+        match answer.decision {
+            Decision::Allow { tokens, ready_at } => {
+                let decision = Decision::Allow { tokens: tokens.saturating_add(before), ready_at };
+                LimitAnswer { decision, ..answer }
+            }
+            _ => answer,
+        }
+    };
+    later.into_iter().enumerate().map(with).collect()
 }
 
 /// Whether these are the names of the policies, in any order.

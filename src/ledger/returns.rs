@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::bucket::Bucket;
+use super::reserve::part_of;
 use super::{Ledger, Slot};
 use crate::limit::{Cuts, Decision, State};
 use crate::policy::{NamedLimit, Policy};
@@ -30,7 +31,9 @@ impl Ledger {
         let is_known = matches!(self.slot(policy.name()), Some(Slot::Open(bucket)) if bucket.knows_returns());
         if !is_known {
             for (id, open) in self.reservations.iter().filter(|(_, open)| open.is_refunded()) {
-                expiring.extend(open.part(policy).map(|part| (open.expires_at, *id, part.tokens(policy))));
+                for (id, parts) in open.pieces(*id) {
+                    expiring.extend(part_of(parts, policy).map(|part| (open.expires_at, id, part.tokens(policy))));
+                }
             }
             sort_by(&mut expiring, |(one, ..), (other, ..)| one.cmp(other));
         }
@@ -46,6 +49,11 @@ impl Bucket {
     fn knows_returns(&self) -> bool {
         let is_same = |returns: &Returns| returns.states == self.states && returns.cuts == self.cuts;
         self.returns.as_ref().map_or(self.cuts.is_empty(), is_same)
+    }
+
+    /// They come back at other moments.
+    pub(super) fn forget_returns(&mut self) {
+        self.returns = None;
     }
 
     /// Of each reservation is given when it expires, its id, and how much it gives back of each limit.

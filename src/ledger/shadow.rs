@@ -10,6 +10,7 @@ use super::bucket::Need;
 use super::decide::answer;
 use super::inline::Change;
 use super::reservation::{Reservation, ReservedPart};
+use super::reserve::part_of;
 use super::row::StoredRow;
 use super::{Ledger, Slot};
 use crate::limit::{Decision, Verb};
@@ -105,18 +106,21 @@ impl Ledger {
     ) -> Vec<Option<LimitAnswer>> {
         let mut answers = Vec::new();
         for (index, policy) in asked.iter().enumerate() {
-            let costs = costs.get(index).map(Vec::as_slice).unwrap_or_default();
-            let part = reservation.part(policy).map(ReservedPart::of_shadow);
-            let each = policy.shadow_limits().iter().enumerate().map(|(at, limit)| {
-                let taken = part.as_ref()?.taken(limit.name())?;
-                Some((if is_returned { 0 } else { taken }, costs.get(at).copied().unwrap_or(taken)))
+            let parts: Vec<_> = reservation
+                .pieces(id)
+                .filter_map(|(id, parts)| Some((id, part_of(parts, policy)?.of_shadow())))
+                .filter(|(_, part)| part.limit_count() > 0)
+                .collect();
+            let names = policy.shadow_limits().iter().map(NamedLimit::name);
+            let has_taken: Vec<_> =
+                names.map(|name| parts.iter().any(|(_, part)| part.taken(name).is_some())).collect();
+            let settled = policy.shadow().and_then(|shadow| {
+                let pieces: Vec<_> = parts.iter().map(|(id, part)| (*id, part.tokens(shadow))).collect();
+                let costs = costs.get(index).map(|costs| with_cost(costs, &has_taken));
+                self.settle_pieces(shadow, &pieces, is_returned, costs.as_deref(), now).ok()
             });
-            let each: Vec<_> = each.collect();
-            let tokens: Vec<_> = each.iter().map(|each| each.unwrap_or_default()).collect();
-            let shadow = policy.shadow().filter(|_| each.iter().any(Option::is_some));
-            let settled = shadow.and_then(|shadow| self.settle_bucket(shadow, id, &tokens, None, now).ok());
             let settled = settled.into_iter().flatten().map(Some).chain(std::iter::repeat(None));
-            answers.extend(each.iter().zip(settled).map(|(each, limit)| each.and(limit)));
+            answers.extend(has_taken.into_iter().zip(settled).map(|(has_taken, limit)| limit.filter(|_| has_taken)));
         }
         answers
     }
@@ -129,6 +133,14 @@ impl Ledger {
             && let Ok(bucket) = self.bucket(shadow)
         {
             bucket.open(id, is_stored, now);
+        }
+    }
+
+    /// See [`Ledger::give_back_shadow`].
+    pub(super) fn give_back_shadows(&mut self, id: u64, reservation: &Reservation, is_asked: bool, now: i64) {
+        for (id, parts) in reservation.pieces(id) {
+            let parts: Vec<_> = parts.iter().map(ReservedPart::of_shadow).collect();
+            self.give_back_shadow(id, &parts, is_asked, now);
         }
     }
 
@@ -162,6 +174,11 @@ impl Ledger {
         self.open(&policy, 0, now).ok()?;
         Some(policy)
     }
+}
+
+/// The costs of the limits that have taken something; of others none.
+fn with_cost(costs: &[u64], has_taken: &[bool]) -> Vec<u64> {
+    costs.iter().zip(has_taken).map(|(&cost, &has_taken)| if has_taken { cost } else { 0 }).collect()
 }
 
 /// What the limits in shadow of these policies have taken, by name: `answers` are theirs.

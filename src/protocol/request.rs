@@ -1,7 +1,7 @@
 //! What a frontend asks of an object.
 //!
 //! ```text
-//! action         0 look, 1 take, 2 reserve, 3 hold, 4 settle, 5 cancel
+//! action         0 look, 1 take, 2 reserve, 3 hold, 4 settle, 5 cancel, 6 extend
 //! verb           0 but for the first three
 //! max_wait_ms    -1 for none
 //! reservation    0 but for the last three; of a hold, an older version ignores it and chooses its own
@@ -70,6 +70,8 @@ pub enum Action {
     Settle(u64),
     /// Close a reservation and give everything back.
     Cancel(u64),
+    /// Let a reservation last longer from now on, and take these costs for it besides, if there are any.
+    Extend(u64),
 }
 
 /// Identifies a request and its repetitions.
@@ -114,6 +116,7 @@ impl ObjectRequest {
             Action::Hold(id) => (3, (0, None), id),
             Action::Settle(id) => (4, (0, None), id),
             Action::Cancel(id) => (5, (0, None), id),
+            Action::Extend(id) => (6, (0, None), id),
         };
         let mut writer = Writer::new(format, USUAL_LEN);
         writer.small(action);
@@ -172,6 +175,7 @@ impl ObjectRequest {
             3 => Action::Hold(reservation),
             4 => Action::Settle(reservation),
             5 => Action::Cancel(reservation),
+            6 => Action::Extend(reservation),
             _ => return Err(Unreadable::Malformed),
         };
         let mut request_id = match rest.whole()? {
@@ -254,7 +258,13 @@ mod tests {
             Verb::Refund,
             Verb::Reset,
         ];
-        let mut actions = vec![Action::Hold(3), Action::Settle(0), Action::Settle((1 << 52) - 1), Action::Cancel(7)];
+        let mut actions = vec![
+            Action::Hold(3),
+            Action::Settle(0),
+            Action::Settle((1 << 52) - 1),
+            Action::Cancel(7),
+            Action::Extend(8),
+        ];
         actions.extend(verbs.iter().flat_map(|&verb| [Action::Look(verb), Action::Take(verb), Action::Reserve(verb)]));
         let id = |ttl_ms, by_grant| Some(RequestId { id: u128::MAX - 5, fingerprint: u64::MAX - 7, ttl_ms, by_grant });
         let week_ms = 7 * 24 * RequestId::USUAL_TTL_MS;
@@ -379,7 +389,7 @@ mod tests {
             "2  3 0 -1 7 0 1 1",
             "2,3,0,-1,7,0,1,1",
             "2 3 0 -1 9223372036854775808 0 1 1",
-            "2 6 0 -1 7 0 1 1",  // an unknown action
+            "2 7 0 -1 7 0 1 1",  // an unknown action
             "2 0 99 -1 7 0 1 1", // an unknown verb
             "2 3 0 -1 -7 0 1 1",
             "2 3 0 -1 7 0 1 1 -9",

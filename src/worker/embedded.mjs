@@ -104,7 +104,7 @@ const made = new WeakMap();
 /** Policies may be made for each tenant or plan: those that are rarely asked for are made anew. */
 const MOST = 64;
 
-const VERBS = ["consume", "peek", "charge", "refund", "reset", "inspect", "settle", "cancel", "batch"];
+const VERBS = ["consume", "peek", "charge", "refund", "reset", "inspect", "settle", "cancel", "extend", "batch"];
 const KEY_VERBS = ["inspect", "explain", "reset", "credit", "block"];
 const NO_OPTIONS = {};
 const NO_KEYS =

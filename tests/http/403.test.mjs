@@ -7,7 +7,7 @@ import { bearer, CLAIMS, jwt, newToken } from "./credentials.mjs";
 import { start } from "./workerd.mjs";
 
 const SCOPES = {
-  consume: ["/v1/consume", "/v1/peek", "/v1/inspect", "/v1/settle", "/v1/cancel", "/v1/batch"],
+  consume: ["/v1/consume", "/v1/peek", "/v1/inspect", "/v1/settle", "/v1/cancel", "/v1/extend", "/v1/batch"],
   adjust: ["/v1/charge", "/v1/refund", "/v1/reset", "/v1/lease"],
   admin: [],
 };
@@ -42,7 +42,7 @@ const scopeOf = (path) => Object.keys(SCOPES).find((scope) => SCOPES[scope].incl
 function bodyFor(path, { policy = "api", key = "alice" } = {}) {
   const item = { policy, ...(key !== null && { key }) };
   if (path === "/v1/batch") return JSON.stringify({ requests: [item] });
-  return JSON.stringify(/settle|cancel/.test(path) ? { ...item, reservation: "1" } : item);
+  return JSON.stringify(/settle|cancel|extend/.test(path) ? { ...item, reservation: "1" } : item);
 }
 
 /** Asks without a right, and makes sure that nothing has changed for it. */
@@ -64,7 +64,7 @@ test("each scope at each endpoint", async () => {
     }
     for (const name of [needed, "both"]) {
       const answer = await tollgate.send({ path, body: bodyFor(path, { key: name }), ...bearer(tokens[name].text) });
-      const status = /settle|cancel/.test(path) ? 404 : 200; // there is no such reservation
+      const status = /settle|cancel|extend/.test(path) ? 404 : 200; // there is no such reservation
       assert.equal(answer.status, status, `${name} ${path}: ${answer.text}`);
     }
   }
@@ -127,7 +127,7 @@ test("a grant: its own verbs, and never those of another scope", async () => {
       body: bodyFor(path, { key: null }),
       ...bearer(grant({ key: "carol", verbs: [verb] })),
     });
-    assert.equal(answer.status, /settle|cancel/.test(path) ? 404 : 200, `${path}: ${answer.text}`);
+    assert.equal(answer.status, /settle|cancel|extend/.test(path) ? 404 : 200, `${path}: ${answer.text}`);
   }
 });
 

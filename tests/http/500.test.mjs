@@ -247,7 +247,7 @@ const rows = {
       "settings: TOLLGATE_SESSIONS: secret is not a field of it; its fields are policy, policies, verbs, ttl, verify_url, hostname, action",
       "settings: TOLLGATE_SESSIONS.policy: there is no policy visits",
       "settings: TOLLGATE_SESSIONS.policies: there is no policy apo",
-      "settings: TOLLGATE_SESSIONS.verbs: must be a list of one or more of consume, peek, inspect, settle, cancel, batch",
+      "settings: TOLLGATE_SESSIONS.verbs: must be a list of one or more of consume, peek, inspect, settle, cancel, extend, batch",
       'settings: TOLLGATE_SESSIONS.ttl: must be a length of time from "1s" to "1day", such as "1h"',
       "settings: TOLLGATE_SESSIONS.verify_url: must begin with https://, or with http:// and localhost or 127.0.0.1, and be ASCII " +
         "without '@', '#' and '\\'",

@@ -11,6 +11,7 @@ export const PATHS = [
   "/v1/inspect",
   "/v1/settle",
   "/v1/cancel",
+  "/v1/extend",
   "/v1/batch",
   "/v1/lease",
 ];

@@ -111,7 +111,7 @@ test("policies, key_prefix and inline bound every verb", async () => {
       key === "" ? 400 : 403,
     ]),
     ...["peek", "inspect", "charge", "refund", "reset"].map((verb) => [verb, { ...api, key: "bob" }, 403]),
-    ...["settle", "cancel"].map((verb) => [verb, { ...api, key: "bob", reservation: "1" }, 403]),
+    ...["settle", "cancel", "extend"].map((verb) => [verb, { ...api, key: "bob", reservation: "1" }, 403]),
     ["batch", { requests: [api, { ...api, key: "bob" }] }, 403],
     ["batch", { requests: [api, { ...api, policy: "other" }] }, 403],
   ]) {

@@ -20,7 +20,7 @@ export const CLAIMS = {
   exp: NOW_S + 60,
   key: "alice",
   policies: ["api"],
-  verbs: ["consume", "peek", "inspect", "settle", "cancel", "batch"],
+  verbs: ["consume", "peek", "inspect", "settle", "cancel", "extend", "batch"],
 };
 
 const encoded = (part) => Buffer.from(typeof part === "object" ? JSON.stringify(part) : part).toString("base64url");

@@ -173,6 +173,8 @@ test("peeks, reservations, settlements and refunds never fail open, whatever the
       ["consume", { mode: "reserve" }],
       ["settle", { reservation, cost: 1 }],
       ["cancel", { reservation }],
+      ["extend", { reservation }],
+      ["extend", { reservation, cost: 1 }],
       ["refund", {}],
       ["reset", {}],
     ]) {
@@ -206,6 +208,21 @@ test("a reservation whose answer was lost is opened once", async () => {
   const { reservation } = body;
   assert.equal((await tollgate.post("settle", { policy: "closed", key: "opened", reservation, cost: 0 })).status, 200);
   assert.deepEqual(await remaining("closed", "opened"), [10, 0]);
+});
+
+test("what an extension takes is taken once, though its answer was lost", async () => {
+  const of = { policy: "closed", key: "extended" };
+  const { reservation } = (await tollgate.consume({ ...of, mode: "reserve", cost: 4 })).body;
+  const lost = withFault({ fault: "retryable", after: true, times: 1 });
+  for (const [cost, left] of [
+    [undefined, 6],
+    [3, 3],
+    [3, 0],
+  ]) {
+    const { status, text } = await tollgate.post("extend", { ...of, reservation, cost }, lost);
+    assert.equal(status, 200, text);
+    assert.deepEqual(await remaining("closed", "extended"), [left, 1]);
+  }
 });
 
 test("with an Idempotency-Key, a caller retries after a 503 and is charged once", async () => {

@@ -71,4 +71,4 @@ function fail(properties) {
 }
 
 /** The actions, by their number in the request. */
-const ACTS = ["look", "take", "reserve", "hold", "settle", "cancel"];
+const ACTS = ["look", "take", "reserve", "hold", "settle", "cancel", "extend"];

@@ -124,7 +124,8 @@ function attacks() {
   const malformed = (part) =>
     `${part} is not well-formed: three parts of base64url, two of them JSON without duplicates`;
   const claim = (name, value) => grant({ [name]: value });
-  const verbs = "its claim `verbs` is not a list of one or more of consume, peek, inspect, settle, cancel, batch";
+  const verbs =
+    "its claim `verbs` is not a list of one or more of consume, peek, inspect, settle, cancel, extend, batch";
   return {
     "alg none, unsigned": [`${encoded('{"alg":"none","kid":"k"}')}.${payload}.`, notHs256],
     "alg none, signed": [jwt(KEY, { alg: "none", kid: "k" }, CLAIMS), notHs256],

@@ -56,6 +56,7 @@ test("every verb that moves tokens moves them once", async () => {
     ["consume", { mode: "up_to", cost: 9 }, 0, { tokens: 6 }],
     ["consume", { mode: "borrow", cost: 4 }, -4, { ready_at: NOW }],
     ["consume", { mode: "reserve", cost: 3 }, -7, { ready_at: NOW + 7_000 }],
+    ["extend", { reservation: reserved, cost: 0 }, -7, { reservation: reserved, expires_at: NOW + 600_000 }],
     ["charge", { cost: 9 }, -10, { tokens: 3, unpaid: 6 }],
     ["settle", { reservation: reserved, cost: 0 }, -9, { tokens: 0 }],
     ["cancel", { reservation: another }, -8, { tokens: 1 }],

@@ -34,7 +34,7 @@ const left = async (key, limits, now) =>
 const item = (path, limits) => {
   const one = { policy: "plan", key: "k", ...(limits !== undefined && { limits }) };
   if (path === "/v1/batch") return { requests: [one] };
-  return /settle|cancel/.test(path) ? { ...one, reservation: "1" } : one;
+  return /settle|cancel|extend/.test(path) ? { ...one, reservation: "1" } : one;
 };
 
 /** Tokens of a policy that comes with the request cannot be leased. */

@@ -32,7 +32,7 @@ const closed = problem(
   409,
   "reservation-closed",
   "Reservation closed",
-  "this reservation was already closed in another way: settled at another cost, or cancelled",
+  "this reservation was already settled or cancelled; only the same again is no error",
 );
 
 async function reserve(policy, key, cost, options) {
@@ -134,6 +134,41 @@ test("each id is valid once, and only for its policy and key; a repetition is a 
     }
     assert.equal((await standing("keep", "bob"))[0], left);
   }
+});
+
+test("extended, it lasts longer and may take more: of all limits, or of none", async () => {
+  const of = { policy: "pair", key: "extended" };
+  const levels = async () => {
+    const { limits, open_reservations } = (await tollgate.post("inspect", of)).body;
+    return [...limits.map(({ remaining }) => remaining), open_reservations];
+  };
+  const { reservation, expires_at } = await reserve(of.policy, of.key, { requests: 1, tokens: 40 });
+  const extend = (cost, minute, more) =>
+    tollgate.post("extend", { ...of, reservation, cost, ...more }, { now: NOW + minute * 60_000 });
+  assert.equal(expires_at, NOW + 600_000);
+  for (const [cost, minute, left] of [
+    [undefined, 9, [9, 60, 1]],
+    [{ requests: 0, tokens: 0 }, 18, [9, 60, 1]],
+    [{ requests: 0, tokens: 50 }, 27, [9, 10, 1]],
+  ]) {
+    const { status, text, body } = await extend(cost, minute);
+    assert.equal(status, 200, text);
+    assert.deepEqual([body.reservation, body.expires_at], [reservation, NOW + (minute + 10) * 60_000]);
+    assert.deepEqual([body.ready_at, body.tokens, body.replayed], [undefined, undefined, undefined]);
+    assert.deepEqual(await levels(), left);
+  }
+  const refused = await extend({ requests: 1, tokens: 11 }, 30);
+  assert.deepEqual([refused.status, refused.body.limits.map(({ remaining }) => remaining)], [429, [9, 10]]);
+  assert.deepEqual([refused.body.reservation, refused.body.expires_at], [undefined, undefined]);
+  assert.deepEqual(await levels(), [9, 10, 1]);
+  assert.equal((await extend({ requests: 0, tokens: 101 }, 30)).status, 400);
+  assert.deepEqual(await extend(undefined, 36.99).then(({ status }) => status), 200, "refused, it was left as it was");
+  assertAnswer(await extend(1, 40, { policy: "keep" }), unknown);
+  const settled = await tollgate.post("settle", { ...of, reservation, cost: { requests: 1, tokens: 70 } });
+  assert.deepEqual([settled.status, await levels()], [200, [9, 30, 0]]);
+  assertAnswer(await extend(undefined, 40), closed);
+  assertAnswer(await extend({ requests: 1, tokens: 1 }, 40, { reservation: "1" }), unknown);
+  assert.deepEqual(await levels(), [9, 30, 0]);
 });
 
 test("settled without a cost, it costs what was reserved", async () => {
@@ -315,7 +350,7 @@ test("open and closed reservations survive kill -9", async () => {
   }
 });
 
-test("settle and cancel need a reservation's id", async () => {
+test("settle, cancel and extend need a reservation's id", async () => {
   const bad = (detail) => problem(400, "bad-request", "Bad request", detail);
   const of = { policy: "keep", key: "ivan" };
   const notId = (found) => `\`reservation\` must be a reservation's id of 13 hex digits, not ${found}`;
@@ -329,6 +364,7 @@ test("settle and cancel need a reservation's id", async () => {
       { reservation: "1", cost: 1 },
       'the body cannot have the field "cost"; its fields are policy, key, reservation, snapshot, limits',
     ],
+    ["extend", { cost: 1 }, "the field `reservation` is missing: the id in the answer that reserved the tokens"],
     ["cancel", {}, "the field `reservation` is missing: the id in the answer that reserved the tokens"],
   ]) {
     assertAnswer(await tollgate.post(verb, { ...of, ...more }), bad(detail), `${verb} ${JSON.stringify(more)}`);

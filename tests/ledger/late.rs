@@ -47,10 +47,10 @@ fn policies(write_ahead: u64) -> Policies {
 }
 
 /// 10 per window of ten seconds, no debt.
-const WINDOW: &str = r#"{"kind": "fixed_window", "rate": 10, "period": "10s", "write_ahead": 0}"#;
+pub(crate) const WINDOW: &str = r#"{"kind": "fixed_window", "rate": 10, "period": "10s", "write_ahead": 0}"#;
 
 /// One token per second, 10 at most, no debt.
-const BUCKET: &str = r#"{"rate": 1, "period": "1s", "capacity": 10, "write_ahead": 0}"#;
+pub(crate) const BUCKET: &str = r#"{"rate": 1, "period": "1s", "capacity": 10, "write_ahead": 0}"#;
 
 /// As if [`WINDOW`] or [`BUCKET`] had this debt.
 fn with_debt(policy: &str, max_debt: u64) -> String {
@@ -501,19 +501,26 @@ impl Comparison {
                 }
                 Fact::Refunded(costs) => budget.push(at, Change::Refunded(drops(costs[index]))),
                 Fact::Reset => budget.push(at, Change::Reset),
-                Fact::Cancelled(id) => budget.settle(*id, 0),
-                Fact::Settled { id, reserved, costs } => {
-                    let (reserved, cost) = (reserved[index], costs[index]);
-                    let excess = cost.saturating_sub(reserved);
-                    let booked = excess.min(budget.room(*id, at));
-                    let is_right = if may_have_lost {
+                Fact::Cancelled(ids) => ids.iter().for_each(|id| budget.settle(*id, 0)),
+                Fact::Settled { pieces, is_returned, costs } => {
+                    // What is given back is given back newest first, and what is taken besides is taken by the newest.
+                    let (cost, mut rest, mut total) = (costs[index], costs[index], 0);
+                    for (place, (id, taken)) in pieces.iter().enumerate() {
+                        let real = if place + 1 == pieces.len() { rest } else { taken[index].min(rest) };
+                        rest -= real;
+                        let had = if *is_returned { 0 } else { taken[index] };
+                        let booked = had.min(real) + real.saturating_sub(had).min(budget.room(*id, at));
+                        budget.settle(*id, drops(booked));
+                        total += booked;
+                    }
+                    if may_have_lost {
                         // How much of an excess is booked depends on what the crashes have left.
-                        (cost.min(reserved)..=cost).contains(&answered[index])
+                        assert!(answered[index] <= cost, "{} of {cost}", answered[index]);
+                        let (newest, _) = pieces.last().unwrap();
+                        budget.correct(*newest, drops(answered[index]) - drops(total));
                     } else {
-                        answered[index] == cost.min(reserved) + booked
-                    };
-                    assert!(is_right, "{reserved} settled at {cost} cost {}, with {booked} booked", answered[index]);
-                    budget.settle(*id, drops(answered[index]));
+                        assert_eq!(answered[index], total, "settled at {cost}: {pieces:?}");
+                    }
                 }
             }
         }
@@ -596,6 +603,14 @@ impl Budget {
     fn settle(&mut self, id: u64, cost: i128) {
         let index = self.opening(id);
         self.events[index].change = Change::Taken { drops: cost, id: Some(id) };
+    }
+
+    /// It costs so much more.
+    fn correct(&mut self, id: u64, more: i128) {
+        let index = self.opening(id);
+        if let Change::Taken { drops, .. } = &mut self.events[index].change {
+            *drops += more;
+        }
     }
 
     /// How many tokens more the reservation can have cost: until the level now would be at the largest debt, if nothing since
@@ -700,6 +715,8 @@ struct Client {
     expired: Vec<u64>,
     /// Those that have expired and may be closed late.
     ended: Vec<Open>,
+    /// The latest id of a raise. They are above all ids of reservations.
+    raises: u64,
     /// The answer to the last look.
     seen: Vec<LimitAnswer>,
     /// When that was; before everything if a bucket may have been forgotten since.
@@ -712,7 +729,8 @@ struct Client {
 struct Open {
     id: u64,
     expires_at: i64,
-    tokens: Vec<u64>,
+    /// What it has taken, first and by each raise, under ids of the test's own.
+    pieces: Vec<(u64, Vec<u64>)>,
 }
 
 /// What a request has done. How many tokens it took is in its answer.
@@ -724,12 +742,13 @@ enum Fact {
     Charged(Vec<u64>),
     Refunded(Vec<u64>),
     Reset,
+    /// What was opened under these ids, the oldest first, and had taken so much, unless all was given back before.
     Settled {
-        id: u64,
-        reserved: Vec<u64>,
+        pieces: Vec<(u64, Vec<u64>)>,
+        is_returned: bool,
         costs: Vec<u64>,
     },
-    Cancelled(u64),
+    Cancelled(Vec<u64>),
 }
 
 impl Client {
@@ -738,7 +757,18 @@ impl Client {
         let numbers = world.policy.limits().iter().map(Numbers::of).collect();
         let (seen, seen_at, latest) = (Vec::new(), START, START);
         let (open, expired, ended) = (Vec::new(), Vec::new(), Vec::new());
-        let mut client = Self { world, numbers, open, expired, ended, seen, seen_at, latest, has_stepped_back: false };
+        let mut client = Self {
+            world,
+            numbers,
+            open,
+            expired,
+            ended,
+            raises: 1 << 60,
+            seen,
+            seen_at,
+            latest,
+            has_stepped_back: false,
+        };
         client.look(); // a bucket that starts below full refills from now on
         client
     }
@@ -765,12 +795,33 @@ impl Client {
                 let action = Action::Reserve(Verb::Reserve { max_wait_ms });
                 let decided = self.world.decided(action, costs[..count].to_vec());
                 let opened = decided.reservation.map(|reserved| {
-                    let tokens = costs[..count].to_vec();
-                    self.open.push(Open { id: reserved.id, expires_at: reserved.expires_at, tokens });
+                    let pieces = vec![(reserved.id, costs[..count].to_vec())];
+                    self.open.push(Open { id: reserved.id, expires_at: reserved.expires_at, pieces });
                     reserved.id
                 });
                 let is_allow = decided.decision().is_allow();
                 return Some((decided, if is_allow { Fact::Taken(opened) } else { Fact::Nothing }));
+            }
+            Step::Extend(which, costs) => {
+                self.tick();
+                let costs = costs[..count].to_vec();
+                let index = which.checked_rem(self.open.len())?;
+                let decided = self.world.decided(Action::Extend(self.open[index].id), costs.clone());
+                let is_granted = decided.decision().is_allow();
+                let Some(reserved) = decided.reservation else {
+                    assert!(!is_granted);
+                    return Some((decided, Fact::Nothing));
+                };
+                let ttl_ms = self.world.policy.object().reservations.ttl_ms;
+                let open = &mut self.open[index];
+                open.expires_at = open.expires_at.max(self.world.now.saturating_add_unsigned(ttl_ms));
+                assert_eq!((reserved.id, reserved.expires_at, is_granted), (open.id, open.expires_at, true));
+                if costs.iter().all(|cost| *cost == 0) {
+                    return Some((decided, Fact::Nothing));
+                }
+                self.raises += 1;
+                open.pieces.push((self.raises, costs));
+                return Some((decided, Fact::Taken(Some(self.raises))));
             }
             Step::Close(which, closing) => {
                 self.tick();
@@ -823,20 +874,23 @@ impl Client {
 
     fn close(&mut self, which: usize, closing: Closing) -> (Decided, Fact) {
         let late = which.checked_sub(self.open.len());
-        let Open { id, tokens: mut reserved, .. } = match late {
+        let Open { id, pieces, .. } = match late {
             Some(which) => self.ended.remove(which),
             None => self.open.remove(which),
         };
         let (decided, fact) = match closing {
-            Closing::Cancel => (decided(self.world.ask(Action::Cancel(id), None, None)), Fact::Cancelled(id)),
+            Closing::Cancel => {
+                let ids = pieces.iter().map(|(id, _)| *id).collect();
+                (decided(self.world.ask(Action::Cancel(id), None, None)), Fact::Cancelled(ids))
+            }
             Closing::Settle(costs) => {
-                let costs = costs.map(|costs| costs[..reserved.len()].to_vec());
+                let count = self.numbers.len();
+                let costs = costs.map(|costs| costs[..count].to_vec());
                 let decided = decided(self.world.ask(Action::Settle(id), costs.clone(), None));
-                let costs = costs.unwrap_or_else(|| reserved.clone());
-                if late.is_some() && self.world.policy.object().reservations.unsettled == Unsettled::Refund {
-                    reserved.fill(0);
-                }
-                (decided, Fact::Settled { id, reserved, costs })
+                let in_all = |limit| pieces.iter().map(|(_, taken)| taken[limit]).sum();
+                let costs = costs.unwrap_or_else(|| (0..count).map(in_all).collect());
+                let is_refunded = self.world.policy.object().reservations.unsettled == Unsettled::Refund;
+                (decided, Fact::Settled { pieces, is_returned: late.is_some() && is_refunded, costs })
             }
         };
         assert_eq!(decided.is_late, late.is_some());
@@ -857,7 +911,7 @@ impl Client {
         let now = self.world.now;
         self.latest = self.latest.max(now);
         let expired: Vec<_> = self.open.extract_if(.., |open| open.expires_at <= now).collect();
-        self.expired.extend(expired.iter().map(|open| open.id));
+        self.expired.extend(expired.iter().flat_map(|open| open.pieces.iter().map(|(id, _)| *id)));
         self.ended.extend(expired);
         self.ended.retain(|open| now < open.expires_at.saturating_add_unsigned(LATE_MS));
     }
@@ -920,6 +974,7 @@ enum Step {
     Take(Verb, [u64; 2]),
     Reserve([u64; 2], Option<u64>),
     /// One of the open reservations, if there are any.
+    Extend(usize, [u64; 2]),
     Close(usize, Closing),
     Wait(Wait),
     /// The clock steps back.
@@ -966,6 +1021,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => costs().prop_map(|costs| Step::Take(Verb::Borrow { max_wait_ms: None }, costs)),
         8 => (costs(), max_wait).prop_map(|(costs, max_wait_ms)| Step::Reserve(costs, max_wait_ms)),
         8 => (0..8_usize, closing()).prop_map(|(which, closing)| Step::Close(which, closing)),
+        4 => (0..8_usize, prop_oneof![1 => Just([0, 0]), 3 => costs()]).prop_map(|(which, costs)| Step::Extend(which, costs)),
         10 => wait().prop_map(Step::Wait),
         1 => (1..20_000_i64).prop_map(Step::Back),
         2 => (0..4_usize).prop_map(Step::Arrive),
@@ -1001,24 +1057,24 @@ fn costs() -> impl Strategy<Value = [u64; 2]> {
 }
 
 /// A key of the one policy that says this.
-fn world_of(json: &str) -> World {
+pub(crate) fn world_of(json: &str) -> World {
     World::new(&Policies::parse(&format!(r#"{{"p": {json}}}"#)).unwrap(), "p")
 }
 
-fn reserved(world: &mut World, cost: u64) -> u64 {
+pub(crate) fn reserved(world: &mut World, cost: u64) -> u64 {
     world.decided(Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) }), vec![cost]).reservation.unwrap().id
 }
 
 /// The tokens that moved; 0 if it was refused.
-fn taken(world: &mut World, verb: Verb, cost: u64) -> u64 {
+pub(crate) fn taken(world: &mut World, verb: Verb, cost: u64) -> u64 {
     tokens(&world.decided(Action::Take(verb), vec![cost]).limits[0])
 }
 
 /// What it cost.
-fn settled(world: &mut World, id: u64, cost: u64) -> u64 {
+pub(crate) fn settled(world: &mut World, id: u64, cost: u64) -> u64 {
     tokens(&world.decided(Action::Settle(id), vec![cost]).limits[0])
 }
 
-fn cancelled(world: &mut World, id: u64) {
+pub(crate) fn cancelled(world: &mut World, id: u64) {
     assert!(decided(world.ask(Action::Cancel(id), None, None)).decision().is_allow());
 }

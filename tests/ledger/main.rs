@@ -5,6 +5,7 @@ mod alarms;
 mod chance;
 mod covers;
 mod crash_laws;
+mod extend;
 mod holds;
 mod inline;
 mod inspect;

@@ -78,6 +78,7 @@ test("each method calls the endpoint of its name", async () => {
     expires_at: NOW + 600_000,
   });
   const other = await client.consume({ ...ask, mode: "reserve" });
+  const kept = { reservation: other.reservation, expires_at: NOW + 600_000 };
   for (const [method, more, expected] of [
     ["consume", { cost: 2 }, { remaining: 5 }],
     ["consume", {}, { remaining: 4 }],
@@ -87,7 +88,9 @@ test("each method calls the endpoint of its name", async () => {
     ["refund", { cost: 6 }, { remaining: 1, tokens: 6 }],
     ["peek", {}, { remaining: 1 }],
     ["settle", { reservation, cost: 1 }, { remaining: 2, tokens: 1 }],
-    ["cancel", { reservation: other.reservation }, { remaining: 3, tokens: 1 }],
+    ["extend", { reservation: kept.reservation }, { remaining: 2, ...kept }],
+    ["extend", { reservation: kept.reservation, cost: 2 }, { remaining: 0, ...kept }],
+    ["cancel", { reservation: other.reservation }, { remaining: 3, tokens: 3 }],
     ["reset", {}, { remaining: 10, tokens: 7 }],
   ]) {
     const answer = await client[method]({ ...ask, ...more });

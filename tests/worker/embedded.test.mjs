@@ -106,7 +106,7 @@ test("what is spent by one way is spent for the other: a key has one object", as
   assert.equal((await byHttp("consume", { policy: "once", key: "shared" })).status, 429);
 });
 
-test("settles and cancels reservations", async () => {
+test("settles, cancels and extends reservations", async () => {
   for (const [verb, remaining] of [
     ["settle", 8],
     ["cancel", 8],

@@ -313,6 +313,7 @@ const fn action(action: Action) -> &'static str {
         Action::Hold(_) => "hold",
         Action::Settle(_) => "settle",
         Action::Cancel(_) => "cancel",
+        Action::Extend(_) => "extend",
     }
 }
 

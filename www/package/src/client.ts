@@ -87,7 +87,7 @@ export type BudgetRequest<P extends PolicyNames = string> = BudgetCost<P> & {
   readonly max_wait_ms?: number;
 };
 
-/** Which reservation to settle or cancel. */
+/** Which reservation to settle, cancel or extend. */
 export type ReservationRequest<P extends PolicyNames = string> = BudgetRequest<P> & { readonly reservation: string };
 
 /** What is wanted of a budget in advance, and what was spent of earlier leases. */
@@ -185,12 +185,16 @@ export interface Granted extends Verdict, Answer, UnderPolicies {
   readonly source?: "lease";
 }
 
-/** 200: granted in advance, by `mode: "reserve"`. To be settled or cancelled. */
-export interface Reserved extends Granted {
-  /** When the tokens may be used. */
-  readonly ready_at: number;
+/** 200: a reservation lasts until `expires_at`. To be settled or cancelled. */
+export interface Extended extends Granted {
   readonly reservation: string;
   readonly expires_at: number;
+}
+
+/** 200: granted in advance, by `mode: "reserve"`. */
+export interface Reserved extends Extended {
+  /** When the tokens may be used. */
+  readonly ready_at: number;
 }
 
 /** 200, but the server could not decide, and the policy lets requests pass in that case. */
@@ -375,6 +379,11 @@ export class Client<P extends PolicyNames = string, Throws extends boolean = fal
   declare readonly settle: Call<ReservationRequest<P>, Granted | Problem>;
   /** Closes a reservation at no cost. */
   declare readonly cancel: Call<ReservationRequest<P>, Granted | Problem>;
+  /**
+   * Lets a reservation last for its policy's `reservation_ttl` from now on. Takes the `cost` for it, if there is one: of all limits,
+   * or nothing, and then it lasts no longer either.
+   */
+  declare readonly extend: Call<ReservationRequest<P>, Extended | Refused | Problem>;
   /** Consumes from several budgets: from all of them, or from none. */
   declare readonly batch: Call<
     { readonly requests: readonly BudgetRequest<P>[] },
@@ -389,7 +398,7 @@ export class Client<P extends PolicyNames = string, Throws extends boolean = fal
     if ((timeoutMs & LONGEST_TIMER_MS) !== timeoutMs)
       throw new TollgateError("timeoutMs_not_whole", `timeoutMs: 0 to ${LONGEST_TIMER_MS}, not ${timeoutMs}`);
     if (typeof token === "string" && globalThis.document) warn();
-    for (const name of "consume peek charge refund reset inspect settle cancel batch lease".split(" "))
+    for (const name of "consume peek charge refund reset inspect settle cancel extend batch lease".split(" "))
       (this as unknown as Record<string, Call<unknown, unknown>>)[name] = async (
         request,
         { idempotencyKey, signal } = {},

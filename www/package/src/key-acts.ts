@@ -94,7 +94,7 @@ export interface OpenReservation {
 /** What was decided. */
 export interface PastDecision {
   readonly at: number;
-  readonly action: "consume" | "reserve" | "charge" | "refund" | "reset" | "hold" | "settle" | "cancel";
+  readonly action: "consume" | "reserve" | "charge" | "refund" | "reset" | "hold" | "settle" | "cancel" | "extend";
   readonly policy: string;
   readonly cost: number;
   readonly allowed: boolean;

@@ -20,7 +20,7 @@ export interface GrantOptions {
  * the work has cost: who reserves and then cancels gives everything back.
  */
 export type GrantVerb = (typeof GRANT_VERBS)[number];
-export const GRANT_VERBS = ["consume", "peek", "inspect", "settle", "cancel", "batch"] as const;
+export const GRANT_VERBS = ["consume", "peek", "inspect", "settle", "cancel", "extend", "batch"] as const;
 
 /**
  * Makes a grant: a JWT signed with HMAC-SHA-256. `keys` is what the service has as `TOLLGATE_GRANT_KEYS`: JSON with a

@@ -137,6 +137,11 @@ export interface Embedded<P extends PolicyNames = string, Throws extends boolean
   settle: Call<Keyed<ReservationRequest<P>>, Granted | Problem>;
   /** Closes a reservation at no cost. */
   cancel: Call<Keyed<ReservationRequest<P>>, Granted | Problem>;
+  /**
+   * Lets a reservation last for its policy's `reservation_ttl` from now on. Takes the `cost` for it, if there is one: of all limits,
+   * or nothing, and then it lasts no longer either.
+   */
+  extend: Call<Keyed<ReservationRequest<P>>, Extended | Refused | Problem>;
   /** Consumes from several budgets: from all of them, or from none. */
   batch: Call<
     { readonly requests: readonly Keyed<BudgetRequest<P>>[] },
@@ -214,6 +219,11 @@ export interface Local<P extends PolicyNames = string> {
   settle: LocalCall<ReservationRequest<P>, Granted | Problem>;
   /** Closes a reservation at no cost. */
   cancel: LocalCall<ReservationRequest<P>, Granted | Problem>;
+  /**
+   * Lets a reservation last for its policy's `reservation_ttl` from now on. Takes the `cost` for it, if there is one: of all limits,
+   * or nothing, and then it lasts no longer either.
+   */
+  extend: LocalCall<ReservationRequest<P>, Extended | Refused | Problem>;
   /** Consumes from several budgets: from all of them, or from none. */
   batch: LocalCall<{ readonly requests: readonly BudgetRequest<P>[] }, BatchGranted | BatchRefused | Problem>;
   /** Forgets full budgets, and reservations that expired more than an hour ago. Where there are many keys, call it now and then. */
@@ -301,6 +311,10 @@ export interface Tollgate {
   inspect(request: Keyed<BudgetRequest>, options?: EmbeddedCallOptions): Promise<Plain<Inspection | Problem>>;
   settle(request: Keyed<ReservationRequest>, options?: EmbeddedCallOptions): Promise<Plain<Granted | Problem>>;
   cancel(request: Keyed<ReservationRequest>, options?: EmbeddedCallOptions): Promise<Plain<Granted | Problem>>;
+  extend(
+    request: Keyed<ReservationRequest>,
+    options?: EmbeddedCallOptions,
+  ): Promise<Plain<Extended | Refused | Problem>>;
   batch(
     request: { readonly requests: readonly Keyed<BudgetRequest>[] },
     options?: EmbeddedCallOptions,

@@ -1,0 +1,83 @@
+//! Reservations that are extended: the heartbeat of long work.
+
+use std::sync::Arc;
+
+use super::ask::asks_for_any;
+use super::bucket::Bucket;
+use super::quota::{MAX_RESERVATIONS, is_full};
+use super::reservation::{End, Raise, ReservedPart, reservation_row};
+use super::shadow::taken_of;
+use super::{Ledger, LedgerError, Writes};
+use crate::limit::Verb;
+use crate::policy::Policy;
+use crate::protocol::{Decided, ObjectReply, ObjectRequest, Reserved};
+
+impl Ledger {
+    /// Lets a reservation last as long from now on as one that is made now, and takes the costs for it, if there are any: of all limits, or
+    /// nothing, and then it lasts no longer either.
+    pub(super) fn extend(
+        &mut self,
+        asked: &[Arc<Policy>],
+        id: u64,
+        request: &ObjectRequest,
+        now: i64,
+        random: impl FnMut() -> Option<u64>,
+        writes: &mut Writes,
+    ) -> Result<ObjectReply, LedgerError> {
+        if let Some(reply) = self.closed_otherwise(asked, id, now) {
+            return Ok(reply);
+        }
+        let Some((mut reservation, false)) = self.found(asked, id) else {
+            return Ok(ObjectReply::NoReservation);
+        };
+        let is_raised = asks_for_any(request);
+        if let Some(max) = is_full(self.openings(), request, MAX_RESERVATIONS).filter(|_| is_raised) {
+            return Ok(ObjectReply::TooManyReservations { max });
+        }
+        let raise = if is_raised { self.unused_id(random)? } else { 0 };
+        let verb = if is_raised { Verb::Consume } else { Verb::Refund };
+        // To wait until this one expires is no way to extend it.
+        self.let_end(asked, id, End::Charged)?;
+        let decided = self.decide(asked, verb, &request.costs, now, true);
+        self.let_end(asked, id, reservation.end)?;
+        let (limits, decision) = decided?;
+        let shadow = self.decide_shadow(asked, verb, request, &limits, now, true);
+        if !decision.is_allow() {
+            return Ok(ObjectReply::Decided(Decided { shadow, ..self.decided(now, limits) }));
+        }
+        if is_raised {
+            let taken = limits.iter().map(|limit| limit.decision.tokens());
+            let mut parts = ReservedPart::all(asked.iter().map(Arc::as_ref), taken);
+            let mut tried = shadow.iter().copied();
+            for (policy, part) in asked.iter().zip(&mut parts) {
+                part.add_shadow(taken_of(policy, &mut tried));
+                self.bucket(policy)?.open(raise, true, now);
+                self.open_shadow(policy, raise, &part.of_shadow(), true, now);
+            }
+            reservation.raises.push(Raise { id: raise, parts });
+            // Otherwise the holders of grants could take up what is left to the backend, by raises of its reservations.
+            reservation.by_grant |= request.request_id.is_some_and(|id| id.by_grant);
+        }
+        if let Some(first) = asked.first() {
+            let ends_at = now.saturating_add_unsigned(first.object().reservations.ttl_ms);
+            reservation.expires_at = reservation.expires_at.max(ends_at);
+        }
+        let reserved = Reserved { id, expires_at: reservation.expires_at };
+        writes.before_reply.push((reservation_row(id), Some(reservation.encode())));
+        for (_, open) in self.reservations.iter_mut().filter(|(of, _)| *of == id) {
+            open.clone_from(&reservation);
+        }
+        if is_raised {
+            self.remember(asked, request.request_id, now, Some(reserved), &limits);
+        }
+        Ok(ObjectReply::Decided(Decided { reservation: Some(reserved), shadow, ..self.decided(now, limits) }))
+    }
+
+    /// From now on, this happens when it expires.
+    fn let_end(&mut self, asked: &[Arc<Policy>], id: u64, end: End) -> Result<(), LedgerError> {
+        for (_, open) in self.reservations.iter_mut().filter(|(of, _)| *of == id) {
+            open.end = end;
+        }
+        asked.iter().try_for_each(|policy| self.bucket(policy).map(Bucket::forget_returns))
+    }
+}
