@@ -116,15 +116,20 @@ struct Step<'a> {
     merged: Option<Carry>,
 }
 
-fn is_same(old: &NamedState, name: Option<&str>, limit: &Limit) -> bool {
-    old.name.as_deref() == name && old.limit.config().kind == limit.config().kind
+/// The place of the same limit. If it has several accounts, from a time when its numbers came with requests: that of these numbers, or else the
+/// lowest.
+fn same_in(old: &[NamedState], name: Option<&str>, limit: &Limit, now: i64) -> Option<usize> {
+    let same = |old: &NamedState| old.name.as_deref() == name && old.limit.config().kind == limit.config().kind;
+    let tokens = |old: &NamedState| old.limit.snapshot(&old.limit.refilled(&old.state, now)).tokens;
+    let all = old.iter().enumerate().filter(|(_, old)| same(old));
+    all.min_by_key(|(_, old)| (old.limit != *limit, tokens(old))).map(|(index, _)| index)
 }
 
 /// The limits of the step, in its order, and after them the dormant ones.
 fn carried(mut old: Vec<NamedState>, step: &Step<'_>, leases: &Leases, now: i64, phase: u64) -> Vec<NamedState> {
     let mut all = Vec::with_capacity(step.limits.len());
     for &(name, limit) in &step.limits {
-        let same = old.iter().position(|old| is_same(old, name, limit));
+        let same = same_in(&old, name, limit, now);
         let (state, cuts) = match same.map(|index| old.swap_remove(index)) {
             None => (limit.new_state(step.at.min(now), phase), None),
             Some(same) if same.limit == *limit && step.carry != Carry::Reset => (same.state, same.cuts),

@@ -4,8 +4,9 @@
 //! their own account; what they grant is charged to all. So an account knows of all grants since it was opened,
 //! under whichever numbers, and a caller that alternates finds each account as low as if it had never left those numbers.
 //!
-//! Numbers that are asked after others begin with the tokens that these have left, up to their own capacity, or with those of
-//! their own account if that has more: a customer who changes plans keeps what is left.
+//! A new account begins as if the tokens that have been spent had been spent of its own capacity, and the time since the last grant had refilled
+//! it: a customer who buys a larger plan has the rest of it at once, and one who goes back to a smaller one has not its tokens once more. It
+//! owes no more for that than was owed before.
 //!
 //! # The law
 //!
@@ -25,9 +26,12 @@
 //!
 //! A level for the numbers X, taken over from the account L at the moment `t`, must obey it too. Let Z be the numbers whose
 //! capacity and refill are `B(s, t)`. If Z refills as fast as X, all that L has is within Z's bound for ever. If X refills faster
-//! than Z, it is within X's own bound as soon as L's level is lowered by what Z's capacity exceeds X's: many slow tokens are not
-//! followed by fast ones. Which numbers Z are is not known, since it depends on `s`; so [`excess`] takes the most of all. It takes
-//! less as time passes: an interval with a grant in it began before the last of them, and X has refilled more than Z since.
+//! than Z, or as fast, it is within X's own bound as soon as what Z's capacity exceeds X's is taken from L's level: many slow tokens are not
+//! followed by fast ones. If X's capacity is the larger one, as much may be added. Which numbers Z are is not known, since it depends on `s`;
+//! so [`excess`] takes the most of all, or adds the least. It takes less as time passes: an interval with a grant in it began before the last of
+//! them, and X has refilled more than Z since.
+//!
+//! Only numbers without an account are taken over to: those that have one are among Z, and nothing may be added for them.
 //!
 //! Nothing in this needs the level to stop at the capacity after the last grant. So L's level is what it would be without that, and
 //! idle time counts.
@@ -41,8 +45,9 @@
 //!
 //! # More numbers than accounts
 //!
-//! The account that was left longest ago is closed, and [`excess`] does not know its numbers any more. Where faster numbers never
-//! have less capacity, as in most tables of plans, it takes nothing anyway, and the law holds for any number of them. In any
+//! An account is closed, and [`excess`] does not know its numbers any more. If others that are known have at least its capacity and its
+//! refill, that makes no difference: `B` is the same without it. So such an account is closed first, and else the one that was left longest ago.
+//! Where faster numbers never have less capacity, as in most tables of plans, the law so holds for any number of them. In any
 //! case, all of them together grant no more than the largest capacity and the fastest refill.
 //!
 //! A bucket that is full under all its accounts is forgotten, and the next numbers begin full.
@@ -135,45 +140,67 @@ pub(super) fn accounts(old: Vec<NamedState>, policy: &Policy, now: i64, phase: u
     for named in policy.limits() {
         let of_name = || old.iter().filter(|account| account.name.as_deref() == named.name());
         let limit = *named.limit();
-        let own = of_name().find(|account| account.limit == limit);
-        all.push(match of_name().next() {
-            None => NamedState::of(named, limit.new_state(now, phase)),
-            Some(latest) if latest.limit == limit => latest.clone(),
-            Some(latest) => {
-                let seen = of_name().map(|account| &account.limit);
-                let taken_over = taken_over(&limit, latest, seen, now, phase);
-                let own = own.filter(|own| limit.surplus_over(&own.state, &taken_over.state, now).is_some());
-                own.cloned().unwrap_or(taken_over)
-            }
-        });
+        let own = of_name().find(|account| account.limit == limit).cloned();
+        let begun = || {
+            let seen: Vec<_> = of_name().map(|account| Refills::of(&account.limit, &account.state, now)).collect();
+            let taken_over = of_name().map(|from| taken_over(&limit, from, &seen, now, phase));
+            // Each of them obeys the law.
+            taken_over.reduce(|one, other| match limit.surplus_over(&one.state, &other.state, now) {
+                Some(_) => one,
+                None => other,
+            })
+        };
+        all.push(own.or_else(begun).unwrap_or_else(|| NamedState::of(named, limit.new_state(now, phase))));
     }
+    let asked = all.len();
     for account in old {
-        let of_name = all.iter().filter(|other| other.name == account.name);
-        let is_kept =
-            of_name.clone().count() < MAX_ACCOUNTS && all.len() < policy.limits().len().saturating_add(MAX_OTHERS);
-        if is_kept && !of_name.into_iter().any(|other| other.limit == account.limit) {
+        if !all.iter().any(|other| other.name == account.name && other.limit == account.limit) {
+            let name = account.name.clone();
             all.push(account);
+            if all.iter().filter(|other| other.name == name).count() > MAX_ACCOUNTS {
+                close_one(&mut all, asked, name.as_deref());
+            }
         }
     }
+    all.truncate(asked.saturating_add(MAX_OTHERS));
     all
 }
 
-/// What `limit` takes over from the account that was asked last. `seen` are all numbers with an account.
-fn taken_over<'a>(
-    limit: &Limit,
-    latest: &NamedState,
-    seen: impl Iterator<Item = &'a Limit>,
-    now: i64,
-    phase: u64,
-) -> NamedState {
-    let NamedState { name, limit: old, state, cuts } = latest;
-    let idle_ms = now.saturating_sub(old.snapshot(state).at).max(0).cast_unsigned();
+/// Closes an account of that name which the numbers `asked`, the first ones, do not have: one that makes no difference to the law, or else the last.
+fn close_one(all: &mut Vec<NamedState>, asked: usize, name: Option<&str>) {
+    let of_name = || all.iter().enumerate().filter(|(_, account)| account.name.as_deref() == name);
+    let mut others = of_name().rev().filter(|(index, _)| *index >= asked);
+    let has_no_say = |(index, account): &(usize, &NamedState)| {
+        of_name().any(|(other, known)| other != *index && is_as_generous(known.limit.config(), account.limit.config()))
+    };
+    if let Some((index, _)) = others.clone().find(has_no_say).or_else(|| others.next()) {
+        all.remove(index);
+    }
+}
+
+/// Whether `other` grants at least as much as `config` over any interval.
+fn is_as_generous(other: &Config, config: &Config) -> bool {
+    let is_as_fast = product(other.rate, config.period_ms) >= product(config.rate, other.period_ms);
+    is_as_fast && other.capacity >= config.capacity && is_in_step(other, config)
+}
+
+/// What `limit` takes over from an account. `seen` are all numbers with one.
+fn taken_over(limit: &Limit, from: &NamedState, seen: &[Refills<'_>], now: i64, phase: u64) -> NamedState {
+    let NamedState { name, limit: old, state, cuts } = from;
+    let Snapshot { tokens, at, .. } = old.snapshot(state);
+    let idle_ms = now.saturating_sub(at).max(0).cast_unsigned();
     // In a window, its moment is when it opened, and the last grant came later.
     let quiet_ms = match old.config().kind {
         Kind::TokenBucket => idle_ms,
         Kind::FixedWindow => idle_ms.saturating_sub(old.config().period_ms),
     };
-    let excess = seen.map(|other| excess(other.config(), limit.config(), quiet_ms)).max().unwrap_or(0);
+    let since_ms = if is_in_step(old.config(), limit.config()) { idle_ms } else { quiet_ms };
+    // What was spent stays spent, and the time since counts as these numbers count it.
+    let larger = i128::from(limit.config().capacity).saturating_sub(old.config().capacity.into());
+    let more = larger.max(i128::from(tokens).max(0).saturating_neg()).saturating_add(refill(limit.config(), since_ms));
+    let spent = refill(old.config(), idle_ms).saturating_sub(more);
+    let new = Refills::of(limit, &limit.new_state(now, phase), now);
+    let excess = seen.iter().map(|other| other.excess_of(&new, quiet_ms)).fold(spent, Ord::max);
     let cuts = cuts.clone().map(|mut cuts| {
         let newest = lower_by(excess, limit, old, *cuts.newest(), now, phase);
         cuts.take_over(limit, old, newest, excess, now);
@@ -182,15 +209,11 @@ fn taken_over<'a>(
     NamedState { name: name.clone(), limit: *limit, state: lower_by(excess, limit, old, *state, now, phase), cuts }
 }
 
-/// What a bucket of `limit` takes over from one of `old`: as many tokens but for the `excess`, up to its own capacity.
+/// What a bucket of `limit` takes over from one of `old`: as many tokens but for the `excess`, or more if that is negative, up to its own
+/// capacity.
 fn lower_by(excess: i128, limit: &Limit, old: &Limit, state: State, now: i64, phase: u64) -> State {
     let Snapshot { tokens, at, .. } = old.snapshot(&state);
-    let Config { kind, rate, period_ms, .. } = *old.config();
-    let idle_ms = now.saturating_sub(at).max(0).cast_unsigned();
-    let refill = match kind {
-        Kind::TokenBucket => product(rate, idle_ms).checked_div(period_ms.into()).unwrap_or(0),
-        Kind::FixedWindow => product(rate, idle_ms.checked_div(period_ms).unwrap_or(0)),
-    };
+    let refill = refill(old.config(), now.saturating_sub(at).max(0).cast_unsigned());
     let as_is = as_is(limit, old, state, now, phase);
     // What neither capacity has room for. Parts of tokens count less there than here, or not at all.
     let beyond = i128::from(tokens).saturating_add(refill).saturating_sub(limit.snapshot(&as_is).tokens.into()).max(0);
@@ -211,14 +234,28 @@ fn as_is(limit: &Limit, old: &Limit, state: State, now: i64, phase: u64) -> Stat
     limit.lowered(&full, missing.cast_unsigned())
 }
 
-/// How many tokens `new` must begin below the level that it takes over, since `other` was asked before: see the law. Nothing was
-/// granted for `quiet_ms`.
-fn excess(other: &Config, new: &Config, quiet_ms: u64) -> i128 {
-    let is_in_step = match (other.kind, new.kind) {
+/// How many tokens come back in a time that begins with a window, in whole tokens.
+fn refill(config: &Config, ms: u64) -> i128 {
+    let Config { kind, rate, period_ms, .. } = *config;
+    match kind {
+        Kind::TokenBucket => product(rate, ms).checked_div(period_ms.into()).unwrap_or(0),
+        Kind::FixedWindow => product(rate, ms.checked_div(period_ms).unwrap_or(0)),
+    }
+}
+
+/// Whether the two refill at the same moments.
+fn is_in_step(one: &Config, other: &Config) -> bool {
+    match (one.kind, other.kind) {
         (Kind::TokenBucket, Kind::TokenBucket) => true,
-        (Kind::FixedWindow, Kind::FixedWindow) => (other.period_ms, other.offset_ms) == (new.period_ms, new.offset_ms),
+        (Kind::FixedWindow, Kind::FixedWindow) => (one.period_ms, one.offset_ms) == (other.period_ms, other.offset_ms),
         _ => false,
-    };
+    }
+}
+
+/// How many tokens `new` must begin below the level that it takes over, since `other` was asked before: see the law. It may begin above it by
+/// what is negative. Nothing was granted for `quiet_ms`.
+fn excess(other: &Config, new: &Config, quiet_ms: u64) -> i128 {
+    let is_in_step = is_in_step(other, new);
     let window = |config: &Config| match config.kind {
         Kind::FixedWindow if !is_in_step => i128::from(config.rate),
         _ => 0,
@@ -242,7 +279,86 @@ fn excess(other: &Config, new: &Config, quiet_ms: u64) -> i128 {
         let since = faster.saturating_mul(counted_ms.into()).checked_div(periods).unwrap_or(0);
         i128::from(other.capacity).saturating_sub(new.capacity.into()).saturating_add(off_step).saturating_sub(since)
     };
-    as_slow.min(as_fast).max(0)
+    as_slow.min(as_fast)
+}
+
+/// When the tokens of numbers come back.
+struct Refills<'a> {
+    config: &'a Config,
+    /// Since when the window is open. A bucket refills all the time.
+    open_ms: u64,
+}
+
+impl<'a> Refills<'a> {
+    fn of(limit: &'a Limit, state: &State, now: i64) -> Self {
+        let opened_at = limit.snapshot(&limit.refilled(state, now)).at;
+        Self { config: limit.config(), open_ms: now.saturating_sub(opened_at).max(0).cast_unsigned() }
+    }
+
+    /// [`excess`] now. Where the two are not in step, the moments of their windows say how far they differ: the bound is then how much
+    /// more the slower of them can have given until now, or the faster can give first.
+    fn excess_of(&self, new: &Self, quiet_ms: u64) -> i128 {
+        let bound = excess(self.config, new.config, quiet_ms);
+        if is_in_step(self.config, new.config) {
+            return bound;
+        }
+        let faster = product(new.config.rate, self.config.period_ms)
+            .saturating_sub(product(self.config.rate, new.config.period_ms));
+        let smaller = i128::from(self.config.capacity).saturating_sub(new.config.capacity.into());
+        let as_slow = if faster <= 0 { new.sooner_than(self) } else { i128::MAX };
+        let as_fast = if faster >= 0 { smaller.saturating_add(self.more_than(new, quiet_ms)) } else { i128::MAX };
+        bound.min(as_slow).min(as_fast)
+    }
+
+    /// How much more these have given than the others, which are as fast at least, in any time until now of `quiet_ms` or longer.
+    fn more_than(&self, faster: &Self, quiet_ms: u64) -> i128 {
+        let (own, other) = (self.config, faster.config);
+        match (own.kind, other.kind) {
+            // Most since just after a window of the others opened.
+            (Kind::TokenBucket, _) => {
+                let windows = quiet_ms.saturating_sub(faster.open_ms).div_ceil(other.period_ms.max(1));
+                let ms = u128::from(faster.open_ms)
+                    .saturating_add(u128::from(windows).saturating_mul(other.period_ms.into()));
+                let ms = u64::try_from(ms).unwrap_or(u64::MAX);
+                refill(own, ms).saturating_add(1).saturating_sub(product(other.rate, windows))
+            }
+            // Since just before an own one opened, or since the time began.
+            (Kind::FixedWindow, Kind::TokenBucket) => {
+                let windows = quiet_ms.saturating_sub(self.open_ms).div_ceil(own.period_ms.max(1));
+                let ms =
+                    u128::from(self.open_ms).saturating_add(u128::from(windows).saturating_mul(own.period_ms.into()));
+                let ms = u64::try_from(ms).unwrap_or(u64::MAX);
+                let with_next = product(own.rate, windows.saturating_add(1)).saturating_sub(refill(other, ms));
+                with_next.max(product(own.rate, windows).saturating_sub(refill(other, quiet_ms)))
+            }
+            (Kind::FixedWindow, Kind::FixedWindow) => {
+                // Those that opened after the others' last, and one before that; or that the others' rate, without one of their windows.
+                let later = faster.open_ms.checked_sub(self.open_ms.saturating_add(1));
+                let opened = later.map_or(0, |ms| ms.checked_div(own.period_ms).unwrap_or(0).saturating_add(1));
+                let smooth = product(other.rate, self.open_ms).checked_div(other.period_ms.into()).unwrap_or(0);
+                let by_rate = i128::from(own.rate).saturating_add(other.rate.into()).saturating_sub(smooth);
+                product(own.rate, opened.saturating_add(1)).min(by_rate)
+            }
+        }
+    }
+
+    /// How much more these will have given than the others, which are as fast at least, at any time from now on.
+    fn sooner_than(&self, faster: &Self) -> i128 {
+        let (own, other) = (self.config, faster.config);
+        let opens_in = |of: &Self| of.config.period_ms.saturating_sub(of.open_ms);
+        let more = match (own.kind, other.kind) {
+            (Kind::FixedWindow, Kind::TokenBucket) => {
+                i128::from(own.rate).saturating_sub(refill(other, opens_in(self)))
+            }
+            (Kind::TokenBucket, _) => refill(own, opens_in(faster)).saturating_add(1),
+            (Kind::FixedWindow, Kind::FixedWindow) => {
+                let until = opens_in(faster).checked_sub(opens_in(self).saturating_add(1));
+                let opens = until.map_or(0, |ms| ms.checked_div(own.period_ms).unwrap_or(0).saturating_add(1));
+                product(own.rate, opens.saturating_add(1))
+            }
+        };
+        more.max(0)
+    }
 }
 
 /// Exact, because neither is above 2⁶³.

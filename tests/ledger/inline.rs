@@ -81,29 +81,79 @@ const FREE: Numbers = Numbers::bucket(10, 60_000, 10);
 const PRO: Numbers = Numbers::bucket(1_000, 60_000, 1_000);
 
 #[test]
-fn numbers_begin_with_what_the_last_ones_left() {
+fn what_was_spent_stays_spent_and_the_rest_of_other_numbers_is_there_at_once() {
     let (free, pro) = (plan(FREE), plan(PRO));
     let mut world = World::empty(&free);
-    assert_eq!(world.take(&free, Verb::Consume, 4), 4);
-    assert_eq!(world.left(&pro), 6, "as they are");
-    world.now += 6_000;
-    assert_eq!(world.left(&pro), 106, "and then at its own rate");
+    assert_eq!(world.take(&free, Verb::Consume, 10), 10);
+    assert_eq!(world.take(&free, Verb::Consume, 1), 0);
+    assert_eq!(world.left(&pro), 990, "an exhausted customer buys a larger plan");
+    world.now += 300;
+    assert_eq!(world.left(&pro), 995, "idle time counts by the numbers that ask");
     assert_eq!(world.take(&pro, Verb::Consume, 100), 100);
-    assert_eq!(world.left(&free), 6, "what a hundred grants to the larger plan cost does not lock out the smaller");
-    assert_eq!(world.take(&free, Verb::Consume, 6), 6);
-    assert_eq!(world.left(&pro), 0, "and each is charged for the other's grants");
+    assert_eq!(world.left(&free), 0, "and goes back: more than the smaller plan has was spent");
+    world.now += 6_000;
+    assert_eq!((world.left(&free), world.left(&pro)), (1, 995));
+    assert_eq!(world.take(&free, Verb::Consume, 1), 1);
+    assert_eq!(world.left(&pro), 994, "each is charged for the other's grants");
     world.now += 60_000;
     assert_eq!((world.left(&free), world.left(&pro), world.left(&free)), (10, 1_000, 10), "idle time counts for both");
 }
 
 #[test]
-fn going_back_finds_the_own_account_where_that_has_more() {
+fn a_smaller_plan_begins_with_what_was_not_spent_of_it_and_owes_nothing_for_more() {
+    for (spent, left) in [(0, 10), (4, 6), (10, 0), (11, 0), (990, 0), (1_000, 0)] {
+        let mut world = World::empty(&plan(PRO));
+        assert_eq!(world.take(&plan(PRO), Verb::Consume, spent), spent);
+        assert_eq!(world.left(&plan(FREE)), left, "of 10, if {spent} of 1000 were spent");
+    }
+}
+
+/// The difference of the capacities, given each time, would grant 910 of 100 in ten alternations.
+#[test]
+fn who_goes_back_and_forth_gets_no_more_than_the_larger_plan_has() {
+    let windows = [10, 100].map(|rate| Numbers::window(rate, 86_400_000, rate));
+    for plans in [windows, [Numbers::bucket(0, 1_000, 10), Numbers::bucket(0, 1_000, 100)]] {
+        for crashes in [false, true] {
+            let [small, large] = plans.map(plan);
+            let mut world = World::empty(&small);
+            world.now -= world.now % DAY_MS;
+            let mut granted = 0;
+            for _ in 0..10 {
+                for plan in [&small, &large] {
+                    granted += world.take(plan, Verb::ConsumeUpTo, 100);
+                    if crashes {
+                        world.crash(usize::MAX);
+                    }
+                }
+            }
+            assert_eq!(granted, 100);
+        }
+    }
+}
+
+/// Also where more of them are asked in turn than there are accounts: those that are forgotten are not the largest.
+#[test]
+fn any_number_of_plans_in_turn_grants_no_more_than_the_largest() {
+    let plans: Vec<_> = (1..=20).map(|size| plan(Numbers::bucket(size, 3_600_000, 10 * size))).collect();
+    let mut world = World::empty(&plans[0]);
+    let orders = [(0..20).collect::<Vec<_>>(), (0..20).rev().collect(), (0..20).map(|index| index * 7 % 20).collect()];
+    let granted: u64 = orders.iter().flatten().map(|&index| world.take(&plans[index], Verb::ConsumeUpTo, 999)).sum();
+    assert_eq!(granted, 200);
+    world.now += 3_600_000;
+    let granted: u64 = orders.iter().flatten().map(|&index| world.take(&plans[index], Verb::ConsumeUpTo, 999)).sum();
+    assert_eq!(granted, 20);
+}
+
+#[test]
+fn going_back_finds_the_own_account() {
     let (free, pro) = (plan(FREE), plan(PRO));
-    let mut world = World::empty(&pro);
-    assert_eq!(world.take(&pro, Verb::Consume, 300), 300);
-    for left in [690, 680] {
-        assert_eq!(world.take(&free, Verb::Consume, 10), 10);
+    let mut world = World::empty(&free);
+    assert_eq!(world.left(&free), 10);
+    assert_eq!(world.take(&free, Verb::Consume, 1), 1);
+    for left in [989, 979] {
+        assert_eq!(world.take(&pro, Verb::Consume, 10), 10);
         world.crash(usize::MAX);
+        assert_eq!(world.left(&free), 0);
         assert_eq!(world.left(&pro), left);
     }
 }
@@ -115,9 +165,9 @@ fn fast_numbers_do_not_follow_a_spent_burst_by_way_of_a_third() {
         [Numbers::bucket(1, 1_000, 100), Numbers::bucket(0, 1_000, 10), Numbers::bucket(5, 1_000, 50)].map(plan);
     let mut world = World::empty(&burst);
     assert_eq!(world.take(&burst, Verb::Consume, 60), 60);
-    assert_eq!(world.left(&between), 10);
-    assert_eq!(world.left(&fast), -40, "of 40 tokens are left, and 50 fewer fit");
-    world.now += 8_000;
+    assert_eq!(world.left(&between), 0);
+    assert_eq!(world.left(&fast), -10, "40 tokens are left, and 50 fewer fit");
+    world.now += 2_000;
     assert_eq!(world.left(&fast), 0);
 }
 
@@ -137,7 +187,7 @@ fn what_a_larger_plan_grants_for_months_does_not_lock_out_the_smaller() {
     assert!(!world.has_row(), "full under both");
 }
 
-/// A debt stays: it was granted before it was there.
+/// A debt stays, and no smaller plan adds to it; a larger one has room for it.
 #[test]
 fn a_debt_is_owed_under_all_numbers() {
     let json = r#"{"name":"plan","numbers":[{"name":"a","kind":"token_bucket","rate":10,"period_ms":60000,"capacity":10,"max_debt":50,"initial":null,"offset_ms":null}],"write_ahead":[0],"reservation_ttl_ms":60000,"unsettled":"keep","inline":true}"#;
@@ -146,7 +196,7 @@ fn a_debt_is_owed_under_all_numbers() {
     world.left(&plan(FREE));
     world.policy = Arc::clone(&owing);
     world.decided(Action::Reserve(Verb::Reserve { max_wait_ms: None }), vec![40]);
-    assert_eq!([world.left(&owing), world.left(&pro), world.left(&plan(FREE))], [-30, -30, -30]);
+    assert_eq!([world.left(&owing), world.left(&pro), world.left(&plan(FREE))], [-30, 960, -30]);
 }
 
 #[test]
@@ -154,7 +204,7 @@ fn tokens_outlast_a_change_of_kind() {
     let [bucket, window] = [Numbers::bucket(0, 1_000, 10), Numbers::window(0, 1_000, 20)].map(plan);
     let mut world = World::empty(&bucket);
     assert_eq!(world.take(&bucket, Verb::Consume, 4), 4);
-    assert_eq!(world.left(&window), 6);
+    assert_eq!(world.left(&window), 16);
     assert_eq!(world.take(&window, Verb::Consume, 3), 3);
     assert_eq!(world.left(&bucket), 3);
 
@@ -222,7 +272,8 @@ fn a_reservation_is_settled_and_cancelled_under_other_numbers() {
     for crashes in [false, true] {
         let mut world = World::empty(&pro);
         assert_eq!(world.take(&pro, Verb::Consume, 500), 500);
-        assert_eq!(world.left(&free), 10);
+        assert_eq!(world.left(&free), 0);
+        world.now += 60_000;
         let [settled, cancelled, expired] =
             [8, 1, 1].map(|cost| world.decided(reserve, vec![cost]).reservation.unwrap().id);
         if crashes {
@@ -231,8 +282,8 @@ fn a_reservation_is_settled_and_cancelled_under_other_numbers() {
         world.policy = Arc::clone(&pro);
         decided(world.ask(Action::Settle(settled), Some(vec![5]), None));
         decided(world.ask(Action::Cancel(cancelled), None, None));
-        assert_eq!(world.left(&pro), 494, "500, 5 and the one that is open");
-        assert_eq!(world.left(&free), 4 + 6, "as many as fit");
+        assert_eq!(world.left(&pro), 994, "5 and the one that is open");
+        assert_eq!(world.left(&free), 4);
         if crashes {
             world.crash(usize::MAX);
         }
@@ -249,12 +300,11 @@ fn refunds_charges_and_resets_reach_all_accounts() {
     let (free, pro) = (plan(FREE), plan(PRO));
     let mut world = World::empty(&pro);
     assert_eq!(world.take(&pro, Verb::Consume, 900), 900);
-    assert_eq!(world.take(&free, Verb::Charge, 6), 6);
-    assert_eq!(world.left(&pro), 94);
-    assert_eq!(world.left(&free), 10, "as many as the larger plan has left");
+    assert_eq!(world.left(&free), 0);
     world.take(&free, Verb::Refund, 50);
-    assert_eq!(world.left(&pro), 144);
-    world.left(&free);
+    assert_eq!(world.left(&pro), 150);
+    assert_eq!(world.take(&free, Verb::Charge, 6), 6);
+    assert_eq!((world.left(&pro), world.left(&free)), (144, 4));
     world.take(&free, Verb::Reset, 0);
     assert_eq!(world.left(&pro), 1_000);
 }
@@ -358,9 +408,29 @@ fn a_policy_that_was_there_before_hands_its_tokens_over() {
             world.crash(usize::MAX);
         }
         world.as_of = Some(3); // a frontend that does not know the policy
-        assert_eq!(world.left(&plan(PRO)), 6);
+        assert_eq!(world.left(&plan(PRO)), 996);
         world.as_of = Some(9);
         assert_eq!(world.left(&ordinary), 6, "and back");
+    }
+}
+
+/// Windows that open at other moments begin at most a window of the earlier numbers lower.
+#[test]
+fn an_exhausted_customer_who_buys_a_plan_of_other_periods_goes_on() {
+    let day = 86_400_000;
+    let [daily, hourly, bucket] = [
+        Numbers::window(100, day, 100),
+        Numbers::window(1_000, 3_600_000, 1_000),
+        Numbers::bucket(1_000, 3_600_000, 1_000),
+    ];
+    for (small, large, left) in
+        [(daily, hourly, 800), (daily, bucket, 804), (Numbers::bucket(100, day, 100), hourly, 899)]
+    {
+        let mut world = World::empty(&plan(small));
+        world.now -= world.now % DAY_MS;
+        assert_eq!(world.take(&plan(small), Verb::Consume, 100), 100);
+        world.now += 15_000;
+        assert_eq!(world.left(&plan(large)), left, "{small:?} to {large:?}");
     }
 }
 

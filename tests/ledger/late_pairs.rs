@@ -87,7 +87,7 @@ mod found {
     /// Tokens that did not fit any more are handed over; more was used of them.
     #[test]
     fn what_came_back_beyond_the_capacity_is_handed_over_less_the_real_cost() {
-        let (small, large) = (inline("token_bucket", 1, 10), inline("token_bucket", 1, 30));
+        let (small, large) = (inline("token_bucket", 1, 10), inline_every("token_bucket", 1, 5_000, 30));
         let mut world = World::empty(&small);
         let id = reserve(&mut world, &[8]).unwrap();
         world.now += 20_000;
