@@ -180,25 +180,24 @@ fn close_one(all: &mut Vec<NamedState>, asked: usize, name: Option<&str>) {
 
 /// Whether `other` grants at least as much as `config` over any interval.
 fn is_as_generous(other: &Config, config: &Config) -> bool {
-    let is_as_fast = product(other.rate, config.period_ms) >= product(config.rate, other.period_ms);
-    is_as_fast && other.capacity >= config.capacity && is_in_step(other, config)
+    faster(other, config) >= 0 && other.capacity >= config.capacity && is_in_step(other, config)
 }
 
 /// What `limit` takes over from an account. `seen` are all numbers with one.
 fn taken_over(limit: &Limit, from: &NamedState, seen: &[Refills<'_>], now: i64, phase: u64) -> NamedState {
     let NamedState { name, limit: old, state, cuts } = from;
-    let Snapshot { tokens, at, .. } = old.snapshot(state);
+    let Snapshot { tokens, drops, at } = old.snapshot(state);
     let idle_ms = now.saturating_sub(at).max(0).cast_unsigned();
     // In a window, its moment is when it opened, and the last grant came later.
     let quiet_ms = match old.config().kind {
         Kind::TokenBucket => idle_ms,
         Kind::FixedWindow => idle_ms.saturating_sub(old.config().period_ms),
     };
-    let since_ms = if is_in_step(old.config(), limit.config()) { idle_ms } else { quiet_ms };
     // What was spent stays spent, and the time since counts as these numbers count it.
     let larger = i128::from(limit.config().capacity).saturating_sub(old.config().capacity.into());
-    let more = larger.max(i128::from(tokens).max(0).saturating_neg()).saturating_add(refill(limit.config(), since_ms));
-    let spent = refill(old.config(), idle_ms).saturating_sub(more);
+    let left = i128::from(tokens).saturating_add((drops > 0).into()).max(0);
+    let larger = larger.max(left.saturating_neg());
+    let spent = more_since(limit.config(), old.config(), idle_ms, quiet_ms).saturating_add(larger).saturating_neg();
     let new = Refills::of(limit, &limit.new_state(now, phase), now);
     let excess = seen.iter().map(|other| other.excess_of(&new, quiet_ms)).fold(spent, Ord::max);
     let cuts = cuts.clone().map(|mut cuts| {
@@ -243,6 +242,28 @@ fn refill(config: &Config, ms: u64) -> i128 {
     }
 }
 
+/// How much more comes back of `new` than of `old` in that time, rounded down; perhaps less than nothing. Of windows that do not open together, only
+/// what is certain.
+fn more_since(new: &Config, old: &Config, idle_ms: u64, quiet_ms: u64) -> i128 {
+    match (new.kind, old.kind) {
+        (Kind::TokenBucket, Kind::TokenBucket) => {
+            let faster = faster(new, old).saturating_mul(idle_ms.into());
+            faster.checked_div_euclid(product(new.period_ms, old.period_ms)).unwrap_or(0)
+        }
+        (_, Kind::TokenBucket) => {
+            let less = product(old.rate, idle_ms).saturating_neg().checked_div_euclid(old.period_ms.into());
+            refill(new, quiet_ms).saturating_add(less.unwrap_or(0))
+        }
+        _ if is_in_step(new, old) => refill(new, idle_ms).saturating_sub(refill(old, idle_ms)),
+        _ => refill(new, quiet_ms).saturating_sub(refill(old, idle_ms)),
+    }
+}
+
+/// By how much `new` is faster, in tokens per the product of the periods.
+fn faster(new: &Config, old: &Config) -> i128 {
+    product(new.rate, old.period_ms).saturating_sub(product(old.rate, new.period_ms))
+}
+
 /// Whether the two refill at the same moments.
 fn is_in_step(one: &Config, other: &Config) -> bool {
     match (one.kind, other.kind) {
@@ -261,8 +282,7 @@ fn excess(other: &Config, new: &Config, quiet_ms: u64) -> i128 {
         _ => 0,
     };
     let off_step = window(other).saturating_add(window(new));
-    // By how much `new` is faster, in tokens per the product of the periods.
-    let faster = product(new.rate, other.period_ms).saturating_sub(product(other.rate, new.period_ms));
+    let faster = faster(new, other);
     let as_slow = if faster <= 0 { off_step } else { i128::MAX };
     let as_fast = if faster < 0 {
         i128::MAX
@@ -302,8 +322,7 @@ impl<'a> Refills<'a> {
         if is_in_step(self.config, new.config) {
             return bound;
         }
-        let faster = product(new.config.rate, self.config.period_ms)
-            .saturating_sub(product(self.config.rate, new.config.period_ms));
+        let faster = faster(new.config, self.config);
         let smaller = i128::from(self.config.capacity).saturating_sub(new.config.capacity.into());
         let as_slow = if faster <= 0 { new.sooner_than(self) } else { i128::MAX };
         let as_fast = if faster >= 0 { smaller.saturating_add(self.more_than(new, quiet_ms)) } else { i128::MAX };

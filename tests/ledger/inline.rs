@@ -578,6 +578,44 @@ fn most_of_each(seen: &[Numbers], from: i64, to: i64) -> u64 {
 proptest! {
     #![proptest_config(chance::config(3_000))]
 
+    /// A plan that was not asked before begins with its capacity less what was spent of the other, refilled at its own rate since.
+    #[test]
+    fn another_plan_begins_with_what_is_not_spent_of_it(
+        all in prop::collection::vec(numbers(), 2).prop_map(plans),
+        is_upwards in any::<bool>(),
+        takes in prop::collection::vec((0..3_000_i64, 0..20_u64), 1..12),
+        idle_ms in 0..4_000_i64,
+        crashes in any::<bool>(),
+    ) {
+        let (old, new) = if is_upwards { (all[0], all[1]) } else { (all[1], all[0]) };
+        prop_assume!(old != new);
+        let old = Numbers { write_ahead: 0, ..old };
+        let policy = plan(old);
+        let mut world = World::empty(&policy);
+        let milli = |numbers: &Numbers, tokens: u64| i64::try_from(tokens * numbers.period_ms).unwrap(); // of one period
+        let refilled = |numbers: &Numbers, level: i64, ms: i64| {
+            (level + numbers.rate.cast_signed() * ms).min(milli(numbers, numbers.capacity))
+        };
+        let (mut level, mut at) = (milli(&old, old.capacity), world.now);
+        for (wait_ms, cost) in takes {
+            world.now += wait_ms;
+            let taken = world.take(&policy, Verb::ConsumeUpTo, cost);
+            if taken > 0 {
+                level = refilled(&old, level, world.now - at) - milli(&old, taken);
+                at = world.now;
+            }
+        }
+        if crashes {
+            world.crash(usize::MAX);
+        }
+        world.now += idle_ms;
+        let larger = milli(&new, new.capacity) - milli(&old, old.capacity);
+        let begins = refilled(&new, (level + larger).max(level.min(0)), world.now - at).div_euclid(1_000);
+        let left = world.left(&plan(new));
+        // What was left, and what has come back, are rounded to whole tokens.
+        assert!((begins - 2..=begins).contains(&left), "{left} of {begins}");
+    }
+
     /// Nothing is gained by going back and forth between as many numbers as have accounts, of both kinds, over any crashes.
     #[test]
     fn up_to_eight_numbers_grant_no_more_than_the_most_generous(

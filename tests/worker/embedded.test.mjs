@@ -262,8 +262,9 @@ test("requests bring their limits, and no policy is needed beside them", async (
   const free = { policy: "plan", key: "inline", limits: { rate: "10/1day", write_ahead: 0 } };
   const pro = { ...free, limits: { rate: "1000/1day", write_ahead: 0 } };
   const remaining = async (verb, ask) => (await embedded(verb, ask)).body.remaining;
-  assert.equal(await remaining("consume", { ...pro, cost: 300 }), 700);
   assert.equal(await remaining("consume", { ...free, cost: 10 }), 0);
+  assert.equal((await embedded("consume", free)).status, 429);
+  assert.equal(await remaining("consume", { ...pro, cost: 300 }), 690, "the rest of the larger plan is there at once");
   assert.equal((await embedded("consume", free)).status, 429);
   assert.equal(await remaining("peek", { ...pro, cost: 0 }), 690);
   const { reservation } = (await embedded("consume", { ...pro, mode: "reserve", cost: 90 })).body;
