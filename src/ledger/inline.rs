@@ -351,11 +351,13 @@ impl<'a> Refills<'a> {
                 with_next.max(product(own.rate, windows).saturating_sub(refill(other, quiet_ms)))
             }
             (Kind::FixedWindow, Kind::FixedWindow) => {
-                // Those that opened after the others' last, and one before that; or that the others' rate, without one of their windows.
+                // The own windows that opened since the others' last, and one before.
                 let later = faster.open_ms.checked_sub(self.open_ms.saturating_add(1));
                 let opened = later.map_or(0, |ms| ms.checked_div(own.period_ms).unwrap_or(0).saturating_add(1));
+                // Or, since just before the last own one, that and what the others have not given in whole windows; or else nothing.
                 let smooth = product(other.rate, self.open_ms).checked_div(other.period_ms.into()).unwrap_or(0);
                 let by_rate = i128::from(own.rate).saturating_add(other.rate.into()).saturating_sub(smooth);
+                let by_rate = by_rate.max(refill(other, quiet_ms).saturating_neg());
                 product(own.rate, opened.saturating_add(1)).min(by_rate)
             }
         }

@@ -434,6 +434,20 @@ fn an_exhausted_customer_who_buys_a_plan_of_other_periods_goes_on() {
     }
 }
 
+/// The faster windows would have had 1 and 36 until then.
+#[test]
+fn fast_small_windows_do_not_follow_a_spent_large_one_of_other_periods() {
+    let [large, none, fast] =
+        [Numbers::window(0, 1_000, 37), Numbers::bucket(0, 100, 0), Numbers::window(12, 100, 1)].map(plan);
+    let mut world = World::empty(&large);
+    world.now += 143;
+    assert_eq!(world.take(&large, Verb::ConsumeUpTo, 37), 37);
+    world.now += 134;
+    assert_eq!(world.left(&none), 0);
+    world.now += 132;
+    assert!(world.left(&fast) <= 0);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Take(usize, Verb, u64),
