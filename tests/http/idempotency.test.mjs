@@ -52,16 +52,16 @@ test("every verb that moves tokens moves them once", async () => {
   const another = (await tollgate.consume({ ...of, mode: "reserve", cost: 1 })).body.reservation;
   // One after the other from 8 of 10; each is sent three times, the third after a kill.
   const rows = [
-    ["consume", { mode: "take", cost: 2 }, 6],
+    ["extend", { reservation: another, cost: 1 }, 7, { reservation: another, expires_at: NOW + 600_000 }],
+    ["consume", { mode: "take", cost: 1 }, 6],
     ["consume", { mode: "up_to", cost: 9 }, 0, { tokens: 6 }],
     ["consume", { mode: "borrow", cost: 4 }, -4, { ready_at: NOW }],
     ["consume", { mode: "reserve", cost: 3 }, -7, { ready_at: NOW + 7_000 }],
-    ["extend", { reservation: reserved, cost: 0 }, -7, { reservation: reserved, expires_at: NOW + 600_000 }],
     ["charge", { cost: 9 }, -10, { tokens: 3, unpaid: 6 }],
     ["settle", { reservation: reserved, cost: 0 }, -9, { tokens: 0 }],
-    ["cancel", { reservation: another }, -8, { tokens: 1 }],
-    ["refund", { cost: 5 }, -3, { tokens: 5 }],
-    ["reset", {}, 10, { tokens: 13 }],
+    ["cancel", { reservation: another }, -7, { tokens: 2 }],
+    ["refund", { cost: 5 }, -2, { tokens: 5 }],
+    ["reset", {}, 10, { tokens: 12 }],
     ["refund", { cost: 5 }, 10, { tokens: 0 }],
   ];
   for (const [index, [verb, more, level, said = {}]] of rows.entries()) {

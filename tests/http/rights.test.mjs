@@ -22,6 +22,7 @@ const OPERATIONS = {
   "POST /v1/inspect": { scope: "consume", body: api },
   "POST /v1/settle": { scope: "consume", body: { ...api, reservation: "1" }, status: 404 },
   "POST /v1/cancel": { scope: "consume", body: { ...api, reservation: "1" }, status: 404 },
+  "POST /v1/extend": { scope: "consume", body: { ...api, reservation: "1" }, status: 404 },
   "POST /v1/batch": { scope: "consume", body: { requests: [api] } },
   "POST /v1/charge": { scope: "adjust", body: api },
   "POST /v1/refund": { scope: "adjust", body: api },
