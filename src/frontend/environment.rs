@@ -312,7 +312,7 @@ fn parsed(text: String) -> Policed {
 }
 
 /// The policies as JSON, also if the variable is a text.
-fn declared_in(env: &dyn Environment) -> Option<String> {
+pub(super) fn declared_in(env: &dyn Environment) -> Option<String> {
     match env.variable(POLICIES)? {
         Variable::Json(json) => Some(json),
         Variable::Text(text) => serde_json::to_string(&text).ok(),

@@ -1,6 +1,7 @@
 //! The registry's object without its storage: what it answers frontends and operators, from the [`Registry`], from what frontends have
 //! counted, and to operators who follow live decisions.
 
+use super::environment::{Environment, declared_in};
 use crate::api::{AdminQuestion, AdminRequest, Problem, Reply};
 use crate::hex::hex_of;
 use crate::metrics::{Audience, INLINE_POLICIES, LiveBatch, Report, Totals};
@@ -50,6 +51,18 @@ impl RegistryService {
         let (mut update, writes) = registry.poll(poll, now)?;
         update.listeners = self.listeners(now);
         Ok((update, writes))
+    }
+
+    /// Takes over the policies of the deployment in which it runs itself, as if a frontend had asked. To be called every
+    /// [`BEAT_MS`](crate::registry::BEAT_MS).
+    ///
+    /// # Errors
+    /// If they cannot be read. Then nothing has changed.
+    pub fn beat(&mut self, registry: &mut Registry, env: &dyn Environment, now: i64) -> Result<Writes, PollError> {
+        match declared_in(env) {
+            Some(policies) => registry.beat(&policies, now),
+            None => Ok(Writes::new()), // they are in code, which the registry does not know
+        }
     }
 
     /// Passes decisions to the listeners. Returns these: the text of [`Listeners`](crate::metrics::Listeners); `None` without any.

@@ -9,6 +9,7 @@
 //! * The policies of a deployment that is *new* (its frontends ask for the first time) count at once, wherever they differ from
 //!   those that a deployment has given last. During a roll-out the older deployment still asks; its policies count again only
 //!   when no frontend with the newer ones has asked for [`ROLL_OUT_MS`]: then it is a rollback.
+//! * Where no frontend asks, the registry itself runs in the newer deployment, and looks at its policies every [`BEAT_MS`].
 //! * What an operator has changed or deleted stays so until a deployment gives another text for that policy.
 //!
 //! Nothing here knows where rows are kept. The time and the stored rows are arguments; the rows to write are a result, to
@@ -63,7 +64,7 @@ use crate::sorted::SortedMap;
 
 pub use self::audit::{MAX_KEY_ACTS, MAX_POLICY_ACTS};
 pub use self::change::{MAX_POLICIES, MAX_POLICY_LEN};
-pub use self::deployment::ROLL_OUT_MS;
+pub use self::deployment::{BEAT_MS, ROLL_OUT_MS};
 pub use self::log::{AUDIT, JOINED_MS};
 pub use self::overrides::{MAX_OVERRIDE_LEN, MAX_OVERRIDES_AT_ONCE, MAX_PREFIX_LENS};
 pub use self::poll::PollError;

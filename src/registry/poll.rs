@@ -37,6 +37,22 @@ impl Registry {
         Ok((Update { as_of, born_at, wants_policies: true, ..Update::default() }, writes))
     }
 
+    /// Takes over what is new in the policies of the registry's own deployment, the JSON of `POLICIES`, though no frontend may have asked for
+    /// hours: to be called every [`BEAT_MS`](super::BEAT_MS).
+    ///
+    /// # Errors
+    /// [`PollError`]. Nothing has changed.
+    pub fn beat(&mut self, policies: &str, now: i64) -> Result<Writes, PollError> {
+        let id = deployment_id(policies);
+        let sent = Sent::read(policies, &id)?;
+        let mut writes = Writes::new();
+        self.end_overrides(now, &mut writes);
+        if let Some(is_new) = self.hear(&id, Some(&sent.texts), now, &mut writes) {
+            self.seed(&id, Some(&sent), is_new, now, &mut writes);
+        }
+        Ok(writes)
+    }
+
     /// Takes over the policies of a deployment where they count: see the module. Returns whether it could; otherwise it needs
     /// their texts.
     fn seed(&mut self, id: &str, sent: Option<&Sent>, is_new: bool, now: i64, writes: &mut Writes) -> bool {

@@ -6,6 +6,8 @@ import * as built from "./rust/index.js";
 /** One object for a service: its name is "registry". */
 export class PolicyRegistry extends DurableObject {
   #rust;
+  /** Whether there is an alarm, or whether that is being looked up. */
+  #isBeating = false;
 
   constructor(context, env) {
     super(context, env);
@@ -15,7 +17,31 @@ export class PolicyRegistry extends DurableObject {
 
   /** What has changed since: see src/protocol/registry.rs. `report` says what the frontend has counted: see src/metrics/report.rs. */
   poll(question, report) {
+    if (!this.#isBeating) this.#beat();
     return this.#rust().poll(question, report);
+  }
+
+  /** Looks at the policies of its own deployment, which no frontend may have asked for: see src/registry/deployment.rs. */
+  async alarm() {
+    this.#isBeating = true;
+    try {
+      await this.ctx.storage.setAlarm(this.#rust().beats_at());
+      this.#rust().beat(this.env);
+    } catch (error) {
+      console.error("the registry cannot look at the policies of its deployment:", error);
+    }
+  }
+
+  /** Sets the first alarm. */
+  async #beat() {
+    this.#isBeating = true;
+    try {
+      const { storage } = this.ctx;
+      if ((await storage.getAlarm()) === null) await storage.setAlarm(this.#rust().beats_at());
+    } catch (error) {
+      this.#isBeating = false; // the next frontend that asks sees to it
+      console.error("the registry's alarm cannot be set:", error);
+    }
   }
 
   /** Decisions for operators who look on: see src/metrics/live. Returns who does, if anybody. */

@@ -18,7 +18,7 @@ use crate::frontend::{AdminOutcome, RegistryService, hasher_in};
 use crate::key_hash::KeyHasher;
 use crate::metrics::LiveBatch;
 use crate::protocol::{KeyAct, Poll};
-use crate::registry::{AUDIT, Registry, Writes};
+use crate::registry::{AUDIT, BEAT_MS, Registry, Writes};
 
 /// What `registry.mjs` wraps into a class that answers RPC.
 #[wasm_bindgen]
@@ -60,6 +60,25 @@ impl PolicyRegistry {
                 Err(error) => Ok((Err(error), Writes::new())),
             })?;
         Ok(update.map_err(JsError::from)?.to_text())
+    }
+
+    /// When its alarm should ring next, in Unix milliseconds.
+    #[must_use]
+    pub fn beats_at(&self) -> f64 {
+        clock::wall_clock_at(clock::now().saturating_add(BEAT_MS))
+    }
+
+    /// Takes over the policies of its own deployment.
+    ///
+    /// # Errors
+    /// If they cannot be read, or the storage fails.
+    pub fn beat(&self, env: &Env) -> Result<(), JsValue> {
+        let beat =
+            self.with_registry(|registry, now| match self.service.borrow_mut().beat(registry, &OfWorker(env), now) {
+                Ok(writes) => Ok((Ok(()), writes)),
+                Err(error) => Ok((Err(error), Writes::new())),
+            })?;
+        Ok(beat.map_err(JsError::from)?)
     }
 
     /// Answers an [`AdminQuestion`] with the text of a reply.

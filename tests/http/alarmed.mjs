@@ -1,7 +1,7 @@
 // Around the built Worker: runs the alarms of the objects whose ids are in the body of a request to /alarms, at the moment
 // that the test's clock shows. The runtime's own alarms keep to the wall clock. With the header `x-storage: broken` their rows
 // cannot be listed.
-import front, { KeyObject as Real } from "./entry.js";
+import front, { KeyObject as Real, PolicyRegistry as RealRegistry } from "./entry.js";
 
 let isBroken = false;
 
@@ -23,6 +23,13 @@ export class KeyObject extends Real {
 
 let listRows;
 
+/** Its id in the body is "registry". */
+export class PolicyRegistry extends RealRegistry {
+  runAlarm() {
+    return this.alarm();
+  }
+}
+
 export default {
   async fetch(request, env, context) {
     const { origin, pathname } = new URL(request.url);
@@ -30,7 +37,8 @@ export default {
     await front.fetch(new Request(`${origin}/healthz`, { headers: request.headers }), env, context); // sets the clock
     isBroken = request.headers.get("x-storage") === "broken";
     const ids = await request.json();
-    await Promise.all(ids.map((id) => env.KEYS.get(env.KEYS.idFromString(id)).runAlarm()));
+    const objectOf = (id) => (id === "registry" ? env.REGISTRY.getByName(id) : env.KEYS.get(env.KEYS.idFromString(id)));
+    await Promise.all(ids.map((id) => objectOf(id).runAlarm()));
     isBroken = false;
     return new Response();
   },

@@ -255,3 +255,25 @@ test("an alarm that fails is tried again in an hour, and then in twice as long e
   assert.deepEqual(contents(file), { rows: [], alarmAt: undefined }, "and leaves nothing behind");
   await tollgate.stop();
 });
+
+test("where no key is asked for hours, a deployment counts from the registry's next alarm", async () => {
+  const HOURS = 10 * HOUR;
+  const once = (rate) => ({ policies: { api: { rate, period: "1m", capacity: 1_000 } }, registry: true, around });
+  for (const isHeard of [true, false]) {
+    const tollgate = await start(once(1));
+    const take = (cost, now) => tollgate.consume({ policy: "api", key: "alice", cost }, { now });
+    assert.equal((await take(1_000, NOW)).status, 200);
+    const file = tollgate.databaseFiles().find((path) => path.includes("PolicyRegistry"));
+    const ringsAt = contents(file).alarmAt;
+    assert.ok(Math.abs(ringsAt - Date.now() - 300_000) < 60_000, `in five minutes: ${ringsAt - Date.now()} ms`);
+    await tollgate.kill();
+    await tollgate.restart(once(0));
+    if (isHeard) {
+      const now = NOW + 5 * 60_000;
+      assert.equal((await tollgate.send({ path: "/alarms", body: '["registry"]', now })).status, 200, tollgate.log);
+    }
+    const { body } = await tollgate.peek({ policy: "api", key: "alice", cost: 0 }, { now: NOW + HOURS });
+    assert.equal(body.remaining, isHeard ? 5 : 600, "what came back before the deployment counted");
+    await tollgate.stop();
+  }
+});
