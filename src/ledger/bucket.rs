@@ -141,7 +141,11 @@ impl Bucket {
             let uncovered = |(named, state)| stored.uncovered(NamedLimit::limit(named), state, now);
             let mut states: Vec<_> = policy.limits().iter().zip(&stored_states).map(uncovered).collect();
             let is_covered = states != stored_states;
-            let mut cuts: Vec<_> = (0..policy.limits().len()).map_while(|index| stored.cuts_of(index)).collect();
+            let each = policy.limits().iter().zip(&states).enumerate();
+            let cuts = |(index, (named, state)): (usize, (&NamedLimit, &State))| {
+                Some(stored.cuts_of(index)?.beside(named.limit(), state))
+            };
+            let mut cuts: Vec<_> = each.map_while(cuts).collect();
             let mut each = cuts.iter_mut();
             let limits = policy.limits().iter().zip(&mut states);
             let limits = limits.map(|(named, state)| (named.name(), named.limit(), state, each.next()));

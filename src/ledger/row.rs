@@ -268,11 +268,10 @@ impl<'a> StoredRow<'a> {
             return Err(RowError::Count);
         }
         let all = limits.into_iter().zip(self.record.states()).enumerate();
-        let named = |(index, ((name, limit), state))| NamedState {
-            name,
-            state: self.mended(&limit, state),
-            limit,
-            cuts: self.cuts_of(index),
+        let named = |(index, ((name, limit), state))| {
+            let state = self.mended(&limit, state);
+            let cuts = self.cuts_of(index).map(|cuts| cuts.beside(&limit, &state));
+            NamedState { name, limit, state, cuts }
         };
         Ok(all.map(named).collect())
     }

@@ -105,6 +105,14 @@ impl Cuts {
         self.lose(VOID);
     }
 
+    /// As it was read from storage beside this state, which may be of another moment: what a crash has cost the pieces, it has not cost the state.
+    pub(crate) fn beside(mut self, limit: &Limit, state: &State) -> Self {
+        let at = self.newest.at.max(state.at);
+        self.refill(limit, at);
+        self.raise_to(&limit.refilled(state, at));
+        self
+    }
+
     /// No piece is below so many tokens, which may be fewer than none.
     pub(crate) fn raise_to(&mut self, least: &State) {
         let mut levels = self.levels();

@@ -94,6 +94,27 @@ mod found {
             assert_eq!(world.levels(), [if is_held { 10 } else { 110 }], "10 came back in the first second");
         }
     }
+
+    /// A crash had cost the piece that no reservation is in a block, but not the level beside it. What was then settled took that block, too.
+    #[test]
+    fn a_settlement_does_not_take_what_a_crash_has_cost_one_piece() {
+        let versions = [
+            r#"{"limits":[{"name":"c","rate":0,"period":"100ms","capacity":18,"write_ahead":3},{"name":"a","rate":0,"period":"100ms","capacity":2,"write_ahead":2}],"unsettled":"refund","reservation_ttl":"6s"}"#,
+            r#"{"limits":[{"name":"a","rate":1,"period":"100ms","capacity":1,"write_ahead":1},{"name":"b","kind":"fixed_window","offset":"0s","rate":6,"period":"100ms","capacity":6,"write_ahead":1}],"unsettled":"refund","reservation_ttl":"6s"}"#,
+        ];
+        let steps = [
+            Step::Reserve([0, 0, 1], Some(0)),
+            Step::Change(1, Carry::AsIs),
+            Step::Wait(100),
+            Step::Reserve([0, 1, 0], Some(0)),
+            Step::Cancel(1),
+            Step::Crash(0),
+            Step::ChangeUnseen(0, Carry::Proportional),
+            Step::Take(Verb::Consume, [1, 0, 0]),
+            Step::Settle(0, Some([1, 0, 0])),
+        ];
+        play(versions.map(str::to_owned).to_vec(), &steps, Oracle::AtMost);
+    }
 }
 
 fn cost() -> impl Strategy<Value = u64> {
