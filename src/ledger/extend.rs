@@ -30,18 +30,22 @@ impl Ledger {
         let Some((mut reservation, false)) = self.found(asked, id) else {
             return Ok(ObjectReply::NoReservation);
         };
-        let is_raised = asks_for_any(request);
-        if let Some(max) = is_full(self.openings(), request, MAX_RESERVATIONS).filter(|_| is_raised) {
+        let takes = asks_for_any(request);
+        let full = is_full(self.openings(), request, MAX_RESERVATIONS);
+        if let Some(max) = full.filter(|_| takes) {
             return Ok(ObjectReply::TooManyReservations { max });
         }
+        // What limits in shadow take has no say in the decision, and is not settled later if there is no room.
+        let is_raised = full.is_none() && (takes || request.shadow_costs.iter().flatten().any(|&cost| cost > 0));
         let raise = if is_raised { self.unused_id(random)? } else { 0 };
-        let verb = if is_raised { Verb::Consume } else { Verb::Refund };
+        // One that takes nothing is never refused.
+        let verb = if takes { Verb::Consume } else { Verb::Refund };
         // To wait until this one expires is no way to extend it.
         self.let_end(asked, id, End::Charged)?;
         let decided = self.decide(asked, verb, &request.costs, now, true);
         self.let_end(asked, id, reservation.end)?;
         let (limits, decision) = decided?;
-        let shadow = self.decide_shadow(asked, verb, request, &limits, now, true);
+        let shadow = self.decide_shadow(asked, Verb::Consume, request, &limits, now, true);
         if !decision.is_allow() {
             return Ok(ObjectReply::Decided(Decided { shadow, ..self.decided(now, limits) }));
         }
@@ -67,7 +71,7 @@ impl Ledger {
         for (_, open) in self.reservations.iter_mut().filter(|(of, _)| *of == id) {
             open.clone_from(&reservation);
         }
-        if is_raised {
+        if takes {
             self.remember(asked, request.request_id, now, Some(reserved), &limits);
         }
         Ok(ObjectReply::Decided(Decided { reservation: Some(reserved), shadow, ..self.decided(now, limits) }))

@@ -224,6 +224,32 @@ fn as_many_raises_as_reservations_fit_and_grants_have_half() {
     }
 }
 
+/// They take what the request says, and give it back with the rest.
+#[test]
+fn limits_in_shadow_take_and_have_no_say() {
+    let json = r#"{"limits": [
+        {"name": "a", "rate": 0, "period": "1s", "capacity": 10, "write_ahead": 0},
+        {"name": "b", "rate": 0, "period": "1s", "capacity": 10, "write_ahead": 0, "mode": "shadow"}
+    ], "reservation_ttl": "1m"}"#;
+    let mut world = world_of(json);
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: None });
+    let id = decided(world.ask_shadow(reserve, Some(vec![1]), Some(vec![1]), None)).reservation.unwrap().id;
+    let mut extend = |enforced, shadow, left| {
+        let reply = world.ask_shadow(Action::Extend(id), Some(vec![enforced]), Some(vec![shadow]), None);
+        let decided = decided(reply);
+        assert!(decided.decision().is_allow());
+        assert_eq!((decided.limits[0].remaining, decided.shadow[0].unwrap().remaining), left, "{enforced} {shadow}");
+    };
+    extend(0, 3, (9, 6));
+    extend(2, 0, (7, 6));
+    extend(2, 7, (5, 6)); // it would have refused
+    extend(0, 0, (5, 6));
+    let cancelled = decided(world.ask(Action::Cancel(id), None, None));
+    assert_eq!(cancelled.limits[0].remaining, 10);
+    let reply = world.ask_shadow(Action::Look(Verb::Refund), Some(vec![0]), Some(vec![0]), None);
+    assert_eq!(decided(reply).shadow[0].unwrap().remaining, 10);
+}
+
 /// A limit that has come since has taken only of the raises after that; one that has gone is settled no more.
 #[test]
 fn each_raise_is_of_the_limits_of_its_time() {
