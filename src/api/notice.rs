@@ -242,6 +242,7 @@ mod tests {
             (Endpoint::Consume, r#","mode":"up_to""#, true),
             (Endpoint::Charge, "", true),
             (Endpoint::Settle, r#","reservation":"1""#, true),
+            (Endpoint::Extend, r#","reservation":"1""#, true),
             (Endpoint::Peek, "", false),
             (Endpoint::Inspect, "", false),
             (Endpoint::Refund, "", false),

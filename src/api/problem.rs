@@ -44,7 +44,7 @@ pub enum Problem {
     RegistryUnavailable { cause: Cause },
     /// The policy and key have no such reservation, or it ended more than an hour ago.
     UnknownReservation,
-    /// The reservation was settled at another cost, or cancelled.
+    /// The reservation was already settled or cancelled.
     ReservationClosed,
     /// The key cannot have more open reservations, or no more of holders of grants.
     TooManyReservations { max: u64, by_grants: bool },
@@ -272,7 +272,7 @@ impl Problem {
                 "this policy and key have no such reservation, or it ended more than an hour ago".to_owned()
             }
             Self::ReservationClosed => {
-                "this reservation was already settled or cancelled; only the same again is no error".to_owned()
+                "this reservation was already settled or cancelled; only the same request can be repeated".to_owned()
             }
             Self::TooManyReservations { max, by_grants } => too_many_reservations(*max, *by_grants),
             Self::TooManyIdempotencyKeys { used, by_grants, retry_after_ms } => {
@@ -320,7 +320,9 @@ const UNKNOWN_AFTER_FAILURE: &str = "what keeps the budgets of this key did not 
 
 fn too_many_reservations(max: u64, by_grants: bool) -> String {
     let (whose, most) = if by_grants { (" made by grants", "grants") } else { ("", "it") };
-    format!("this key has {max} open reservations{whose}, the most {most} can have: settle or cancel some")
+    format!(
+        "this key has {max} open reservations{whose}, the most {most} can have, with their extensions: settle or cancel some"
+    )
 }
 
 fn too_many_idempotency_keys(used: u64, by_grants: bool, retry_after_ms: u64) -> String {
@@ -500,12 +502,12 @@ mod tests {
         for (by_grants, reservations, keys) in [
             (
                 false,
-                "this key has 1000 open reservations, the most it can have: settle or cancel some",
+                "this key has 1000 open reservations, the most it can have, with their extensions: settle or cancel some",
                 "nothing was done: this key remembers 9 idempotency keys, and there is no room for another; retry in 2 s",
             ),
             (
                 true,
-                "this key has 1000 open reservations made by grants, the most grants can have: settle or cancel some",
+                "this key has 1000 open reservations made by grants, the most grants can have, with their extensions: settle or cancel some",
                 "nothing was done: this key remembers 9 idempotency keys of grants, and there is no room for another; \
                  retry in 2 s",
             ),

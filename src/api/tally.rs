@@ -52,12 +52,15 @@ impl<'a> Tally<'a> {
 }
 
 impl ResolvedRequest {
-    /// Whether it is to take tokens, now or by a reservation. Only such requests are counted as decisions.
+    /// Whether it is to take tokens, now or by a reservation or its extension. Only such requests are counted as decisions.
     #[must_use]
-    pub const fn takes(&self) -> bool {
+    pub fn takes(&self) -> bool {
         match self.action {
             Action::Take(verb) => matches!(verb, Verb::Consume | Verb::Borrow { .. } | Verb::ConsumeUpTo),
             Action::Reserve(_) => true,
+            Action::Extend(_) => {
+                self.items.iter().filter_map(|item| item.costs.as_ref()).flatten().any(|&cost| cost > 0)
+            }
             _ => false,
         }
     }
@@ -232,6 +235,8 @@ mod tests {
             (Endpoint::Reset, "", false),
             (Endpoint::Settle, r#","reservation":"1""#, false),
             (Endpoint::Cancel, r#","reservation":"1""#, false),
+            (Endpoint::Extend, r#","reservation":"1""#, false),
+            (Endpoint::Extend, r#","reservation":"1","cost":1"#, true),
         ] {
             let asked = resolved(endpoint, &format!(r#"{{"policy":"a","key":"k"{more}}}"#));
             assert_eq!(

@@ -126,7 +126,7 @@ impl Memory {
     }
 
     /// Forgets how the key of an object stands, if the request gives something back to it. Answers of a key with reservations are not
-    /// remembered, so settling or cancelling one changes nothing.
+    /// remembered, so settling, cancelling or extending one changes nothing.
     pub(super) fn forget(&mut self, asked: &ResolvedRequest, object: &Object, now: i64) {
         if matches!(asked.action(), Action::Take(Verb::Refund | Verb::Reset)) {
             let state = &mut self.0;

@@ -48,9 +48,9 @@ impl Ledger {
             _ => return Ok((outdated(&newer), Writes::default())),
         };
         let mut writes = Writes::default();
-        // What closes a reservation needs no room that lasts: its bucket is there, or full.
-        let is_closing = matches!(request.action, Action::Settle(_) | Action::Cancel(_));
-        if !is_closing && self.has_no_room_for_inline(asked, now, &mut writes) {
+        // What is about a reservation needs no room that lasts: its bucket is there, or full.
+        let has_room = matches!(request.action, Action::Settle(_) | Action::Cancel(_) | Action::Extend(_));
+        if !has_room && self.has_no_room_for_inline(asked, now, &mut writes) {
             return Ok((ObjectReply::TooManyInline { max: MAX_INLINE as u64 }, writes));
         }
         for policy in asked {

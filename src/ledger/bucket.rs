@@ -207,6 +207,8 @@ impl Bucket {
 
     /// Continues with the accounts of its policy, after these. `persisted` and `in_flight` are in the order of `old`.
     fn set_accounts(&mut self, old: &[NamedState], now: i64, phase: u64) {
+        // Numbers that were only asked about have granted nothing, and say nothing about others.
+        let old = if self.has_row || self.need != Need::Nothing { old } else { &[] };
         (self.states, self.cuts, self.dormant) =
             followed(old.to_vec(), 0, &Arc::clone(&self.policy), &self.leases, now, phase);
         self.cut_all();

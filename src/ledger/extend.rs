@@ -13,8 +13,8 @@ use crate::policy::Policy;
 use crate::protocol::{Decided, ObjectReply, ObjectRequest, Reserved};
 
 impl Ledger {
-    /// Lets a reservation last as long from now on as one that is made now, and takes the costs for it, if there are any: of all limits, or
-    /// nothing, and then it lasts no longer either.
+    /// Extends a reservation to its policy's lifetime from now, unless it already lasts longer, and takes the costs, if any, from all limits. If one
+    /// refuses, nothing changes.
     pub(super) fn extend(
         &mut self,
         asked: &[Arc<Policy>],
@@ -30,17 +30,22 @@ impl Ledger {
         let Some((mut reservation, false)) = self.found(asked, id) else {
             return Ok(ObjectReply::NoReservation);
         };
-        let takes = asks_for_any(request);
+        for policy in asked {
+            if self.bucket(policy)?.is_returned(id) {
+                return Ok(ObjectReply::NoReservation); // it has expired, and the clock is behind its end since
+            }
+        }
+        let asks = asks_for_any(request);
         let full = is_full(self.openings(), request, MAX_RESERVATIONS);
-        if let Some(max) = full.filter(|_| takes) {
+        if let Some(max) = full.filter(|_| asks) {
             return Ok(ObjectReply::TooManyReservations { max });
         }
         // What limits in shadow take has no say in the decision, and is not settled later if there is no room.
-        let is_raised = full.is_none() && (takes || request.shadow_costs.iter().flatten().any(|&cost| cost > 0));
+        let is_raised = full.is_none() && (asks || request.shadow_costs.iter().flatten().any(|&cost| cost > 0));
         let raise = if is_raised { self.unused_id(random)? } else { 0 };
-        // One that takes nothing is never refused.
-        let verb = if takes { Verb::Consume } else { Verb::Refund };
-        // To wait until this one expires is no way to extend it.
+        // One that asks nothing is never refused.
+        let verb = if asks { Verb::Consume } else { Verb::Refund };
+        // `retry_at` must not count what this reservation itself would give back.
         self.let_end(asked, id, End::Charged)?;
         let decided = self.decide(asked, verb, &request.costs, now, true);
         self.let_end(asked, id, reservation.end)?;
@@ -59,7 +64,7 @@ impl Ledger {
                 self.open_shadow(policy, raise, &part.of_shadow(), true, now);
             }
             reservation.raises.push(Raise { id: raise, parts });
-            // Otherwise the holders of grants could take up what is left to the backend, by raises of its reservations.
+            // Else grants could exceed their share by raising the backend's reservations.
             reservation.by_grant |= request.request_id.is_some_and(|id| id.by_grant);
         }
         if let Some(first) = asked.first() {
@@ -71,13 +76,13 @@ impl Ledger {
         for (_, open) in self.reservations.iter_mut().filter(|(of, _)| *of == id) {
             open.clone_from(&reservation);
         }
-        if takes {
+        if asks {
             self.remember(asked, request.request_id, now, Some(reserved), &limits);
         }
         Ok(ObjectReply::Decided(Decided { reservation: Some(reserved), shadow, ..self.decided(now, limits) }))
     }
 
-    /// From now on, this happens when it expires.
+    /// Sets what happens when it expires, and drops the returns that were found before.
     fn let_end(&mut self, asked: &[Arc<Policy>], id: u64, end: End) -> Result<(), LedgerError> {
         for (_, open) in self.reservations.iter_mut().filter(|(of, _)| *of == id) {
             open.end = end;

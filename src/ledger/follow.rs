@@ -116,12 +116,15 @@ struct Step<'a> {
     merged: Option<Carry>,
 }
 
+fn is_same(old: &NamedState, name: Option<&str>, limit: &Limit) -> bool {
+    old.name.as_deref() == name && old.limit.config().kind == limit.config().kind
+}
+
 /// The place of the same limit. If it has several accounts, from a time when its numbers came with requests: that of these numbers, or else the
 /// lowest.
 fn same_in(old: &[NamedState], name: Option<&str>, limit: &Limit, now: i64) -> Option<usize> {
-    let same = |old: &NamedState| old.name.as_deref() == name && old.limit.config().kind == limit.config().kind;
     let tokens = |old: &NamedState| old.limit.snapshot(&old.limit.refilled(&old.state, now)).tokens;
-    let all = old.iter().enumerate().filter(|(_, old)| same(old));
+    let all = old.iter().enumerate().filter(|(_, old)| is_same(old, name, limit));
     all.min_by_key(|(_, old)| (old.limit != *limit, tokens(old))).map(|(index, _)| index)
 }
 
@@ -141,6 +144,8 @@ fn carried(mut old: Vec<NamedState>, step: &Step<'_>, leases: &Leases, now: i64,
                 (limit.carry(&same.limit, same.state, step.carry, at, phase), same.cuts)
             }
         };
+        // Its other accounts are not charged from now on.
+        old.retain(|other| !is_same(other, name, limit));
         all.push(NamedState { name: name.map(str::to_owned), limit: *limit, state, cuts });
     }
     let at = step.at.min(now);

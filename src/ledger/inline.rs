@@ -5,8 +5,8 @@
 //! under whichever numbers, and a caller that alternates finds each account as low as if it had never left those numbers.
 //!
 //! A new account begins as if the tokens that have been spent had been spent of its own capacity, and the time since the last grant had refilled
-//! it: a customer who buys a larger plan has the rest of it at once, and one who goes back to a smaller one has not its tokens once more. It
-//! owes no more for that than was owed before.
+//! it: a customer who buys a larger plan has the rest of it at once, and one who goes back to a smaller one has not its tokens once more. What
+//! exceeds its capacity is not owed.
 //!
 //! # The law
 //!
@@ -63,7 +63,8 @@ pub const MAX_INLINE: usize = 256;
 /// The most accounts of one limit.
 pub(super) const MAX_ACCOUNTS: usize = 8;
 
-/// The most accounts of limits that the numbers asked do not have: for all limits of as many numbers.
+/// The most accounts of limits that the numbers asked do not have: for all limits of as many numbers. More take other names, and are closed in
+/// the order of their last use.
 const MAX_OTHERS: usize = 56;
 
 /// What happens to the account that decides, and so to all.
@@ -166,14 +167,14 @@ pub(super) fn accounts(old: Vec<NamedState>, policy: &Policy, now: i64, phase: u
     all
 }
 
-/// Closes an account of that name which the numbers `asked`, the first ones, do not have: one that makes no difference to the law, or else the last.
+/// Closes an account of that name which the numbers `asked`, the first ones, do not have: one that another is as generous as, or else the last.
 fn close_one(all: &mut Vec<NamedState>, asked: usize, name: Option<&str>) {
     let of_name = || all.iter().enumerate().filter(|(_, account)| account.name.as_deref() == name);
     let mut others = of_name().rev().filter(|(index, _)| *index >= asked);
-    let has_no_say = |(index, account): &(usize, &NamedState)| {
+    let is_dominated = |(index, account): &(usize, &NamedState)| {
         of_name().any(|(other, known)| other != *index && is_as_generous(known.limit.config(), account.limit.config()))
     };
-    if let Some((index, _)) = others.clone().find(has_no_say).or_else(|| others.next()) {
+    if let Some((index, _)) = others.clone().find(is_dominated).or_else(|| others.next()) {
         all.remove(index);
     }
 }
@@ -329,31 +330,32 @@ impl<'a> Refills<'a> {
         bound.min(as_slow).min(as_fast)
     }
 
+    /// The latest opening of a window that is as long ago as that: how many windows before the last one, and how long ago.
+    fn opening_before(&self, quiet_ms: u64) -> (u64, u64) {
+        let period_ms = self.config.period_ms;
+        let windows = quiet_ms.saturating_sub(self.open_ms).div_ceil(period_ms.max(1));
+        let ms = product(windows, period_ms).saturating_add(self.open_ms.into());
+        (windows, u64::try_from(ms).unwrap_or(u64::MAX))
+    }
+
     /// How much more these have given than the others, which are as fast at least, in any time until now of `quiet_ms` or longer.
     fn more_than(&self, faster: &Self, quiet_ms: u64) -> i128 {
         let (own, other) = (self.config, faster.config);
         match (own.kind, other.kind) {
             // Most since just after a window of the others opened.
             (Kind::TokenBucket, _) => {
-                let windows = quiet_ms.saturating_sub(faster.open_ms).div_ceil(other.period_ms.max(1));
-                let ms = u128::from(faster.open_ms)
-                    .saturating_add(u128::from(windows).saturating_mul(other.period_ms.into()));
-                let ms = u64::try_from(ms).unwrap_or(u64::MAX);
+                let (windows, ms) = faster.opening_before(quiet_ms);
                 refill(own, ms).saturating_add(1).saturating_sub(product(other.rate, windows))
             }
-            // Since just before an own one opened, or since the time began.
+            // Most since just before an own one opened, or over just the quiet time.
             (Kind::FixedWindow, Kind::TokenBucket) => {
-                let windows = quiet_ms.saturating_sub(self.open_ms).div_ceil(own.period_ms.max(1));
-                let ms =
-                    u128::from(self.open_ms).saturating_add(u128::from(windows).saturating_mul(own.period_ms.into()));
-                let ms = u64::try_from(ms).unwrap_or(u64::MAX);
+                let (windows, ms) = self.opening_before(quiet_ms);
                 let with_next = product(own.rate, windows.saturating_add(1)).saturating_sub(refill(other, ms));
                 with_next.max(product(own.rate, windows).saturating_sub(refill(other, quiet_ms)))
             }
             (Kind::FixedWindow, Kind::FixedWindow) => {
                 // The own windows that opened since the others' last, and one before.
-                let later = faster.open_ms.checked_sub(self.open_ms.saturating_add(1));
-                let opened = later.map_or(0, |ms| ms.checked_div(own.period_ms).unwrap_or(0).saturating_add(1));
+                let opened = openings(self.open_ms, faster.open_ms, own.period_ms);
                 // Or, since just before the last own one, that and what the others have not given in whole windows; or else nothing.
                 let smooth = product(other.rate, self.open_ms).checked_div(other.period_ms.into()).unwrap_or(0);
                 let by_rate = i128::from(own.rate).saturating_add(other.rate.into()).saturating_sub(smooth);
@@ -373,13 +375,18 @@ impl<'a> Refills<'a> {
             }
             (Kind::TokenBucket, _) => refill(own, opens_in(faster)).saturating_add(1),
             (Kind::FixedWindow, Kind::FixedWindow) => {
-                let until = opens_in(faster).checked_sub(opens_in(self).saturating_add(1));
-                let opens = until.map_or(0, |ms| ms.checked_div(own.period_ms).unwrap_or(0).saturating_add(1));
+                let opens = openings(opens_in(self), opens_in(faster), own.period_ms);
                 product(own.rate, opens.saturating_add(1))
             }
         };
         more.max(0)
     }
+}
+
+/// How many of the windows that open every `period_ms`, the first of them after `first_ms`, open before `end_ms` is over.
+fn openings(first_ms: u64, end_ms: u64, period_ms: u64) -> u64 {
+    let rest_ms = end_ms.checked_sub(first_ms.saturating_add(1));
+    rest_ms.map_or(0, |ms| ms.checked_div(period_ms).unwrap_or(0).saturating_add(1))
 }
 
 /// Exact, because neither is above 2⁶³.

@@ -14,8 +14,8 @@ use crate::policy::{Policy, shadow_of};
 /// How long a reservation that is over may be settled: an hour, as long as one that was closed is remembered.
 pub const LATE_MS: u64 = 3_600_000;
 
-/// The most reservations of a key that are over and may be settled; each raise counts as one, and of them, holders of grants have half. With
-/// more, those that ended first are forgotten, but the latest is not. Each takes as much room as an open one, and 8 bytes in the row of each
+/// The most reservations of a key that are over and may be settled; each raise counts as one. Holders of grants have half. With
+/// more, those that ended first are forgotten, but never the latest. Each takes as much room as an open one, and 8 bytes in the row of each
 /// of its limits.
 pub const MAX_LATE: usize = 256;
 

@@ -2,7 +2,7 @@
 
 use crate::protocol::ObjectRequest;
 
-/// The most open reservations of a key; each raise by an extension counts as one. Each takes a row and some hundreds of bytes of memory; an object has at
+/// The most open reservations of a key; each raise counts as one, and lengthens the row of its reservation. Each takes a row and some hundreds of bytes of memory; an object has at
 /// most 128 MB.
 pub const MAX_RESERVATIONS: usize = 1_000;
 

@@ -125,7 +125,7 @@ impl ReservedPart {
         self.tokens.len()
     }
 
-    /// Adds what is in the other.
+    /// Adds the tokens of `other`, by the limits' names.
     pub(super) fn merge(&mut self, other: &Self) {
         for (name, tokens) in &other.tokens {
             match self.tokens.iter_mut().find(|(own, _)| own == name) {

@@ -55,7 +55,7 @@ impl Ledger {
         Ok(ObjectReply::Decided(Decided { reservation: Some(reserved), shadow, ..self.decided(now, limits) }))
     }
 
-    /// Of each open reservation and each raise, whether the holder of a grant has made it.
+    /// Of each open reservation and each of its raises, whether the holder of a grant has made or raised that reservation.
     pub(super) fn openings(&self) -> impl Iterator<Item = bool> {
         self.reservations.iter().flat_map(|(_, open)| std::iter::repeat_n(open.by_grant, open.openings()))
     }
@@ -88,15 +88,14 @@ impl Ledger {
         let Some((reservation, is_late)) = self.found(asked, id) else {
             return Ok(ObjectReply::NoReservation);
         };
-        let is_returned = is_late && reservation.is_refunded();
         let mut limits = Vec::new();
         for (index, policy) in asked.iter().enumerate() {
             let part = |(id, parts)| Some((id, part_of(parts, policy)?.tokens(policy)));
             let pieces: Vec<_> = reservation.pieces(id).filter_map(part).collect();
             let costs = request.costs.get(index).map(Vec::as_slice);
-            limits.extend(self.settle_pieces(policy, &pieces, is_returned, costs, now)?);
+            limits.extend(self.settle_pieces(policy, &pieces, costs, now)?);
         }
-        let shadow = self.settle_shadow(asked, id, &reservation, is_returned, &request.shadow_costs, now);
+        let shadow = self.settle_shadow(asked, id, &reservation, &request.shadow_costs, now);
         self.close(id, &reservation, writes);
         let how = if request.costs.is_empty() { How::AsReserved } else { How::AtCosts };
         self.remember_closed(asked, Closed { id, how, is_late }, request, &limits, now);
@@ -210,19 +209,20 @@ impl Ledger {
         writes.before_reply.push((reservation_row(id), None));
     }
 
-    /// Settles all pieces of a reservation, the oldest first, of which each bucket has taken so much, at these costs in all, or at what was
-    /// taken. Tokens are given back newest first, and more is taken by the newest. `is_returned` says that all was given back before.
+    /// Settles all pieces of a reservation at these costs in all, or at what was taken. `pieces` has each opening's id and its tokens of each limit,
+    /// the oldest first. Tokens are given back newest first, and more is taken by the newest.
     pub(super) fn settle_pieces(
         &mut self,
         policy: &Policy,
         pieces: &[(u64, Vec<u64>)],
-        is_returned: bool,
         costs: Option<&[u64]>,
         now: i64,
     ) -> Result<Vec<LimitAnswer>, LedgerError> {
         let mut rest = costs.map(<[u64]>::to_vec);
         let mut answers: Vec<LimitAnswer> = Vec::new();
         for (index, (id, reserved)) in pieces.iter().enumerate() {
+            // It may have expired before a crash, and the clock may be behind its end since.
+            let is_returned = self.bucket(policy)?.is_returned(*id);
             let is_newest = index.saturating_add(1) == pieces.len();
             let mut tokens = Vec::new();
             for (limit, &reserved) in reserved.iter().enumerate() {

@@ -51,7 +51,7 @@ impl Bucket {
         self.returns.as_ref().map_or(self.cuts.is_empty(), is_same)
     }
 
-    /// They come back at other moments.
+    /// To be called when the end of a reservation has changed.
     pub(super) fn forget_returns(&mut self) {
         self.returns = None;
     }

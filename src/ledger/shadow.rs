@@ -100,7 +100,6 @@ impl Ledger {
         asked: &[Arc<Policy>],
         id: u64,
         reservation: &Reservation,
-        is_returned: bool,
         costs: &[Vec<u64>],
         now: i64,
     ) -> Vec<Option<LimitAnswer>> {
@@ -117,7 +116,7 @@ impl Ledger {
             let settled = policy.shadow().and_then(|shadow| {
                 let pieces: Vec<_> = parts.iter().map(|(id, part)| (*id, part.tokens(shadow))).collect();
                 let costs = costs.get(index).map(|costs| with_cost(costs, &has_taken));
-                self.settle_pieces(shadow, &pieces, is_returned, costs.as_deref(), now).ok()
+                self.settle_pieces(shadow, &pieces, costs.as_deref(), now).ok()
             });
             let settled = settled.into_iter().flatten().map(Some).chain(std::iter::repeat(None));
             answers.extend(has_taken.into_iter().zip(settled).map(|(has_taken, limit)| limit.filter(|_| has_taken)));

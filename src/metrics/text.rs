@@ -19,7 +19,8 @@ pub fn exposition(counts: &Counts, began_at: i64, isolates: Option<usize>, may_n
         let all = Outcome::ALL.iter().zip(&counts.decisions);
         all.map(|(outcome, count)| (vec![("policy", policy.as_str()), ("outcome", outcome.word())], *count))
     });
-    let decisions = "Requests to take tokens (consume, reserve, batch), by policy and by what became of them.";
+    let decisions =
+        "Requests to take tokens (consume, reserve, extend with a cost, batch), by policy and by what became of them.";
     family(&mut text, "tollgate_decisions_total", decisions, by_outcome);
 
     let by_policy = policies.iter().map(|(policy, counts)| (vec![("policy", policy.as_str())], counts.shadow_refusals));

@@ -41,7 +41,7 @@ impl Policies {
     /// |---|---|---|
     /// | `mode` | whether its limits refuse: `"enforce"`; `"shadow"` decides, counts and reports, but never refuses; `"off"` is as if the limit were not there. A limit in `limits` may have a mode of its own | `"enforce"` |
     /// | `on_error` | when no decision can be made: `"closed"` answers 503; `"open"` answers 200, marked as degraded, unless the key is overloaded; a list opens for those causes only: `"timeout"`, `"failed"`, `"overloaded"` | `"closed"` |
-    /// | `reservation_ttl` | how long after its start a reservation can be settled | `"10m"` |
+    /// | `reservation_ttl` | how long a reservation lasts, from its start or its last extension | `"10m"` |
     /// | `unsettled` | what an unsettled reservation costs when it expires: `"keep"` all of it, `"refund"` nothing | `"keep"` |
     /// | `refusal_cache` | how long a frontend may refuse by an earlier refusal without asking again, at most a minute; `"0s"` asks each time | `"1s"` |
     /// | `idempotency_ttl` | how long the answer to a request with an `Idempotency-Key` is repeated: `"1m"` to `"7days"` | `"1h"` |

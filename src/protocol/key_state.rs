@@ -53,7 +53,7 @@ pub struct ReservationState {
     pub id: u64,
     /// When it was opened.
     pub opened_at: i64,
-    /// When it ends unless it is settled.
+    /// When it ends unless it is settled or extended.
     pub expires_at: i64,
     /// Whether its tokens are given back then; else it keeps its full cost.
     pub is_refunded: bool,

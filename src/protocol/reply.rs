@@ -41,7 +41,7 @@ pub enum ObjectReply {
     NoReservation,
     /// The id was used for another request.
     RequestIdReused,
-    /// The reservation was closed by another request: at another cost, or the other way.
+    /// The reservation was already closed, by another request.
     ReservationClosed,
     /// The key cannot have more lasting request ids. Nothing was done.
     TooManyRequestIds {
@@ -50,7 +50,7 @@ pub enum ObjectReply {
         /// In how many milliseconds enough of them are forgotten.
         retry_after_ms: u64,
     },
-    /// The key cannot have more open reservations.
+    /// The key cannot have more open reservations, or raises of them.
     TooManyReservations {
         /// How many that is.
         max: u64,
@@ -88,7 +88,7 @@ pub struct Decided {
     pub is_late: bool,
     /// How many reservations of the key are open.
     pub open_reservations: u64,
-    /// The reservation that was opened.
+    /// The reservation that was opened or extended.
     pub reservation: Option<Reserved>,
     /// One for each limit of each policy.
     pub limits: Vec<LimitAnswer>,
@@ -132,7 +132,7 @@ pub struct DueNotice {
 pub struct Reserved {
     /// Below 2⁵².
     pub id: u64,
-    /// When it ends unless it is settled.
+    /// When it ends unless it is settled or extended.
     pub expires_at: i64,
 }
 

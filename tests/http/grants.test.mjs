@@ -294,7 +294,8 @@ test("a holder of a grant has half of the reservations of its key, and its backe
     const all = await Promise.all(Array.from({ length: 50 }, () => reserve(authorized)));
     for (const { status, text } of all) assert.equal(status, 200, text);
   }
-  const detail = "this key has 500 open reservations made by grants, the most grants can have: settle or cancel some";
+  const detail =
+    "this key has 500 open reservations made by grants, the most grants can have, with their extensions: settle or cancel some";
   const tooMany = problem(409, "too-many-reservations", "Too many reservations", detail);
   assertAnswer(await reserve(authorized), tooMany);
   const own = await reserve(bearer(backend.text));

@@ -32,7 +32,7 @@ const closed = problem(
   409,
   "reservation-closed",
   "Reservation closed",
-  "this reservation was already settled or cancelled; only the same again is no error",
+  "this reservation was already settled or cancelled; only the same request can be repeated",
 );
 
 async function reserve(policy, key, cost, options) {
@@ -296,7 +296,8 @@ test("each limit is settled at its own real cost", async () => {
 });
 
 test("a key has a thousand open reservations at most", async () => {
-  const detail = "this key has 1000 open reservations, the most it can have: settle or cancel some";
+  const detail =
+    "this key has 1000 open reservations, the most it can have, with their extensions: settle or cancel some";
   const tooMany = problem(409, "too-many-reservations", "Too many reservations", detail);
   const ids = [];
   for (let i = 0; i < 20; i++) {

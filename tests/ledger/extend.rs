@@ -81,6 +81,28 @@ fn once_it_has_ended_it_is_unknown_and_once_it_is_closed_it_is_closed() {
     assert_eq!(world.ask(Action::Extend(id), Some(vec![1]), None), ObjectReply::ReservationClosed);
 }
 
+/// What it gave back by expiring is given back, whatever the clock says after a crash.
+#[test]
+fn what_has_expired_before_a_crash_is_neither_free_nor_extended_when_the_clock_is_behind() {
+    for is_settled in [false, true] {
+        let mut world = window("refund");
+        let id = reserved(&mut world, 4);
+        world.now += TTL_MS;
+        assert_eq!(world.levels(), [10]);
+        world.now -= TTL_MS;
+        world.crash(usize::MAX);
+        assert_eq!(world.ask(Action::Extend(id), Some(vec![0]), None), ObjectReply::NoReservation);
+        if is_settled {
+            assert_eq!(settled(&mut world, id, 4), 4);
+            world.now += 4_999;
+            assert_eq!(world.levels(), [6]);
+        } else {
+            cancelled(&mut world, id);
+            assert_eq!(world.levels(), [10]);
+        }
+    }
+}
+
 /// Of 10 in each window, 5 are taken in the first, and 3 in the second.
 #[test]
 fn what_comes_back_is_of_the_latest_raise_first() {

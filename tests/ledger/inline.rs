@@ -193,10 +193,9 @@ fn a_debt_is_owed_under_all_numbers() {
     let json = r#"{"name":"plan","numbers":[{"name":"a","kind":"token_bucket","rate":10,"period_ms":60000,"capacity":10,"max_debt":50,"initial":null,"offset_ms":null}],"write_ahead":[0],"reservation_ttl_ms":60000,"unsettled":"keep","inline":true}"#;
     let (owing, pro) = (Arc::new(Policy::from_definition(json).unwrap()), plan(PRO));
     let mut world = World::empty(&owing);
-    world.left(&plan(FREE));
     world.policy = Arc::clone(&owing);
     world.decided(Action::Reserve(Verb::Reserve { max_wait_ms: None }), vec![40]);
-    assert_eq!([world.left(&owing), world.left(&pro), world.left(&plan(FREE))], [-30, 960, -30]);
+    assert_eq!([world.left(&owing), world.left(&plan(FREE)), world.left(&pro)], [-30, -30, 960]);
 }
 
 #[test]
@@ -412,6 +411,41 @@ fn a_policy_that_was_there_before_hands_its_tokens_over() {
         world.as_of = Some(9);
         assert_eq!(world.left(&ordinary), 6, "and back");
     }
+}
+
+/// What a policy of the same name grants is not charged to the accounts from before, so they are not there any more.
+#[test]
+fn a_policy_that_comes_after_the_numbers_of_requests_keeps_none_of_their_accounts() {
+    let (free, pro) = (plan(FREE), plan(PRO));
+    let version = |limit: &str, since| {
+        let json = format!(r#"{{"plan":{{"limits":[{{"name":"a",{limit},"write_ahead":0}}]}}}}"#);
+        Arc::new(Policy::clone(Policies::parse(&json).unwrap().get("plan").unwrap()).in_force_since(since))
+    };
+    let same_as_pro = r#""rate":1000,"period":"1m""#;
+    for crashes in [false, true] {
+        let mut world = World::empty(&free);
+        assert_eq!(world.take(&free, Verb::Consume, 10), 10);
+        assert_eq!(world.left(&pro), 990);
+        assert_eq!(world.take(&pro, Verb::Consume, 1), 1);
+        world.as_of = Some(5);
+        assert_eq!(world.take(&version(r#""rate":20,"period":"1m""#, 5), Verb::ConsumeUpTo, 99), 0);
+        world.now += 60_000;
+        assert_eq!(world.take(&version(r#""rate":20,"period":"1m""#, 5), Verb::ConsumeUpTo, 99), 20);
+        if crashes {
+            world.crash(usize::MAX);
+        }
+        world.as_of = Some(world.now);
+        assert_eq!(world.left(&version(same_as_pro, world.now)), 0);
+    }
+}
+
+#[test]
+fn numbers_that_were_only_asked_about_lower_no_others() {
+    let (fast, slow) = (plan(Numbers::bucket(10, 1_000, 10)), plan(Numbers::bucket(0, 1_000, 100)));
+    let mut world = World::empty(&fast);
+    assert_eq!((world.left(&fast), world.left(&slow), world.left(&fast)), (10, 100, 10));
+    assert_eq!(world.take(&fast, Verb::Consume, 10), 10);
+    assert_eq!(world.left(&slow), 0, "no more than was left");
 }
 
 /// Windows that open at other moments begin at most a window of the earlier numbers lower.

@@ -380,8 +380,8 @@ export class Client<P extends PolicyNames = string, Throws extends boolean = fal
   /** Closes a reservation at no cost. */
   declare readonly cancel: Call<ReservationRequest<P>, Granted | Problem>;
   /**
-   * Lets a reservation last for its policy's `reservation_ttl` from now on. Takes the `cost` for it, if there is one: of all limits,
-   * or nothing, and then it lasts no longer either.
+   * Extends a reservation to its policy's `reservation_ttl` from now, unless it already lasts longer. Takes the `cost`, if any, from all
+   * limits; if one refuses, nothing changes.
    */
   declare readonly extend: Call<ReservationRequest<P>, Extended | Refused | Problem>;
   /** Consumes from several budgets: from all of them, or from none. */

@@ -16,7 +16,8 @@ export interface GrantOptions {
 }
 
 /**
- * What a grant may allow. `consume` includes reserving and borrowing. With `settle` and `cancel` its holder is trusted to tell what
+ * What a grant may allow. `consume` includes reserving and borrowing; `extend` may take as much, and can keep a reservation open for as long as the
+ * grant lasts. With `settle` and `cancel` its holder is trusted to tell what
  * the work has cost: who reserves and then cancels gives everything back.
  */
 export type GrantVerb = (typeof GRANT_VERBS)[number];

@@ -7,6 +7,7 @@ import type {
   BudgetRequest,
   CallOptions,
   Degraded,
+  Extended,
   Granted,
   Inspection,
   Key,
@@ -45,7 +46,7 @@ export interface PolicyTerms {
   /** Whether its limits refuse, unless they say otherwise. Default: `"enforce"`. */
   readonly mode?: "enforce" | "shadow" | "off";
   readonly on_error?: "closed" | "open" | readonly ("timeout" | "failed" | "overloaded")[];
-  /** How long after its start a reservation can be settled. Default: `"10m"`. */
+  /** How long a reservation lasts, from its start or its last extension. Default: `"10m"`. */
   readonly reservation_ttl?: string;
   /** What an unsettled reservation costs when it expires. Default: `"keep"`, all of it. */
   readonly unsettled?: "keep" | "refund";
@@ -138,8 +139,8 @@ export interface Embedded<P extends PolicyNames = string, Throws extends boolean
   /** Closes a reservation at no cost. */
   cancel: Call<Keyed<ReservationRequest<P>>, Granted | Problem>;
   /**
-   * Lets a reservation last for its policy's `reservation_ttl` from now on. Takes the `cost` for it, if there is one: of all limits,
-   * or nothing, and then it lasts no longer either.
+   * Extends a reservation to its policy's `reservation_ttl` from now, unless it already lasts longer. Takes the `cost`, if any, from all
+   * limits; if one refuses, nothing changes.
    */
   extend: Call<Keyed<ReservationRequest<P>>, Extended | Refused | Problem>;
   /** Consumes from several budgets: from all of them, or from none. */
@@ -220,8 +221,8 @@ export interface Local<P extends PolicyNames = string> {
   /** Closes a reservation at no cost. */
   cancel: LocalCall<ReservationRequest<P>, Granted | Problem>;
   /**
-   * Lets a reservation last for its policy's `reservation_ttl` from now on. Takes the `cost` for it, if there is one: of all limits,
-   * or nothing, and then it lasts no longer either.
+   * Extends a reservation to its policy's `reservation_ttl` from now, unless it already lasts longer. Takes the `cost`, if any, from all
+   * limits; if one refuses, nothing changes.
    */
   extend: LocalCall<ReservationRequest<P>, Extended | Refused | Problem>;
   /** Consumes from several budgets: from all of them, or from none. */
