@@ -187,7 +187,9 @@ fn is_as_generous(other: &Config, config: &Config) -> bool {
 /// What `limit` takes over from an account. `seen` are all numbers with one.
 fn taken_over(limit: &Limit, from: &NamedState, seen: &[Refills<'_>], now: i64, phase: u64) -> NamedState {
     let NamedState { name, limit: old, state, cuts } = from;
-    let Snapshot { tokens, drops, at } = old.snapshot(state);
+    // What came back before a reservation was opened does not count as if it had come after.
+    let state = cuts.as_ref().map_or(*state, |cuts| old.refilled(state, old.snapshot(cuts.newest()).at));
+    let Snapshot { tokens, drops, at } = old.snapshot(&state);
     let idle_ms = now.saturating_sub(at).max(0).cast_unsigned();
     // In a window, its moment is when it opened, and the last grant came later.
     let quiet_ms = match old.config().kind {
@@ -199,6 +201,8 @@ fn taken_over(limit: &Limit, from: &NamedState, seen: &[Refills<'_>], now: i64, 
     let left = i128::from(tokens).saturating_add((drops > 0).into()).max(0);
     let larger = larger.max(left.saturating_neg());
     let spent = more_since(limit.config(), old.config(), idle_ms, quiet_ms).saturating_add(larger).saturating_neg();
+    // What is rounded is not owed.
+    let spent = spent.min(if tokens < 0 { refill(old.config(), idle_ms) } else { unclipped(old, &state, idle_ms) });
     let new = Refills::of(limit, &limit.new_state(now, phase), now);
     let excess = seen.iter().map(|other| other.excess_of(&new, quiet_ms)).fold(spent, Ord::max);
     let cuts = cuts.clone().map(|mut cuts| {
@@ -206,7 +210,7 @@ fn taken_over(limit: &Limit, from: &NamedState, seen: &[Refills<'_>], now: i64, 
         cuts.take_over(limit, old, newest, excess, now);
         cuts
     });
-    NamedState { name: name.clone(), limit: *limit, state: lower_by(excess, limit, old, *state, now, phase), cuts }
+    NamedState { name: name.clone(), limit: *limit, state: lower_by(excess, limit, old, state, now, phase), cuts }
 }
 
 /// What a bucket of `limit` takes over from one of `old`: as many tokens but for the `excess`, or more if that is negative, up to its own
@@ -263,6 +267,21 @@ fn more_since(new: &Config, old: &Config, idle_ms: u64, quiet_ms: u64) -> i128 {
 /// By how much `new` is faster, in tokens per the product of the periods.
 fn faster(new: &Config, old: &Config) -> i128 {
     product(new.rate, old.period_ms).saturating_sub(product(old.rate, new.period_ms))
+}
+
+/// What there would be after that time if the capacity had room for it, in whole tokens.
+fn unclipped(limit: &Limit, state: &State, ms: u64) -> i128 {
+    let Snapshot { tokens, drops, .. } = limit.snapshot(state);
+    let Config { kind, rate, period_ms, .. } = *limit.config();
+    let back = match kind {
+        Kind::FixedWindow => refill(limit.config(), ms),
+        Kind::TokenBucket => {
+            let drops_per_ms = product(rate, limit.drops_per_token()).checked_div(period_ms.into()).unwrap_or(0);
+            let drops = i128::from(drops).saturating_add(drops_per_ms.saturating_mul(ms.into()));
+            drops.checked_div(limit.drops_per_token().into()).unwrap_or(0)
+        }
+    };
+    i128::from(tokens).saturating_add(back)
 }
 
 /// Whether the two refill at the same moments.

@@ -448,6 +448,38 @@ fn numbers_that_were_only_asked_about_lower_no_others() {
     assert_eq!(world.left(&slow), 0, "no more than was left");
 }
 
+/// Time before the reservation was opened does not count as if it had come after.
+#[test]
+fn what_is_settled_of_a_limit_with_no_cost_at_first_is_spent_under_other_numbers_too() {
+    let requests = Numbers::bucket(100, 60_000, 100);
+    let of = |tokens| inline(&[("requests", requests), ("tokens", Numbers::bucket(tokens, 60_000, tokens))]);
+    let (free, pro) = (of(100), of(200));
+    for crashes in [false, true] {
+        let mut world = World::empty(&free);
+        assert_eq!(world.levels(), [100, 100]);
+        world.now += 30_000;
+        let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+        let id = world.decided(reserve, vec![1, 0]).reservation.unwrap().id;
+        if crashes {
+            world.crash(usize::MAX);
+        }
+        world.policy = Arc::clone(&pro);
+        assert_eq!(world.levels(), [99, 200]);
+        let settled = world.decided(Action::Settle(id), vec![1, 90]);
+        assert_eq!(tokens(&settled.limits[1]), 90);
+        assert_eq!(world.levels(), [99, 110]);
+    }
+}
+
+#[test]
+fn what_is_rounded_is_not_owed() {
+    let (old, new) = (plan(Numbers::bucket(1, 1_000, 3)), plan(Numbers::bucket(1, 86_400_000, 1)));
+    let mut world = World::empty(&old);
+    assert_eq!(world.take(&old, Verb::Consume, 1), 1);
+    world.now += 420;
+    assert_eq!(world.left(&new), 0);
+}
+
 /// Windows that open at other moments begin at most a window of the earlier numbers lower.
 #[test]
 fn an_exhausted_customer_who_buys_a_plan_of_other_periods_goes_on() {
