@@ -25,7 +25,7 @@ export class PolicyRegistry extends DurableObject {
   async alarm() {
     this.#isBeating = true;
     try {
-      await this.ctx.storage.setAlarm(this.#rust().beats_at());
+      await this.ctx.storage.setAlarm(built.PolicyRegistry.beats_at());
       this.#rust().beat(this.env);
     } catch (error) {
       console.error("the registry cannot look at the policies of its deployment:", error);
@@ -37,7 +37,7 @@ export class PolicyRegistry extends DurableObject {
     this.#isBeating = true;
     try {
       const { storage } = this.ctx;
-      if ((await storage.getAlarm()) === null) await storage.setAlarm(this.#rust().beats_at());
+      if ((await storage.getAlarm()) === null) await storage.setAlarm(built.PolicyRegistry.beats_at());
     } catch (error) {
       this.#isBeating = false; // the next frontend that asks sees to it
       console.error("the registry's alarm cannot be set:", error);

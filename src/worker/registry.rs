@@ -64,7 +64,7 @@ impl PolicyRegistry {
 
     /// When its alarm should ring next, in Unix milliseconds.
     #[must_use]
-    pub fn beats_at(&self) -> f64 {
+    pub fn beats_at() -> f64 {
         clock::wall_clock_at(clock::now().saturating_add(BEAT_MS))
     }
 
