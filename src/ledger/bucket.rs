@@ -383,6 +383,7 @@ impl Bucket {
     /// What was taken last may turn out to be another number of tokens: see [`Bucket::settle`].
     pub(super) fn open(&mut self, id: u64, is_stored: bool, now: i64) {
         self.openings.push(Opening { id, is_stored, is_returned: false });
+        self.forget_returns();
         if self.cuts.is_empty() {
             self.cuts = self.states.iter().copied().map(Cuts::new).collect();
         }
@@ -485,6 +486,7 @@ impl Bucket {
     pub(super) fn retain(&mut self, is_open: impl Fn(u64) -> bool) {
         while let Some(cut) = self.openings.iter().position(|opening| !is_open(opening.id)) {
             let opening = self.openings.remove(cut);
+            self.forget_returns();
             let dormant = self.dormant.iter_mut().filter_map(|dormant| dormant.cuts.as_mut());
             self.cuts.iter_mut().chain(dormant).for_each(|cuts| cuts.close(cut));
             self.need(if opening.is_stored { Need::Now } else { Need::Spent });

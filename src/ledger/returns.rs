@@ -51,7 +51,7 @@ impl Bucket {
         self.returns.as_ref().map_or(self.cuts.is_empty(), is_same)
     }
 
-    /// To be called when the end of a reservation has changed.
+    /// To be called when there are other reservations, or one of them ends at another moment.
     pub(super) fn forget_returns(&mut self) {
         self.returns = None;
     }

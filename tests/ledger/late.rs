@@ -179,6 +179,21 @@ fn who_is_refused_is_told_to_come_back_when_enough_expires() {
     }
 }
 
+/// Levels and pieces are the same with either of two reservations, but they end at different moments.
+#[test]
+fn who_is_refused_is_told_of_the_reservation_that_is_open_now() {
+    let mut world = world_of(&WINDOW.replace('}', r#", "unsettled": "refund", "reservation_ttl": "6s"}"#));
+    reserved(&mut world, 1);
+    world.now += 1;
+    let first = reserved(&mut world, 5);
+    let refused = |world: &mut World| world.decided(Action::Take(Verb::Consume), vec![6]).decision();
+    assert_eq!(refused(&mut world), Decision::Wait { retry_at: START + 6_001 });
+    world.now += 3_000;
+    cancelled(&mut world, first);
+    reserved(&mut world, 5);
+    assert_eq!(refused(&mut world), Decision::Wait { retry_at: START + 9_001 });
+}
+
 #[test]
 fn a_chain_of_long_reservations_cancelled_at_once_adds_up_to_no_more_than_a_full_bucket() {
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]] {
