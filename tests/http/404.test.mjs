@@ -54,7 +54,12 @@ test("an unknown policy: the answer lists the policies", async () => {
   ]) {
     const item = { policy, key: "alice" };
     const fine = { policy: "api", key: "bob" };
-    const more = { "/v1/settle": { reservation: "0", cost: 1 }, "/v1/cancel": { reservation: "0" } };
+    const reservation = "0";
+    const more = {
+      "/v1/settle": { reservation, cost: 1 },
+      "/v1/cancel": { reservation },
+      "/v1/extend": { reservation },
+    };
     for (const path of PATHS) {
       const isBatch = path === "/v1/batch";
       const ask = isBatch ? { requests: [fine, item] } : { ...item, ...more[path] };
