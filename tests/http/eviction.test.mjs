@@ -6,6 +6,9 @@ import { start } from "./workerd.mjs";
 
 const around = fileURLToPath(new URL("evicting.mjs", import.meta.url));
 
+/** WebAssembly's memory grows by these. */
+const PAGE_BYTES = 65_536;
+
 test("evicted objects are freed, in JavaScript and in WebAssembly, and lose nothing", async () => {
   const tollgate = await start({
     // Each has a timer running when it is evicted, which then never fires: see Host.flush_in.
@@ -16,7 +19,7 @@ test("evicted objects are freed, in JavaScript and in WebAssembly, and lose noth
   });
   let bytes;
   const KEYS = 100;
-  for (let round = 1; round <= 3; round++) {
+  for (let round = 1; round <= 5; round++) {
     for (let at = 0; at < KEYS; at += 20) {
       const asks = Array.from({ length: 20 }, (_, i) => ({ policy: "api", key: `user ${round} ${at + i}` }));
       await Promise.all(asks.flatMap((ask) => [tollgate.consume(ask), tollgate.consume(ask)]));
@@ -24,7 +27,8 @@ test("evicted objects are freed, in JavaScript and in WebAssembly, and lose noth
     const { body: found } = await tollgate.send({ path: "/evict", body: "" });
     assert.deepEqual([found.made, found.alive], [round * KEYS, 0]);
     bytes ??= found.bytes;
-    assert.equal(found.bytes, bytes, `round ${round}: memory is flat`);
+    // 500 objects that are not freed would take 15 pages and more. Where what is free is in pieces, one more is needed.
+    assert.ok(found.bytes - bytes <= PAGE_BYTES, `round ${round}: memory is flat: ${bytes}, then ${found.bytes}`);
   }
   const { body } = await tollgate.peek({ policy: "api", key: "user 1 0", cost: 0 });
   assert.ok(body.remaining <= 8 && body.remaining >= 8 - 5, `${body.remaining} left`);
