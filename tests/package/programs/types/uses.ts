@@ -23,6 +23,7 @@ import {
   type Decision,
   type Degraded,
   type DegradedResult,
+  type Extended,
   type Grant,
   type Granted,
   type Inspection,
@@ -258,6 +259,8 @@ async function ask(): Promise<string | number> {
   const stands: LimitSnapshot | undefined = inspected.snapshot?.[0];
   const closing: ReservationRequest = { ...question, reservation: "r" };
   const batch: BatchGranted | BatchDegraded | BatchRefused | Problem = await client.batch({ requests: [question] });
+  const extended: Extended | Refused | Problem = await client.extend(closing);
+  if (extended.status === 200) return extended.reservation.concat(extended.expires_at.toFixed());
   const ended: Granted | Problem = await client.settle(closing);
   const undecided: Undecided | undefined = (batch as BatchRefused).results.find((result) => "undecided" in result);
   if (undecided) return undecided.undecided;
