@@ -11,8 +11,8 @@ use crate::sorted::SortedMap;
 /// some minutes; one that answers requests asks every few seconds.
 pub const ROLL_OUT_MS: i64 = 120_000;
 
-/// So often the registry looks at the policies of its own deployment. A deployment counts from then on at the latest, also where no key is asked for
-/// hours: until it counts, tokens come back at the rates before. Each time is an alarm and two rows, 600 rows a day.
+/// How often the registry looks at the policies of its own deployment, in milliseconds. Where no key is asked for hours, a deployment counts from then
+/// on: until it counts, tokens come back at the rates before. Each time is an alarm and two rows, 600 rows a day.
 pub const BEAT_MS: i64 = 300_000;
 
 /// So often at most the row is written again only because a frontend has asked.

@@ -208,7 +208,7 @@ fn with_a_request_id_a_cost_is_taken_once() {
     }
 }
 
-/// Each raise counts as a reservation, whoever has opened it.
+/// Each raise counts as a reservation, and one that a grant makes counts as a grant's.
 #[test]
 fn as_many_raises_as_reservations_fit_and_grants_have_half() {
     let extend = |world: &mut World, id, cost, by_grant: bool| {
