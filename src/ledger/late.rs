@@ -32,6 +32,11 @@ impl Ledger {
         self.reservations.iter().chain(&self.ended).map(|(id, reservation)| (*id, reservation))
     }
 
+    /// The ids of what was opened for them: their own, and those of their raises.
+    pub(super) fn opened_ids(&self) -> impl Iterator<Item = u64> {
+        self.all_reservations().flat_map(|(id, one)| one.pieces(id).map(|(id, _)| id))
+    }
+
     /// Ends the expired reservations, and forgets those that ended long ago. To do so late makes no difference: tokens given back now leave
     /// the bucket as if they had never been taken.
     pub(super) fn end_expired(&mut self, now: i64, writes: &mut Writes) {
@@ -115,7 +120,7 @@ impl Ledger {
 
     /// Closes what was opened in a bucket that has just been read, for reservations that have been forgotten or cannot be read.
     pub(super) fn close_forgotten(&mut self, policy: &Policy) -> Result<(), LedgerError> {
-        let known: Vec<_> = self.all_reservations().flat_map(|(id, one)| one.pieces(id).map(|(id, _)| id)).collect();
+        let known: Vec<_> = self.opened_ids().collect();
         self.bucket(policy)?.retain(|id| known.contains(&id));
         Ok(())
     }

@@ -64,10 +64,7 @@ impl Ledger {
     pub(super) fn unused_id(&self, mut random: impl FnMut() -> Option<u64>) -> Result<u64, LedgerError> {
         // A few thousand of 2⁵² ids are in use at most: a second try is extremely rare, and a fourth means that the
         // numbers are not random.
-        let is_used = |id: &u64| {
-            let mut opened = self.all_reservations().flat_map(|(of, one)| one.pieces(of));
-            opened.any(|(of, _)| of == *id) || self.is_held(*id)
-        };
+        let is_used = |id: &u64| self.opened_ids().any(|of| of == *id) || self.is_held(*id);
         let id = (0..4).map_while(|_| random()).map(|id| id & MAX_ID).find(|id| !is_used(id));
         id.ok_or_else(|| LedgerError("no random numbers for a reservation's id".to_owned()))
     }

@@ -25,12 +25,7 @@ impl Registry {
         self.end_overrides(now, &mut writes);
         // A registry whose rows were lost goes on after what it has said before.
         self.moments.latest = self.moments.latest.max(poll.as_of);
-        let texts = sent.as_ref().map(|sent| &sent.texts);
-        let is_served = match self.hear(&poll.deployment, texts, now, &mut writes) {
-            None => false,
-            Some(is_new) => self.seed(&poll.deployment, sent.as_ref(), is_new, now, &mut writes),
-        };
-        if is_served {
+        if self.take_over(&poll.deployment, sent.as_ref(), now, &mut writes) {
             return Ok((self.changes_since(poll), writes));
         }
         let Moments { latest: as_of, born_at, .. } = self.moments;
@@ -47,10 +42,14 @@ impl Registry {
         let sent = Sent::read(policies, &id)?;
         let mut writes = Writes::new();
         self.end_overrides(now, &mut writes);
-        if let Some(is_new) = self.hear(&id, Some(&sent.texts), now, &mut writes) {
-            self.seed(&id, Some(&sent), is_new, now, &mut writes);
-        }
+        self.take_over(&id, Some(&sent), now, &mut writes);
         Ok(writes)
+    }
+
+    /// Records that a deployment is there, and takes over its policies where they count. Returns whether it could; otherwise it needs their texts.
+    fn take_over(&mut self, id: &str, sent: Option<&Sent>, now: i64, writes: &mut Writes) -> bool {
+        let is_new = self.hear(id, sent.map(|sent| &sent.texts), now, writes);
+        is_new.is_some_and(|is_new| self.seed(id, sent, is_new, now, writes))
     }
 
     /// Takes over the policies of a deployment where they count: see the module. Returns whether it could; otherwise it needs
