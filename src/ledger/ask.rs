@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::inline::MAX_INLINE;
+use super::accounts::MAX_INLINE;
 use super::replay::shard_of;
 use super::row::{Registered, StoredRow};
 use super::{Ledger, LedgerError, Slot, Writes};

@@ -3,15 +3,15 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::accounts::Change;
 use super::cover::{block, cover};
 use super::follow::{follow, untouched};
-use super::inline::Change;
 use super::leases::Leases;
 use super::reservation::ReservedPart;
 use super::returns::Returns;
 use super::row::{NamedState, Registered, RowError, StoredRow, encode_cuts, encode_row, mark_covered};
 use super::without::without;
-use crate::limit::{Cuts, Limit, State};
+use crate::limit::{Carry, Cuts, Limit, State};
 use crate::policy::{NamedLimit, Policy};
 
 /// The bucket of one policy for the key.
@@ -158,11 +158,7 @@ impl Bucket {
             return Ok(Self { states, cuts, leases, persisted, need, ..bucket }.with_all_cut());
         }
         let mut old = stored.limits()?;
-        let timeline = policy.timeline();
-        let changed_at = stored.covered_since.and_then(|since| {
-            let changes = timeline.earlier_after(since).map(|version| version.since);
-            changes.chain([timeline.since()].into_iter().filter(|&at| at > since)).min()
-        });
+        let changed_at = stored.covered_since.and_then(|since| changed_at(policy, &old, since));
         // A bucket is carried over when its numbers change: what it had then is what counts.
         for limit in &mut old {
             limit.state = stored.uncovered(&limit.limit, &limit.state, changed_at.unwrap_or(now).min(now));
@@ -320,11 +316,12 @@ impl Bucket {
                 self.need = self.need.max(Need::Now);
             }
         }
-        if !self.policy.is_inline() {
+        if self.dormant.is_empty() {
             return;
         }
+        let is_inline = self.policy.is_inline();
         for ((named, state), change) in self.policy.limits().iter().zip(&self.states).zip(changes) {
-            if change.apply_to_others(named, *state, &mut self.dormant, now) {
+            if change.apply_to_others(named, *state, is_inline, &mut self.dormant, now) {
                 self.need = self.need.max(Need::Spent);
             }
         }
@@ -346,7 +343,12 @@ impl Bucket {
                 cuts.take(limit.limit(), &before, state, at);
             }
         }
-        for NamedState { name, limit, state, cuts } in &mut self.dormant {
+        let limits = self.policy.limits();
+        for ((named, state), &tokens) in limits.iter().zip(&self.states).zip(tokens) {
+            Change::Take(tokens).apply_to_others(named, *state, self.policy.is_inline(), &mut self.dormant, at);
+        }
+        let is_left = |dormant: &&mut NamedState| limits.iter().all(|named| named.name() != dormant.name.as_deref());
+        for NamedState { name, limit, state, cuts } in self.dormant.iter_mut().filter(is_left) {
             let position = self.leases.position(name.as_deref());
             let tokens = position.and_then(|position| tokens.get(position)).copied().unwrap_or(0);
             let before = std::mem::replace(state, without(limit, state, tokens, at));
@@ -390,15 +392,8 @@ impl Bucket {
         for (named, cuts) in self.policy.limits().iter().zip(&mut self.cuts) {
             cuts.open(named.limit(), now);
         }
-        let policy = &self.policy;
-        for NamedState { name, limit, state, cuts } in &mut self.dormant {
-            let cuts = cuts.get_or_insert_with(|| Cuts::new(*state));
-            // A limit of another kind with its name has taken this, and nothing of it is to be given back to this one.
-            if !policy.is_inline() && policy.limits().iter().any(|limit| limit.name() == name.as_deref()) {
-                cuts.open_untaken();
-            } else {
-                cuts.open(limit, now);
-            }
+        for NamedState { limit, state, cuts, .. } in &mut self.dormant {
+            cuts.get_or_insert_with(|| Cuts::new(*state)).open(limit, now);
         }
         self.need(if is_stored { Need::Now } else { Need::Spent });
     }
@@ -450,15 +445,7 @@ impl Bucket {
             let mut charged = policy.limits().iter().zip(tokens.iter().zip(&booked));
             let change = charged.find(|(named, _)| named.name() == name.as_deref());
             let back = back.map_or(0, |part| part.tokens_of(name.as_deref()));
-            let (taken, real) = match change {
-                None => (back, 0),
-                Some((_, (&(taken, _), &(booked, _)))) if policy.is_inline() => (taken, booked),
-                // It is of another kind, and goes no deeper than its own debt.
-                Some((_, (&(taken, real), _))) => {
-                    let more = cuts.room(limit, cut, 0).min(real.saturating_sub(taken));
-                    (taken, taken.min(real).saturating_add(more))
-                }
-            };
+            let (taken, real) = change.map_or((back, 0), |(_, (&(taken, _), &(booked, _)))| (taken, booked));
             cuts.settle(limit, cut, (taken, real), state, now);
         }
         self.need(if self.has_stored_cuts() { Need::Now } else { Need::Spent });
@@ -707,7 +694,7 @@ impl Bucket {
     fn lines(&self) -> impl Iterator<Item = (&Limit, u64)> {
         let awake = self.policy.limits().iter().map(|named| (named.limit(), block(named)));
         let of_name = |dormant: &NamedState| {
-            let mut limits = self.policy.limits().iter().filter(|_| self.policy.is_inline());
+            let mut limits = self.policy.limits().iter();
             limits.find(|named| named.name() == dormant.name.as_deref()).map_or(0, block)
         };
         let all =
@@ -773,6 +760,20 @@ pub(super) fn row_expires_at(row: &[u8], now: i64) -> Option<i64> {
 
 fn latest(now: i64, mut all: impl Iterator<Item = Option<i64>>) -> Option<i64> {
     all.try_fold(now, |latest, at| Some(latest.max(at?)))
+}
+
+/// When the numbers changed first after that moment, of a bucket that has these. A version that leaves them as they are needs no row.
+fn changed_at(policy: &Policy, old: &[NamedState], since: i64) -> Option<i64> {
+    let timeline = policy.timeline();
+    let earlier = timeline.earlier_after(since).map(|version| {
+        let numbers = version.limits.iter().map(|(name, limit)| (name.as_deref(), limit));
+        (version.since, version.carry, numbers.collect::<Vec<_>>())
+    });
+    let numbers = policy.limits().iter().map(|limit| (limit.name(), limit.limit())).collect();
+    let latest = (timeline.since(), timeline.carry(), numbers);
+    let own: Vec<_> = old.iter().map(|limit| (limit.name.as_deref(), &limit.limit)).collect();
+    let mut changes = earlier.chain([latest].into_iter().filter(|(at, ..)| *at > since));
+    changes.find(|(_, carry, numbers)| *carry == Carry::Reset || *numbers != own).map(|(at, ..)| at)
 }
 
 /// The states of `policy`'s limits with their cuts, if they have any, and the dormant ones, of a bucket that was at the version `since`.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::accounts::MAX_INLINE;
 use super::bucket::row_expires_at;
-use super::inline::MAX_INLINE;
 use super::names::BUCKET;
 use super::row::StoredRow;
 use super::{Ledger, Slot, Writes};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::accounts::Change;
 use super::bucket::{Bucket, Need};
-use super::inline::Change;
 use super::returns::sooner;
 use super::standing::{count_all, is_unlimited, refuse_all};
 use super::without::{refusal_while_leased, without};

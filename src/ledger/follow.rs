@@ -1,21 +1,23 @@
 //! How a bucket follows its policy from version to version: its tokens are carried over at the moment of each change. So
 //! refills before it count at the old numbers and refills after it at the new, whenever the bucket is next asked.
 //!
-//! A limit is the same if it has the same name and kind. One that was not there starts as in a new bucket. One that is not
+//! A limit is known by its name. One that was not there starts as in a new bucket. One that is not
 //! there any more is kept, dormant, until it is full and none of its tokens are leased: versions that alternate during a roll-out give
-//! nothing away.
+//! nothing away. If it was there with other numbers, [`Carry`] says how it goes on: with [`Carry::Additive`] the earlier numbers keep their
+//! account, as in `accounts.rs`; with the others they are forgotten, but those of another kind.
 //!
 //! A bucket is never carried over before its own moment: until then, frontends that knew only the old numbers asked it. Where
 //! the moment of a change is not known, the answer is on the safe side:
 //!
 //! * To a policy that no registry has seen, a bucket is carried over when it is first asked under it.
-//! * To a version older than the bucket's own, it was carried over at some moment since it was last asked. Its level is the
+//! * To a version older than the bucket's own, it was carried over at some moment since it was last asked. If those numbers have no account,
+//!   its level, as it is, is the
 //!   lower of what it would be for the first of these moments and for the last: as a function of the moment it is concave, so it
 //!   is nowhere lower than at both ends.
 //! * From a time of which several versions were merged into one, a bucket goes through the weakest of them, which it
 //!   enters at the moment it was last carried over or later: see `policy/weakest.rs`.
 
-use super::inline::accounts;
+use super::accounts::{accounts, of_request, succeeding};
 use super::leases::Leases;
 use super::row::NamedState;
 use super::without::without;
@@ -33,7 +35,7 @@ pub(super) fn follow(
     phase: u64,
 ) -> Vec<NamedState> {
     if policy.is_inline() {
-        return accounts(old, policy, now, phase);
+        return of_request(old, policy, now, phase);
     }
     let timeline = policy.timeline();
     let is_there =
@@ -42,27 +44,29 @@ pub(super) fn follow(
     if timeline.since() == since && since != 0 && is_unchanged {
         return old;
     }
-    let current = || policy.limits().iter().map(|limit| (limit.name(), limit.limit())).collect();
-    let carried_at =
-        |old, at| carried(old, &Step { at, carry: Carry::AsIs, limits: current(), merged: None }, leases, now, phase);
+    let current = || policy.limits().iter().map(|limit| (limit.name(), limit.limit()));
     if timeline.since() == 0 || timeline.since() == since {
-        return carried_at(old, now);
+        let step = Step { at: now, carry: Carry::Additive, limits: current().collect(), merged: None };
+        return carried(old, &step, leases, now, phase);
     }
     if timeline.since() < since {
         // Each limit not before its own moment.
         let last_asked_at = old.iter().map(NamedState::at).min().unwrap_or(now);
-        let first = carried_at(old.clone(), last_asked_at).into_iter().take(policy.limits().len());
+        let carried_at = |old, at: i64| {
+            let as_is = |limit: &Limit, known: &[&NamedState]| match known.first() {
+                Some(in_force) if in_force.is_of_kind(limit) => {
+                    Some(NamedState::clone(in_force).carried(limit, Carry::AsIs, at, phase))
+                }
+                _ => succeeding(limit, known, at, phase),
+            };
+            accounts(old, current(), as_is, |limit| limit.new_state(at, phase))
+        };
+        let first = carried_at(old.clone(), last_asked_at.min(now)).into_iter().take(policy.limits().len());
         let mut last = carried_at(old, now);
         for (last, first) in last.iter_mut().zip(first) {
-            if last.limit.surplus_over(&last.state, &first.state, now).is_some() {
-                last.state = first.state;
-            }
-            let limit = last.limit;
-            if let Some((last, first)) = last.cuts.as_mut().zip(first.cuts) {
-                last.lower_of(first, &limit, now);
-            }
+            last.lower_to(first, now);
         }
-        return last;
+        return without_left(last, policy.limits().len(), leases, now);
     }
     let earlier = timeline.earlier().iter().map(|version| Step {
         at: version.since,
@@ -70,7 +74,7 @@ pub(super) fn follow(
         limits: version.limits.iter().map(|(name, limit)| (name.as_deref(), limit)).collect(),
         merged: version.merged.map(|merged| merged.carry),
     });
-    let last = Step { at: timeline.since(), carry: timeline.carry(), limits: current(), merged: None };
+    let last = Step { at: timeline.since(), carry: timeline.carry(), limits: current().collect(), merged: None };
     let mut steps: Vec<_> = earlier.chain([last]).collect();
     // If it was last asked under numbers that no registry has seen, it follows the versions from then on.
     let asked_at = if since == 0 { old.iter().map(NamedState::at).max().unwrap_or(now) } else { since };
@@ -116,59 +120,91 @@ struct Step<'a> {
     merged: Option<Carry>,
 }
 
-fn is_same(old: &NamedState, name: Option<&str>, limit: &Limit) -> bool {
-    old.name.as_deref() == name && old.limit.config().kind == limit.config().kind
-}
-
-/// The place of the same limit. If it has several accounts, from a time when its numbers came with requests: that of these numbers, or else the
-/// lowest.
-fn same_in(old: &[NamedState], name: Option<&str>, limit: &Limit, now: i64) -> Option<usize> {
-    let tokens = |old: &NamedState| old.limit.snapshot(&old.limit.refilled(&old.state, now)).tokens;
-    let all = old.iter().enumerate().filter(|(_, old)| is_same(old, name, limit));
-    all.min_by_key(|(_, old)| (old.limit != *limit, tokens(old))).map(|(index, _)| index)
-}
-
-/// The limits of the step, in its order, and after them the dormant ones.
+/// The limits of the step, in its order, and after them the others.
 fn carried(mut old: Vec<NamedState>, step: &Step<'_>, leases: &Leases, now: i64, phase: u64) -> Vec<NamedState> {
-    let mut all = Vec::with_capacity(step.limits.len());
-    for &(name, limit) in &step.limits {
-        let same = same_in(&old, name, limit, now);
-        let (state, cuts) = match same.map(|index| old.swap_remove(index)) {
-            None => (limit.new_state(step.at.min(now), phase), None),
-            Some(same) if same.limit == *limit && step.carry != Carry::Reset => (same.state, same.cuts),
-            Some(mut same) => {
-                let at = step.at.max(same.at()).min(now);
-                if let Some(cuts) = &mut same.cuts {
-                    cuts.carry(limit, &same.limit, step.carry, at, phase);
-                }
-                (limit.carry(&same.limit, same.state, step.carry, at, phase), same.cuts)
-            }
-        };
-        // Its other accounts are not charged from now on.
-        old.retain(|other| !is_same(other, name, limit));
-        all.push(NamedState { name: name.map(str::to_owned), limit: *limit, state, cuts });
-    }
     let at = step.at.min(now);
-    let withheld = |dormant: &NamedState| leases.of_name(dormant.name.as_deref());
-    let full_at = |dormant: &NamedState| {
-        let left = without(&dormant.limit, &dormant.state, withheld(dormant), at);
-        dormant.limit.full_at(&left, at).unwrap_or(i64::MAX)
-    };
-    old.retain(|dormant| full_at(dormant) > at || dormant.cuts.is_some());
-    while old.len() > MAX_DORMANT {
-        let evictable = old.iter().enumerate().filter(|(_, dormant)| withheld(dormant) == 0);
-        let Some((soonest, _)) = evictable.min_by_key(|(_, dormant)| full_at(dormant)) else { break };
-        old.remove(soonest);
+    let limits = || step.limits.iter().copied();
+    if step.carry == Carry::Additive {
+        let begin = |limit: &Limit, known: &[&NamedState]| succeeding(limit, known, at, phase);
+        let all = accounts(old, limits(), begin, |limit| limit.new_state(at, phase));
+        return without_left(all, step.limits.len(), leases, at);
+    }
+    let mut all = Vec::with_capacity(old.len().max(step.limits.len()));
+    for (name, limit) in limits() {
+        let is_same = |account: &NamedState| account.name.as_deref() == name && account.is_of_kind(limit);
+        let same = old.iter().position(is_same).map(|index| old.remove(index));
+        all.push(match same {
+            None => NamedState {
+                name: name.map(str::to_owned),
+                limit: *limit,
+                state: limit.new_state(at, phase),
+                cuts: None,
+            },
+            Some(same) if same.limit == *limit && step.carry != Carry::Reset => same,
+            Some(same) => same.carried(limit, step.carry, at, phase),
+        });
+        // It has no other accounts from now on.
+        old.retain(|account| !is_same(account));
     }
     all.extend(old);
+    without_left(all, step.limits.len(), leases, at)
+}
+
+/// Without limits that the first `count` do not have, if they are full and none of their tokens are leased, or too many.
+fn without_left(mut all: Vec<NamedState>, count: usize, leases: &Leases, at: i64) -> Vec<NamedState> {
+    let others = all.split_off(count.min(all.len()));
+    let is_there = |account: &NamedState| all.iter().any(|limit| limit.name == account.name);
+    let (charged, mut left): (Vec<_>, Vec<_>) = others.into_iter().partition(is_there);
+    let withheld = |account: &NamedState| leases.of_name(account.name.as_deref());
+    let full_at = |account: &NamedState| {
+        let left = without(&account.limit, &account.state, withheld(account), at);
+        account.limit.full_at(&left, at).unwrap_or(i64::MAX)
+    };
+    // All accounts of a limit, or none.
+    let needed: Vec<_> = left
+        .iter()
+        .filter(|account| full_at(account) > at || account.cuts.is_some())
+        .map(|account| account.name.clone())
+        .collect();
+    left.retain(|account| needed.contains(&account.name));
+    while left.len() > MAX_DORMANT {
+        let evictable = left.iter().enumerate().filter(|(_, account)| withheld(account) == 0);
+        let Some((soonest, _)) = evictable.min_by_key(|(_, account)| full_at(account)) else { break };
+        left.remove(soonest);
+    }
+    all.extend(charged);
+    all.extend(left);
     all
 }
 
-/// The most dormant limits kept for other versions of a policy. Beyond that, those that are full soonest are evicted
+/// The most dormant limits kept that only other versions of a policy have. Beyond that, those that are full soonest are evicted
 /// first. Limits with leased tokens are kept in any case; `leases.rs` bounds them.
 const MAX_DORMANT: usize = 8;
 
 impl NamedState {
+    fn is_of_kind(&self, limit: &Limit) -> bool {
+        self.limit.config().kind == limit.config().kind
+    }
+
+    /// Taken over to other numbers at that moment, or later if refills have been credited up to then.
+    fn carried(mut self, limit: &Limit, how: Carry, at: i64, phase: u64) -> Self {
+        let at = at.max(self.at());
+        if let Some(cuts) = &mut self.cuts {
+            cuts.carry(limit, &self.limit, how, at, phase);
+        }
+        Self { state: limit.carry(&self.limit, self.state, how, at, phase), limit: *limit, ..self }
+    }
+
+    /// The lower of the two, which are of one limit.
+    pub(super) fn lower_to(&mut self, other: Self, now: i64) {
+        if self.limit.surplus_over(&self.state, &other.state, now).is_some() {
+            self.state = other.state;
+        }
+        if let Some((own, other)) = self.cuts.as_mut().zip(other.cuts) {
+            own.lower_of(other, &self.limit, now);
+        }
+    }
+
     /// The moment up to which refills are credited: that of a settlement, too, which may leave the state as it is.
     pub(super) fn at(&self) -> i64 {
         let at = |state| self.limit.snapshot(state).at;

@@ -14,9 +14,9 @@
 
 use std::sync::Arc;
 
+use super::accounts::Change;
 use super::bucket::Need;
 use super::hold::{Hold, insert_once};
-use super::inline::Change;
 use super::page::Replay;
 use super::quota::{MAX_RESERVATIONS, is_full};
 use super::replay::grants_of;

@@ -193,8 +193,8 @@ impl Leases {
         row.push(LEASED);
         let each = places.len().saturating_mul(8).saturating_add(16);
         let len = self.open.len().saturating_mul(each).saturating_add(1);
-        // 256 leases of 24 limits, 53 KB, fit: see `MAX_ABSENT`. If requests with `limits` use the name that such a policy had, there are up to
-        // 64 accounts. What is too long for the length is cut within a lease, and what is not read counts as spent: the states lack it.
+        // 256 leases of 24 limits, 53 KB, fit: see `MAX_ABSENT`. Of 8 limits whose numbers changed often there are up to 64 accounts. What is too
+        // long for the length is cut within a lease, and what is not read counts as spent: the states lack it.
         row.extend(u16::try_from(len).unwrap_or(u16::MAX).to_le_bytes());
         row.push(u8::try_from(places.len()).unwrap_or(u8::MAX));
         for OpenLease { id, until, tokens } in &self.open {

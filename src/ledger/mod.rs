@@ -22,9 +22,9 @@
 //!
 //! * A reservation that is closed late gives back as much as the bucket would have kept, and takes as much as it would lack: see
 //!   `limit/cuts.rs`. What that depends on is written with the reservation, so the same holds after a crash, but for the block.
-//! * Versions of a policy that alternate during a roll-out grant no more than the laxer of them, limit by limit. If an alarm
-//!   rings meanwhile, a bucket that is full under the version that asked last is deleted, and the other version finds a
-//!   full one: it may grant at most the difference of the two capacities more, once.
+//! * Versions of a policy that alternate during a roll-out grant no more than the laxer of them, limit by limit: see `accounts.rs`. A bucket is
+//!   deleted when it is full under all of them. After a change by [`Carry::AsIs`](crate::limit::Carry::AsIs) it has no account of the numbers
+//!   before: if it is deleted then, and they are asked again, they may grant at most the difference of the two capacities more, once.
 //!
 //! # Rows
 //!
@@ -51,6 +51,7 @@
     )
 )]
 
+mod accounts;
 mod ask;
 mod bucket;
 mod bytes;
@@ -62,7 +63,6 @@ mod follow;
 mod hold;
 mod holding;
 mod holds;
-mod inline;
 mod inspect;
 mod late;
 mod leases;
@@ -98,7 +98,7 @@ use self::replays::Replays;
 use self::reservation::{Reservation, Stored};
 use self::row::StoredRow;
 
-pub use self::inline::MAX_INLINE;
+pub use self::accounts::MAX_INLINE;
 pub use self::late::{LATE_MS, MAX_LATE};
 pub use self::notices::NOTICES;
 pub use self::open_lease::MAX_LEASE_MS;

@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
+use super::accounts::Change;
 use super::bucket::Need;
 use super::decide::answer;
-use super::inline::Change;
 use super::reservation::{Reservation, ReservedPart};
 use super::reserve::part_of;
 use super::row::StoredRow;

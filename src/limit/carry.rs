@@ -10,12 +10,14 @@ use super::state::{MAX_DROPS, State};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Carry {
     /// As many tokens as before.
-    #[default]
     AsIs,
     /// The same share of the capacity: half full stays half full. From a capacity of 0 it is the same as
     /// [`Carry::AsIs`].
     Proportional,
-    /// Spent tokens stay spent: the level changes by as much as the capacity, and may become a debt.
+    /// Spent tokens stay spent: the level changes by as much as the capacity, but nothing is owed that was not before. A
+    /// [`Limit`] knows just the level; a ledger also knows what it was under earlier numbers, so that going back and forth
+    /// brings nothing.
+    #[default]
     Additive,
     /// A new bucket.
     Reset,
@@ -84,7 +86,10 @@ impl Limit {
         let tokens = |drops| scaled(drops, self.drops_per_token.get().into(), old.drops_per_token.get().into());
         match how {
             Carry::Proportional if old.full != 0 => scaled(level, self.full.into(), old.full.into()),
-            Carry::Additive => tokens(level.saturating_sub(old.full.into())).saturating_add(self.full.into()),
+            Carry::Additive => {
+                let moved = tokens(level.saturating_sub(old.full.into())).saturating_add(self.full.into());
+                moved.max(tokens(level).min(0))
+            }
             _ => tokens(level),
         }
     }

@@ -27,15 +27,12 @@ pub(crate) struct Cuts {
     /// What there would be if the pieces before the last cut did not count.
     newest: State,
     /// For each cut, oldest first, by how many drops the piece before it is above the piece after it; [`VOID`] if the pieces before it do not
-    /// count any more; [`UNTAKEN`] if both are one piece.
+    /// count any more.
     steps: Vec<i64>,
 }
 
 /// The pieces before this cut are older than a reset, after which nothing that was taken before it matters. Above every distance that does.
 const VOID: i64 = 1 << 62;
-
-/// Of a reservation that has taken nothing of this limit, and so changes nothing when it is closed.
-const UNTAKEN: i64 = i64::MIN;
 
 impl Cuts {
     /// A bucket without a cut.
@@ -50,8 +47,7 @@ impl Cuts {
 
     /// As it was stored.
     pub(crate) fn stored(newest: State, steps: Vec<i64>) -> Self {
-        let mended = |step: i64| if step == UNTAKEN { step } else { step.clamp(-VOID, VOID) };
-        Self { newest, steps: steps.into_iter().map(mended).collect() }
+        Self { newest, steps: steps.into_iter().map(|step| step.clamp(-VOID, VOID)).collect() }
     }
 
     pub(crate) const fn newest(&self) -> &State {
@@ -74,11 +70,6 @@ impl Cuts {
         self.refill(limit, now);
         self.steps.push(self.newest.level.saturating_sub(limit.full));
         self.newest.level = limit.full;
-    }
-
-    /// A reservation is opened that takes nothing of it.
-    pub(crate) fn open_untaken(&mut self) {
-        self.steps.push(UNTAKEN);
     }
 
     /// Takes as much as has changed the bucket from `before` to `after`.
@@ -201,9 +192,7 @@ impl Cuts {
         self.refill(limit, now);
         let Some(step) = self.steps.get_mut(cut) else { return 0 };
         let back = limit.clipped_drops(taken).saturating_sub(limit.clipped_drops(real));
-        if *step != UNTAKEN {
-            *step = plus(*step, back);
-        }
+        *step = plus(*step, back);
         let (before, level) = (limit.refilled(state, now).level, self.level());
         // What came back beyond the capacity since the state's moment may be handed over to other numbers: less of it, if more was taken.
         if back < 0 || level != before {
@@ -218,16 +207,13 @@ impl Cuts {
             return;
         }
         let step = self.steps.remove(cut);
-        if step == UNTAKEN {
-            return;
-        }
         // The lower of its neighbours stays. What is missing from the other is added to the distance to that one's neighbour.
         let (above, below) = (step.max(0), step.min(0));
         let (older, newer) = self.steps.split_at_mut_checked(cut).unwrap_or_default();
-        if let Some(older) = older.iter_mut().rfind(|step| **step != UNTAKEN) {
+        if let Some(older) = older.last_mut() {
             *older = plus(*older, above);
         }
-        match newer.iter_mut().find(|step| **step != UNTAKEN) {
+        match newer.first_mut() {
             Some(newer) => *newer = plus(*newer, below),
             None => self.newest.level = self.newest.level.saturating_add(below).max(-MAX_DROPS),
         }
@@ -237,7 +223,7 @@ impl Cuts {
     fn level(&self) -> i64 {
         let mut level = i128::from(self.newest.level);
         let mut least = level;
-        for &step in self.steps.iter().rev().filter(|step| **step != UNTAKEN).take_while(|step| **step < VOID) {
+        for &step in self.steps.iter().rev().take_while(|step| **step < VOID) {
             level = level.saturating_add(step.into());
             least = least.min(level);
         }
@@ -251,11 +237,7 @@ impl Cuts {
         let mut levels = vec![level];
         for &step in self.steps.iter().rev() {
             is_void |= step >= VOID;
-            if is_void {
-                level = i128::MAX;
-            } else if step != UNTAKEN {
-                level = level.saturating_add(step.into());
-            }
+            level = if is_void { i128::MAX } else { level.saturating_add(step.into()) };
             levels.push(level);
         }
         levels.reverse();
@@ -265,9 +247,7 @@ impl Cuts {
     /// The inverse of [`Cuts::levels`].
     fn set_levels(&mut self, levels: &[i128]) {
         for (step, pair) in self.steps.iter_mut().zip(levels.windows(2)) {
-            if let [older, newer] = pair
-                && *step != UNTAKEN
-            {
+            if let [older, newer] = pair {
                 *step = if *older == i128::MAX { VOID } else { clamped(older.saturating_sub(*newer)) };
             }
         }
@@ -276,7 +256,7 @@ impl Cuts {
 
     /// The newest piece lost so much that did not fit: all others are above it by as much more.
     fn lose(&mut self, drops: i64) {
-        if let Some(last) = self.steps.iter_mut().rfind(|step| **step != UNTAKEN) {
+        if let Some(last) = self.steps.last_mut() {
             *last = plus(*last, drops);
         }
     }

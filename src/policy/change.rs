@@ -59,7 +59,12 @@ fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>
             continue;
         }
         if old.kind != new.kind {
-            lines.push(format!("{shown} is of another kind: every key starts with {}", count(start)));
+            let tokens = if carry == Carry::Additive {
+                carried(old, new, carry)
+            } else {
+                format!("every key starts with {}", count(start))
+            };
+            lines.push(format!("{shown} is of another kind: {tokens}"));
             continue;
         }
         if (old.rate, old.period_ms) != (new.rate, new.period_ms) {
@@ -120,7 +125,7 @@ fn carried(old: &Config, new: &Config, carry: Carry) -> String {
             )
         }
         Carry::Additive => {
-            let way = if new.capacity < old.capacity { "loses" } else { "gets" };
+            let way = if new.capacity < old.capacity { "loses at most" } else { "gets" };
             format!("every key {way} {}: what is spent stays spent", count(old.capacity.abs_diff(new.capacity)))
         }
     }
@@ -192,7 +197,7 @@ mod tests {
                 50,
                 "api: every key keeps its share of the capacity: 100 of 200 become 25 of 50",
             ),
-            (Carry::Additive, 200, 199, "api: every key loses 1 token: what is spent stays spent"),
+            (Carry::Additive, 200, 199, "api: every key loses at most 1 token: what is spent stays spent"),
             (Carry::Additive, 50, 200, "api: every key gets 150 tokens: what is spent stays spent"),
             (Carry::Reset, 200, 50, "api: every key starts with 50 tokens"),
             (Carry::Reset, 200, 200, "api: every key starts with 200 tokens"),

@@ -294,7 +294,7 @@ mod tests {
         let shadow = format!(r#""shadow":{{"numbers":[{b}],"write_ahead":[1]"#);
         assert_eq!(tried.definition(), format!(r"{head},{shadow}}},{tail}"));
         let since = Policy::clone(tried).in_force_since(7);
-        let timeline = r#""timeline":{"since":7,"carry":"as_is"}"#;
+        let timeline = r#""timeline":{"since":7,"carry":"additive"}"#;
         assert_eq!(since.definition(), format!(r"{head},{timeline},{shadow},{timeline}}},{tail}"));
         let defined = Policy::from_definition(&since.definition()).unwrap();
         assert_eq!(defined.shadow().unwrap().timeline().since(), 7);

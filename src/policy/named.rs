@@ -202,7 +202,7 @@ impl Policy {
     /// The policy, in force since that moment: the first version that a registry has.
     #[must_use]
     pub fn in_force_since(self, since: i64) -> Self {
-        self.with_timeline(Timeline::new(since, Carry::AsIs, Vec::new()))
+        self.with_timeline(Timeline::new(since, Carry::default(), Vec::new()))
     }
 
     /// The policy, which replaces `before` at the moment `since`. Buckets come over by `carry`.

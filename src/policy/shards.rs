@@ -199,12 +199,12 @@ mod tests {
                 .chain([(policy.limits()[0].limit().config().capacity, policy.timeline().carry())])
                 .collect::<Vec<_>>()
         };
-        let (as_is, reset) = (Carry::AsIs, Carry::Reset);
-        assert_eq!(capacities(&four.shards()[0]), [(12, as_is), (3, as_is)]);
-        assert_eq!(capacities(&four.shards()[3]), [(0, as_is), (3, as_is)]);
-        assert_eq!(capacities(&two.shards()[1]), [(0, as_is), (3, as_is), (6, reset)]);
+        let (first, as_is, reset) = (Carry::default(), Carry::AsIs, Carry::Reset);
+        assert_eq!(capacities(&four.shards()[0]), [(12, first), (3, as_is)]);
+        assert_eq!(capacities(&four.shards()[3]), [(0, first), (3, as_is)]);
+        assert_eq!(capacities(&two.shards()[1]), [(0, first), (3, as_is), (6, reset)]);
         let [only] = last.shards() else { panic!("{last}") };
-        assert_eq!(capacities(only), [(12, as_is), (3, as_is), (6, reset), (12, as_is)]);
+        assert_eq!(capacities(only), [(12, first), (3, as_is), (6, reset), (12, as_is)]);
     }
 
     /// An override may bring what `shards` refuses in a policy. Else each shard would have all of it.

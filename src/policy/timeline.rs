@@ -129,7 +129,7 @@ impl Timeline {
         let earlier = fields.get("earlier").map_or(Some(Vec::new()), Json::array).ok_or_else(unreadable)?;
         Ok(Self {
             since: fields.get("since").and_then(moment).ok_or_else(unreadable)?,
-            carry: carry_in(&fields, "carry")?.unwrap_or_default(),
+            carry: carry_in(&fields, "carry")?.ok_or_else(unreadable)?,
             earlier: earlier.into_iter().map(Version::of).collect::<Result<_, _>>()?,
         })
     }
@@ -153,18 +153,23 @@ impl Timeline {
 impl Version {
     /// Whether the buckets of all these versions before it, carried over to this one, are full at its end.
     fn has_settled(&self, before: &[Self], end: i64) -> bool {
-        let carries = before.iter().skip(1).chain([self]).map(|version| version.carry);
-        // The others may make a debt that is larger than any limit's.
-        let mut is_simple = carries.map(|carry| matches!(carry, Carry::AsIs | Carry::Reset));
-        let same = |name: &Option<String>, limit: &Limit| {
-            self.limits.iter().find(|(other, own)| other == name && own.config().kind == limit.config().kind)
+        let carries = || before.iter().skip(1).chain([self]).map(|version| version.carry);
+        // A larger share may be a debt that is larger than any limit's.
+        let is_simple = carries().all(|carry| carry != Carry::Proportional);
+        // Earlier numbers may have an account, which refills at their own rate.
+        let has_accounts = carries().any(|carry| carry == Carry::Additive);
+        let all = || before.iter().chain([self]).flat_map(|version| &version.limits);
+        let max_debt = all().map(|(_, limit)| limit.config().max_debt).max().unwrap_or(0);
+        let is_full = |limit: &Limit| {
+            let ms = fill_ms(limit, max_debt, self.shards);
+            ms.is_some_and(|ms| self.since.checked_add_unsigned(ms).is_some_and(|at| at <= end))
         };
-        let is_full = |(name, limit): &(Option<String>, Limit)| {
-            let own = same(name, limit).and_then(|(_, own)| fill_ms(own, limit.config().max_debt, self.shards));
-            own.is_some_and(|ms| self.since.checked_add_unsigned(ms).is_some_and(|at| at <= end))
+        let is_here = |(name, limit): &(Option<String>, Limit)| {
+            self.limits.iter().any(|(other, own)| other == name && own.config().kind == limit.config().kind)
         };
-        is_simple.all(|is_simple| is_simple)
-            && before.iter().chain([self]).flat_map(|version| &version.limits).all(is_full)
+        is_simple
+            && self.limits.iter().all(|(_, limit)| is_full(limit))
+            && all().all(|limit| is_here(limit) && (!has_accounts || is_full(&limit.1)))
     }
 
     fn of(json: Json<'_>) -> Result<Self, StoredConfigError> {
@@ -174,7 +179,7 @@ impl Version {
         let fewest_shards = shards_in(&fields, "fewest_shards")?.unwrap_or(shards);
         Ok(Self {
             since: fields.get("since").and_then(moment).ok_or_else(unreadable)?,
-            carry: carry_in(&fields, "carry")?.unwrap_or_default(),
+            carry: carry_in(&fields, "carry")?.ok_or_else(unreadable)?,
             limits: limits_of(fields.get("numbers").ok_or_else(unreadable)?)?,
             shards,
             merged: carry_in(&fields, "merged")?.map(|carry| Merged { carry, fewest_shards }),
@@ -269,7 +274,7 @@ mod tests {
         let one = policy(r#"{"rate":3,"period":"1s"}"#).in_force_since(5);
         let two = policy(r#"{"limits":[{"name":"a","rate":4,"period":"1s"}]}"#).succeeding(&one, 6, Carry::Additive);
         let three = policy(r#"{"rate":0,"period":"1s"}"#).succeeding(&two, 7, Carry::AsIs);
-        let json = r#"{"since":7,"carry":"as_is","earlier":[{"since":5,"carry":"as_is","numbers":[{"kind":"token_bucket","rate":3,"period_ms":1000,"capacity":3,"max_debt":0,"initial":null,"offset_ms":null}]},{"since":6,"carry":"additive","numbers":[{"name":"a","kind":"token_bucket","rate":4,"period_ms":1000,"capacity":4,"max_debt":0,"initial":null,"offset_ms":null}]}]}"#;
+        let json = r#"{"since":7,"carry":"as_is","earlier":[{"since":5,"carry":"additive","numbers":[{"kind":"token_bucket","rate":3,"period_ms":1000,"capacity":3,"max_debt":0,"initial":null,"offset_ms":null}]},{"since":6,"carry":"additive","numbers":[{"name":"a","kind":"token_bucket","rate":4,"period_ms":1000,"capacity":4,"max_debt":0,"initial":null,"offset_ms":null}]}]}"#;
         assert_eq!(three.timeline().to_json(), json);
         assert_eq!(Timeline::from_json(json).as_ref(), Ok(three.timeline()));
         let merged = json.replacen("\"offset_ms\":null}]}", "\"offset_ms\":null}],\"merged\":\"additive\"}", 1);
@@ -333,9 +338,9 @@ mod tests {
         let other = version(r#"{"limits":[{"name":"a","rate":9,"period":"1s"}]}"#, &slow, 2);
         let last = version(r#"{"rate":1,"period":"1s"}"#, &other, 1_000_000);
         assert_eq!(earlier(&last), [1, 2], "it lacks a limit, whose buckets go on");
-        let additive = policy(r#"{"rate":1,"period":"1s","capacity":10}"#).succeeding(&slow, 2, Carry::Additive);
-        let last = version(r#"{"rate":1,"period":"1s"}"#, &additive, 1_000_000);
-        assert_eq!(earlier(&last), [1, 2], "it may have made a debt");
+        let share = policy(r#"{"rate":1,"period":"1s","capacity":10}"#).succeeding(&slow, 2, Carry::Proportional);
+        let last = version(r#"{"rate":1,"period":"1s"}"#, &share, 1_000_000);
+        assert_eq!(earlier(&last), [1, 2], "it may have made a larger debt");
         let never = version(r#"{"rate":0,"period":"1s","capacity":10}"#, &slow, 2);
         let last = version(r#"{"rate":1,"period":"1s"}"#, &never, 1_000_000);
         assert_eq!(earlier(&last), [1, 2], "it never fills");

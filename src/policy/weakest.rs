@@ -158,7 +158,7 @@ impl Merger {
     fn of(earlier: &[Version], first: &Version, second: &Version, next: &Version) -> Self {
         let Ways { before, within, after, loss } = Ways::of(first, second, next, earlier.is_empty());
         // Shards go on as they are.
-        let how = within.filter(|_| first.shards.max(second.shards) == 1).unwrap_or_default();
+        let how = within.filter(|_| first.shards.max(second.shards) == 1).unwrap_or(Carry::AsIs);
         let limits = merged(earlier, first, second, how);
         let is_slowed = |one: &(Option<String>, Limit)| {
             let last = find(&second.limits, one).or_else(|| find(&first.limits, one));

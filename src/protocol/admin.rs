@@ -17,8 +17,8 @@ pub struct PolicyChange<'a> {
     pub text: Option<&'a str>,
     /// What must be so before.
     pub condition: Condition,
-    /// What becomes of the tokens that keys have.
-    pub carry: Carry,
+    /// What becomes of the tokens that keys have, if it is said.
+    pub carry: Option<Carry>,
     /// Who changes it: the name of a token.
     pub by: &'a str,
     /// Whether only to say what would change.

@@ -27,6 +27,7 @@ impl Registry {
         let before = self.policies.get(change.name);
         let current = before.filter(|entry| !entry.is_deleted);
         let since = self.next_moment(now);
+        let mut carry = Carry::default();
         let entry = match (before, change.text) {
             (Some(entry), None) if current.is_some() => {
                 Entry { is_deleted: true, since, source: Source::Admin, ..entry.clone() }
@@ -35,8 +36,8 @@ impl Registry {
             (_, Some(text)) if text.len() > MAX_POLICY_LEN => return Err(ChangeError::TooLong { max: MAX_POLICY_LEN }),
             (_, Some(text)) => {
                 let policy = Policy::parse(change.name, text).map_err(ChangeError::Invalid)?;
-                check_carry(before, &policy, change.carry)?;
-                let policy = Arc::new(succeeding(policy, before, since, change.carry));
+                carry = checked_carry(before, &policy, change.carry)?;
+                let policy = Arc::new(succeeding(policy, before, since, carry));
                 let text = Json::parse(text).map(Json::compact).unwrap_or_default();
                 if is_fixed(&text) && current.is_none_or(|entry| entry.text != text) {
                     return Err(ChangeError::SetsFixed);
@@ -55,7 +56,7 @@ impl Registry {
             return Err(ChangeError::Version(version));
         }
         let is_same = current.is_some_and(|current| current.current() == entry.current());
-        if is_same && change.carry != Carry::Reset {
+        if is_same && carry != Carry::Reset {
             let changes = vec!["nothing: the policy is the same".to_owned()];
             let standing = current.and_then(Entry::standing);
             return Ok((Changed { changes, standing, is_new: false }, Writes::new()));
@@ -68,11 +69,11 @@ impl Registry {
         }
         let [old, new] = [current, Some(&entry)].map(|entry| entry.filter(|entry| !entry.is_deleted));
         let [old, new] = [old, new].map(|entry| entry.map(|entry| &*entry.policy));
-        let changes = describe_change(old, new, change.carry);
+        let changes = describe_change(old, new, carry);
         let result = Changed { changes, standing: entry.standing(), is_new: current.is_none() };
         let mut writes = Writes::new();
         if !change.is_dry_run {
-            self.put(change.name, entry, change.by, change.carry, now, &mut writes);
+            self.put(change.name, entry, change.by, carry, now, &mut writes);
             writes.push(self.moments.row());
         }
         Ok((result, writes))
@@ -92,12 +93,17 @@ impl Registry {
     }
 }
 
-/// What a shard has is carried over as it is, or begins anew: the other ways would make debts of some shards, while others grant.
-fn check_carry(before: Option<&Entry>, after: &Policy, carry: Carry) -> Result<(), ChangeError> {
-    let has_shards = before.map(|entry| &*entry.policy).into_iter().chain([after]).any(|it| it.declared_shards() > 1);
-    if has_shards && matches!(carry, Carry::Proportional | Carry::Additive) {
+fn checked_carry(before: Option<&Entry>, after: &Policy, carry: Option<Carry>) -> Result<Carry, ChangeError> {
+    let usual = usual_carry(before, after);
+    if usual == Carry::AsIs && matches!(carry, Some(Carry::Proportional | Carry::Additive)) {
         let problem = "cannot be carried over so: with shards, `carry` must be as_is or reset".to_owned();
         return Err(ChangeError::Invalid(vec![PolicyError::of(after.name(), "shards", problem)]));
     }
-    Ok(())
+    Ok(carry.unwrap_or(usual))
+}
+
+/// How buckets come over where nothing else is said. What a shard has is carried over as it is: a new one would get what the others have spent.
+pub(super) fn usual_carry(before: Option<&Entry>, after: &Policy) -> Carry {
+    let has_shards = before.map(|entry| &*entry.policy).into_iter().chain([after]).any(|it| it.declared_shards() > 1);
+    if has_shards { Carry::AsIs } else { Carry::default() }
 }

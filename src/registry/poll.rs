@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::change::usual_carry;
 use super::deployment::{Deployment, HEARD_EVERY_MS, MAX_DEPLOYMENTS, ROLL_OUT_MS, row_name};
 use super::entry::{Entry, hash_of};
 use super::log::Act;
@@ -65,6 +66,7 @@ impl Registry {
         for name in due {
             let entry = self.policies.get(&name);
             let text = sent.texts.get(&name);
+            let mut carry = Carry::default();
             let (source, seed) = (Source::Deployment, text.map(|text| hash_of(text)));
             let entry = match (entry, text) {
                 (None, None) => continue,
@@ -73,16 +75,18 @@ impl Registry {
                 (Some(entry), Some(text)) if entry.current() == Some(text) => Entry { source, seed, ..entry.clone() },
                 (entry, Some(text)) => {
                     let Some(policy) = sent.policies.get(&name) else { continue };
-                    let policy = succeeding(Policy::clone(policy), entry, since, Carry::AsIs);
+                    let policy = Policy::clone(policy);
+                    carry = usual_carry(entry, &policy);
+                    let policy = succeeding(policy, entry, since, carry);
                     let (text, is_deleted) = (text.clone(), false);
                     Entry { policy: Arc::new(policy), text, is_deleted, since, source, seed }
                 }
             };
-            changed.push((name, entry));
+            changed.push((name, entry, carry));
         }
         let by = format!("deployment {id}");
-        for (name, entry) in changed {
-            self.put(&name, entry, &by, Carry::AsIs, now, writes);
+        for (name, entry, carry) in changed {
+            self.put(&name, entry, &by, carry, now, writes);
         }
         writes.push(self.moments.row());
         true

@@ -2,7 +2,6 @@
 
 use tollgate::edge::Due;
 use tollgate::frontend::{Asked, Service, Step};
-use tollgate::limit::Carry;
 use tollgate::protocol::{Condition, ObjectRequest, PolicyChange};
 
 use super::world::{Deployment, OPERATOR, OPERATOR_OF_API, World, answer};
@@ -16,7 +15,7 @@ fn change(world: &mut World, rate: &str) {
     world.now += 20_000;
     let text = Some(rate);
     let (name, condition) = ("api", Condition::Present);
-    let change = PolicyChange { name, text, condition, carry: Carry::AsIs, by: "ops", is_dry_run: false };
+    let change = PolicyChange { name, text, condition, carry: None, by: "ops", is_dry_run: false };
     world.registry.change(&change, world.now).unwrap();
     world.now += 1;
 }

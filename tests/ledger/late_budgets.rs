@@ -104,7 +104,7 @@ impl Budget {
                     let factor = share(numbers, next, how);
                     level = match how {
                         Carry::AsIs | Carry::Proportional => level * factor,
-                        Carry::Additive => level - numbers.full + next.full,
+                        Carry::Additive => panic!("earlier numbers keep their account"),
                         Carry::Reset => next.full,
                     };
                     rounded = if how == Carry::Reset { 0.0 } else { rounded * factor + next.drop };

@@ -19,6 +19,7 @@ mod notices;
 #[path = "../oracle/mod.rs"]
 mod oracle;
 mod overrides;
+mod plans;
 mod policies;
 mod quotas;
 mod replays;

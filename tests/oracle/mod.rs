@@ -115,7 +115,7 @@ impl<T: Whole> Model<T> {
         let tokens = refilled.tokens;
         let tokens = match how {
             Carry::Proportional if self.config.capacity > 0 => tokens * new.clone() / old,
-            Carry::Additive => tokens + new.clone() - old,
+            Carry::Additive => (tokens.clone() + new.clone() - old).max(tokens.min(whole(0))),
             _ => tokens,
         };
         // The smallest part of a token that the new limit can count.

@@ -154,7 +154,7 @@ test("what is wrong is said on one line, with what would be right, and the exit 
       ["policies", "apply", "none.json", "--carry", "over"],
       {},
       2,
-      '--carry is as_is, proportional, additive, reset, not "over"',
+      '--carry is additive, as_is, proportional, reset, not "over"',
     ],
     [["inspect"], {}, 2, /^give one key: a text, or --key-json '\["tenant","user"\]'/],
     [["inspect", "a", "--key-json", `"b"`], {}, 2, /^give one key: /],

@@ -36,8 +36,9 @@ test("two tabs share one budget, and each sees what the other takes", async () =
   await two.page.getByText("1 granted, 0 refused").waitFor();
   await two.page.getByRole("heading", { name: "Admitted in total: 300 of at most 1,000" }).waitFor();
   await two.page.getByText("The last 50 decisions as a table").click();
-  const shown = await two.page.getByRole("region", { name: "The last 50 decisions as a table" }).getByRole("row");
-  assert.deepEqual((await shown.nth(1).getByRole("cell").allTextContents()).slice(1), [
+  const shown = two.page.getByRole("region", { name: "The last 50 decisions as a table" }).getByRole("row").nth(1);
+  await shown.waitFor(); // the table is made when it is opened
+  assert.deepEqual((await shown.getByRole("cell").allTextContents()).slice(1), [
     "consume",
     "300",
     "granted",
@@ -101,6 +102,7 @@ test("reserves, settles at another cost, cancels and refunds, and nothing of it 
     assert.ok(await page.getByRole("button", { name, exact: true }).isDisabled());
   await table.click();
   const rows = page.getByRole("region", { name: "The last 50 decisions as a table" }).getByRole("row");
+  await rows.nth(1).waitFor();
   const asked = await rows.evaluateAll((all) => all.slice(1).map(({ cells }) => cells[1].textContent));
   assert.deepEqual(asked, ["refund", "cancel", "reserve", "settle", "reserve"]);
   assert.deepEqual(said, []);

@@ -181,7 +181,7 @@ fn the_audit_log_says_who_did_what_and_forgets_the_oldest() {
                 r#"{"number":3,"at":AT,"by":"ops","act":"policy.created","policy":"new","before":null,"after":"2/1s"}"#
             ),
             line(
-                r#"{"number":2,"at":AT,"by":"ops","act":"policy.replaced","policy":"api","carry":"as_is","before":"100/1s","after":"1/1s"}"#
+                r#"{"number":2,"at":AT,"by":"ops","act":"policy.replaced","policy":"api","carry":"additive","before":"100/1s","after":"1/1s"}"#
             ),
         ]
     );

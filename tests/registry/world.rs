@@ -61,7 +61,7 @@ impl World {
         condition: Condition,
         is_dry_run: bool,
     ) -> Result<Changed, ChangeError> {
-        let change = PolicyChange { name, text, condition, carry: Carry::AsIs, by: "ops", is_dry_run };
+        let change = PolicyChange { name, text, condition, carry: None, by: "ops", is_dry_run };
         self.make(&change)
     }
 
@@ -73,7 +73,14 @@ impl World {
         carry: Carry,
         is_dry_run: bool,
     ) -> Result<Changed, ChangeError> {
-        self.make(&PolicyChange { name, text, condition: Condition::Present, carry, by: "ops", is_dry_run })
+        self.make(&PolicyChange {
+            name,
+            text,
+            condition: Condition::Present,
+            carry: Some(carry),
+            by: "ops",
+            is_dry_run,
+        })
     }
 
     fn make(&mut self, change: &PolicyChange<'_>) -> Result<Changed, ChangeError> {

@@ -278,14 +278,14 @@ impl<'a> AdminQuestion<'a> {
         let query = Query::of(query, if is_put { &["dry_run", "carry"] } else { &["dry_run"] })?;
         let is_dry_run = query.is_dry_run()?;
         let carry = match query.get("carry") {
-            None => Carry::AsIs,
-            Some(word) => Carry::from_word(word).map_or_else(
-                || {
-                    let known = "as_is, proportional, additive or reset";
-                    bad_request(format!("`carry` must be {known}, not {}", shown(word)))
-                },
-                Ok,
-            )?,
+            None => None,
+            Some(word) => match Carry::from_word(word) {
+                None => {
+                    let known = "additive, as_is, proportional or reset";
+                    return bad_request(format!("`carry` must be {known}, not {}", shown(word)));
+                }
+                carry => carry,
+            },
         };
         let condition = self.condition()?;
         if !is_put && condition == Condition::Absent {
@@ -487,14 +487,14 @@ mod tests {
             name: "api",
             text: Some("\"1/s\""),
             condition: Condition::Version(vec![5]),
-            carry: Carry::AsIs,
+            carry: None,
             by: "ops",
             is_dry_run: false,
         };
         let put = question("PUT", "/v1/policies/api");
         assert_eq!(put.request(), Ok(AdminRequest::Change(change.clone())));
         let dry = question("PUT", "/v1/policies/api?dry_run=true&carry=additive");
-        let expected = PolicyChange { is_dry_run: true, carry: Carry::Additive, ..change.clone() };
+        let expected = PolicyChange { is_dry_run: true, carry: Some(Carry::Additive), ..change.clone() };
         assert_eq!(dry.request(), Ok(AdminRequest::Change(expected)));
         let delete = question("DELETE", "/v1/policies/api?dry_run=false");
         assert_eq!(delete.request(), Ok(AdminRequest::Change(PolicyChange { text: None, ..change })));
@@ -542,7 +542,7 @@ mod tests {
             ("GET", "/v1/audit?limit=101", "`limit` must be a whole number from 1 to 100, not \"101\""),
             ("GET", "/v1/audit?before=x", "`before` must be a whole number from 0 to 9007199254740991, not \"x\""),
             ("PUT", "/v1/policies/a?dry_run=yes", "`dry_run` must be true or false, not \"yes\""),
-            ("PUT", "/v1/policies/a?carry=all", "`carry` must be as_is, proportional, additive or reset, not \"all\""),
+            ("PUT", "/v1/policies/a?carry=all", "`carry` must be additive, as_is, proportional or reset, not \"all\""),
             ("PUT", "/v1/policies/a?dry%5Frun=true&dry_run=true", "the parameter dry_run is there twice"),
             (
                 "GET",

@@ -96,21 +96,20 @@ pub(super) fn versions(base: &[Version], overrides: &[History], now: i64) -> Vec
         });
         let has_own_numbers = in_force.with_numbers.iter().any(|plan| matches!(plan, Plan::Limits(_)));
         let is_reset = own.since == moment && own.carry == Carry::Reset && !has_own_numbers;
-        let as_is = Merged { carry: Carry::AsIs, fewest_shards: own.shards };
-        let (shards, merged) = (own.shards, own.merged.or(in_force.is_merged.then_some(as_is)));
+        let several = Merged { carry: Carry::default(), fewest_shards: own.shards };
+        let (shards, merged) = (own.shards, own.merged.or(in_force.is_merged.then_some(several)));
         let is_same = |last: &Version| {
             last.merged.or(merged).is_none() && last.shards == shards && are_same(&last.limits, &limits)
         };
         if !is_reset && versions.last().is_some_and(is_same) {
             continue;
         }
-        // Overrides carry levels over as they are.
         // Numbers of an override's own were the same before the first version that is still known of the base.
         let were_same = versions.is_empty()
             && has_own_numbers
             && merged.is_none()
             && plans_at(&overrides, moment.saturating_sub(1)).with_numbers == in_force.with_numbers;
-        let carry = if own.since == moment && !were_same { own.carry } else { Carry::AsIs };
+        let carry = if own.since == moment && !were_same { own.carry } else { Carry::default() };
         versions.push(Version { since: moment, carry, limits, shards, merged });
     }
     versions
@@ -235,7 +234,7 @@ mod tests {
 
     /// How levels are carried over in this millisecond, if the numbers change in it.
     fn carry_at(base: &[Version], moment: i64) -> Carry {
-        base.iter().find(|version| version.since == moment).map_or(Carry::AsIs, |version| version.carry)
+        base.iter().find(|version| version.since == moment).map_or(Carry::default(), |version| version.carry)
     }
 
     proptest! {

@@ -226,6 +226,6 @@ function fileOf([file]: string[], command: string): string {
   throw new Mistake(`name the file with the policies: npx tollgate policies ${command} wrangler.toml`);
 }
 
-const CARRIES = ["as_is", "proportional", "additive", "reset"];
+const CARRIES = ["additive", "as_is", "proportional", "reset"];
 
 const json = (value: unknown) => JSON.stringify(value, null, 2);

@@ -1,17 +1,34 @@
-//! Buckets whose numbers come with each request, and may be others the next time.
+//! Buckets whose numbers change: by a request that brings others, or by an operator.
 //!
 //! A bucket keeps an account for each of the latest [`MAX_ACCOUNTS`] numbers of a limit. The numbers that are asked decide, by
 //! their own account; what they grant is charged to all. So an account knows of all grants since it was opened,
-//! under whichever numbers, and a caller that alternates finds each account as low as if it had never left those numbers.
+//! under whichever numbers, and who alternates finds each account as low as if those numbers had been in force all the time.
 //!
-//! A new account begins as if the tokens that have been spent had been spent of its own capacity, and the time since the last grant had refilled
-//! it: a customer who buys a larger plan has the rest of it at once, and one who goes back to a smaller one has not its tokens once more. What
-//! exceeds its capacity is not owed.
+//! A new account begins as if the tokens that have been spent had been spent of its own capacity: a customer who buys a larger plan has the
+//! rest of it at once, and one who goes back to a smaller one has not its tokens once more. What exceeds its capacity is not owed.
 //!
-//! # The law
+//! # Numbers of an operator
 //!
-//! Over any interval, all numbers together grant at most what the most generous of them would grant alone: its capacity, and
-//! what it refills in that time; and, by verbs that make debt, the largest `max_debt` of any of them more. The proof:
+//! They are in force from a moment on, and time before it counts at the numbers before. With `C` and `R` the largest capacity and the fastest
+//! refill of all numbers that the bucket has had, each account obeys
+//!
+//! ```text
+//! level(t) + granted from s to t <= C + R (t - s)      for all s <= t
+//! ```
+//!
+//! * Time passes: the level rises by no more than `R`. A grant: the level falls by as much as the second term rises. Or no further than to zero,
+//!   or to what the numbers in force owe, which obey the law themselves.
+//! * A new account begins with the level of the account in force and the difference of the capacities. It may not have more than some account
+//!   allows: the level of that and what the new capacity is above `C`, by which the law is wider from then on.
+//!
+//! So no interval has more than the largest capacity and the fastest refill. Where faster numbers never have less capacity, as in most tables
+//! of plans, that is what the most generous of them grant alone.
+//!
+//! # Numbers of requests
+//!
+//! Nobody knows since when they would have been in force, so the time since the last grant counts at the numbers that are asked. And a caller may
+//! choose them anew each time, so the law is stricter. Over any interval, all numbers together grant at most what the most generous of them would
+//! grant alone: its capacity, and what it refills in that time; and, by verbs that make debt, the largest `max_debt` of any of them more. The proof:
 //!
 //! Let `G(s, t)` be what was granted from `s` to `t`, and `B(s, t)` the largest capacity and refill from `s` to `t` of any numbers
 //! that the bucket was asked under. Each account obeys
@@ -85,9 +102,16 @@ impl Change {
         }
     }
 
-    /// The same for the accounts of other numbers of that limit, whose own account has become `state`. Returns whether any has
-    /// changed.
-    pub(super) fn apply_to_others(self, named: &NamedLimit, state: State, others: &mut [NamedState], now: i64) -> bool {
+    /// The same for the accounts of other numbers of that limit, whose own account has become `state`. `is_inline` says that numbers come with
+    /// requests. Returns whether any has changed.
+    pub(super) fn apply_to_others(
+        self,
+        named: &NamedLimit,
+        state: State,
+        is_inline: bool,
+        others: &mut [NamedState],
+        now: i64,
+    ) -> bool {
         let of_name = |account: &NamedState| account.name.as_deref() == named.name();
         let numbers: Vec<_> = others.iter().filter(|account| of_name(account)).map(|account| account.limit).collect();
         let owed = named.limit().snapshot(&state).tokens.min(0);
@@ -95,7 +119,7 @@ impl Change {
         for account in others.iter_mut().filter(|account| of_name(account)) {
             let limit = account.limit;
             let after = self.apply(&limit, account.state, now);
-            let seen = numbers.iter().chain([named.limit()]);
+            let seen = numbers.iter().chain([named.limit()]).filter(|_| is_inline);
             let excess = seen.map(|other| excess(other.config(), limit.config(), 0)).max().unwrap_or(0);
             let least = i64::try_from(i128::from(owed).saturating_sub(excess)).unwrap_or(i64::MIN);
             let Snapshot { tokens, at, .. } = limit.snapshot(&after);
@@ -134,24 +158,34 @@ impl Change {
     }
 }
 
-/// The accounts of the numbers of `policy` at `now`, in its order, and after them the others. `old` are all before, the one that
-/// was asked last first.
-pub(super) fn accounts(old: Vec<NamedState>, policy: &Policy, now: i64, phase: u64) -> Vec<NamedState> {
+/// The accounts of the numbers of a request, in the order of `policy`, and after them the others. `old` are all before, the one that was asked
+/// last first.
+pub(super) fn of_request(old: Vec<NamedState>, policy: &Policy, now: i64, phase: u64) -> Vec<NamedState> {
+    let limits = policy.limits().iter().map(|named| (named.name(), named.limit()));
+    let begin = |limit: &Limit, known: &[&NamedState]| {
+        let seen: Vec<_> = known.iter().map(|account| Refills::of(&account.limit, &account.state, now)).collect();
+        // Each of them obeys the law.
+        highest(known.iter().map(|from| taken_over(limit, from, &seen, now, phase)), now)
+    };
+    let mut all = accounts(old, limits, begin, |limit| limit.new_state(now, phase));
+    all.truncate(policy.limits().len().saturating_add(MAX_OTHERS));
+    all
+}
+
+/// The accounts of these numbers, in their order, and after them the others. `old` are all before, of each name the one in force first. `begin`
+/// makes a new account from all of its name, if there are any; `new` makes the first.
+pub(super) fn accounts<'a>(
+    old: Vec<NamedState>,
+    limits: impl IntoIterator<Item = (Option<&'a str>, &'a Limit)>,
+    begin: impl Fn(&Limit, &[&NamedState]) -> Option<NamedState>,
+    new: impl Fn(&Limit) -> State,
+) -> Vec<NamedState> {
     let mut all: Vec<NamedState> = Vec::with_capacity(old.len().saturating_add(1));
-    for named in policy.limits() {
-        let of_name = || old.iter().filter(|account| account.name.as_deref() == named.name());
-        let limit = *named.limit();
-        let own = of_name().find(|account| account.limit == limit).cloned();
-        let begun = || {
-            let seen: Vec<_> = of_name().map(|account| Refills::of(&account.limit, &account.state, now)).collect();
-            let taken_over = of_name().map(|from| taken_over(&limit, from, &seen, now, phase));
-            // Each of them obeys the law.
-            taken_over.reduce(|one, other| match limit.surplus_over(&one.state, &other.state, now) {
-                Some(_) => one,
-                None => other,
-            })
-        };
-        all.push(own.or_else(begun).unwrap_or_else(|| NamedState::of(named, limit.new_state(now, phase))));
+    for (name, limit) in limits {
+        let known: Vec<_> = old.iter().filter(|account| account.name.as_deref() == name).collect();
+        let own = known.iter().find(|account| account.limit == *limit).copied().cloned();
+        let first = || NamedState { name: name.map(str::to_owned), limit: *limit, state: new(limit), cuts: None };
+        all.push(own.or_else(|| begin(limit, &known)).unwrap_or_else(first));
     }
     let asked = all.len();
     for account in old {
@@ -163,20 +197,65 @@ pub(super) fn accounts(old: Vec<NamedState>, policy: &Policy, now: i64, phase: u
             }
         }
     }
-    all.truncate(asked.saturating_add(MAX_OTHERS));
     all
 }
 
-/// Closes an account of that name which the numbers `asked`, the first ones, do not have: one that another is as generous as, or else the last.
+/// Closes an account of that name which the numbers `asked`, the first ones, do not have: one that another is as generous as, or else the last
+/// but for the largest.
 fn close_one(all: &mut Vec<NamedState>, asked: usize, name: Option<&str>) {
     let of_name = || all.iter().enumerate().filter(|(_, account)| account.name.as_deref() == name);
-    let mut others = of_name().rev().filter(|(index, _)| *index >= asked);
+    let others = || of_name().rev().filter(|(index, _)| *index >= asked);
     let is_dominated = |(index, account): &(usize, &NamedState)| {
         of_name().any(|(other, known)| other != *index && is_as_generous(known.limit.config(), account.limit.config()))
     };
-    if let Some((index, _)) = others.clone().find(is_dominated).or_else(|| others.next()) {
+    let largest = of_name().map(|(_, account)| account.limit.config().capacity).max();
+    let is_smaller = |(_, account): &(usize, &NamedState)| Some(account.limit.config().capacity) < largest;
+    let closed = others().find(is_dominated).or_else(|| others().find(is_smaller)).or_else(|| others().next());
+    if let Some((index, _)) = closed {
         all.remove(index);
     }
+}
+
+/// The account with the most tokens, of accounts of one limit.
+fn highest(accounts: impl Iterator<Item = NamedState>, now: i64) -> Option<NamedState> {
+    accounts.reduce(|one, other| match one.limit.surplus_over(&one.state, &other.state, now) {
+        Some(_) => one,
+        None => other,
+    })
+}
+
+/// What numbers begin with that an operator puts into force at that moment, after these accounts, the one in force first.
+pub(super) fn succeeding(limit: &Limit, known: &[&NamedState], at: i64, phase: u64) -> Option<NamedState> {
+    let in_force = known.first()?;
+    // It was asked later than that, if others still had the numbers before. Of a window, only others say when.
+    let at = known.iter().map(|account| account.at()).fold(at, Ord::max);
+    let larger = |account: &NamedState| {
+        i128::from(limit.config().capacity).saturating_sub(account.limit.config().capacity.into())
+    };
+    let above_all = known.iter().map(|account| larger(account)).min().unwrap_or(0).max(0);
+    let begun = with_more(limit, in_force, larger(in_force), at, phase);
+    if larger(in_force) <= above_all {
+        return Some(begun);
+    }
+    let most = known.iter().map(|account| with_more(limit, account, larger(account).min(above_all), at, phase));
+    let mut most = highest(most, at)?;
+    most.lower_to(begun, at);
+    Some(most)
+}
+
+/// The account under other numbers from that moment on, with so many tokens more, or fewer, up to the capacity and without a debt that it has not.
+fn with_more(limit: &Limit, from: &NamedState, more: i128, at: i64, phase: u64) -> NamedState {
+    let NamedState { name, limit: old, state, cuts } = from;
+    let state = old.refilled(state, at);
+    let left = i128::from(old.snapshot(&state).tokens).max(0);
+    let excess = more.saturating_neg().min(left);
+    let cuts = cuts.clone().map(|mut cuts| {
+        cuts.refill(old, at);
+        let newest = lower_by(excess, limit, old, *cuts.newest(), at, phase);
+        cuts.take_over(limit, old, newest, excess, at);
+        cuts
+    });
+    NamedState { name: name.clone(), limit: *limit, state: lower_by(excess, limit, old, state, at, phase), cuts }
 }
 
 /// Whether `other` grants at least as much as `config` over any interval.

@@ -1,0 +1,405 @@
+//! Numbers that an operator changes: by a deployment, by `PUT` or by an override.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use tollgate::limit::{Carry, Kind, Verb};
+use tollgate::policy::Policy;
+use tollgate::protocol::Action;
+
+use crate::chance;
+use crate::inline::{Numbers, defined, most_generous, most_of_each, numbers, plans};
+use crate::world::{DAY_MS, START, World, decided, tokens};
+
+/// A policy that a registry changes now and then.
+struct Plans {
+    world: World,
+    versions: Vec<Arc<Policy>>,
+}
+
+impl Plans {
+    fn new(first: Numbers) -> Self {
+        let first = Arc::new(defined(&[("a", first)], false).in_force_since(START - DAY_MS));
+        let world = World { as_of: Some(START - DAY_MS), ..World::empty(&first) };
+        Self { world, versions: vec![first] }
+    }
+
+    fn change(&mut self, numbers: Numbers, how: Carry) {
+        self.change_all(&[("a", numbers)], how);
+        self.learn(0);
+    }
+
+    /// From now on, whether a frontend knows it or not.
+    fn change_all(&mut self, limits: &[(&str, Numbers)], how: Carry) {
+        let latest = self.versions.last().unwrap();
+        let since = self.world.now.max(latest.timeline().since() + 1);
+        self.versions.push(Arc::new(defined(limits, false).succeeding(latest, since, how)));
+        self.world.now = since;
+    }
+
+    /// A frontend knows all changes, and asks under the version so many before the last: one with an override that ended.
+    fn learn(&mut self, back: usize) {
+        let index = (self.versions.len() - 1).saturating_sub(back);
+        self.world.policy = Arc::clone(&self.versions[index]);
+        self.world.as_of = self.versions.last().map(|latest| latest.timeline().since());
+    }
+
+    fn take(&mut self, verb: Verb, cost: u64) -> u64 {
+        let costs = vec![cost; self.world.policy.limits().len()];
+        let decided = self.world.decided(Action::Take(verb), costs);
+        if decided.decision().is_allow() { tokens(&decided.limits[0]) } else { 0 }
+    }
+
+    fn left(&mut self) -> i64 {
+        self.world.levels()[0]
+    }
+}
+
+const HOURLY: Numbers = Numbers::bucket(100, 3_600_000, 100);
+const DAILY: Numbers = Numbers::bucket(1_000, 86_400_000, 1_000);
+
+#[test]
+fn what_was_spent_stays_spent_and_the_rest_of_the_new_numbers_is_there_at_once() {
+    let fixed = |capacity| Numbers::bucket(0, 1_000, capacity);
+    let window = |rate| Numbers::window(rate, DAY_MS.unsigned_abs(), rate);
+    for (old, new, spent, left) in [
+        (fixed(10), fixed(100), 0, 100),
+        (fixed(10), fixed(100), 10, 90),
+        (fixed(100), fixed(10), 4, 6),
+        (fixed(100), fixed(10), 50, 0),
+        (fixed(100), fixed(10), 100, 0),
+        (window(10), window(100), 10, 90),
+        (window(100), window(10), 50, 0),
+        (HOURLY, DAILY, 50, 950),
+        (DAILY, HOURLY, 900, 0),
+        (window(100), HOURLY, 30, 70),
+        (HOURLY, window(500), 30, 470),
+    ] {
+        for crashes in [false, true] {
+            let mut plans = Plans::new(old);
+            assert_eq!(plans.take(Verb::Consume, spent), spent);
+            if crashes {
+                plans.world.crash(usize::MAX);
+            }
+            plans.change(new, Carry::default());
+            assert_eq!(plans.left(), left, "{spent} of {old:?}, then {new:?}");
+            // And back: by another change, or because an override has ended.
+            let before = (old.capacity - spent).cast_signed();
+            plans.learn(1);
+            assert_eq!(plans.left(), before);
+            plans.learn(0);
+            assert_eq!(plans.left(), left);
+            plans.change(old, Carry::default());
+            assert_eq!(plans.left(), before);
+        }
+    }
+}
+
+/// 900 of 1000 a day were used: with 100 an hour, the first come back within the hour.
+#[test]
+fn fewer_tokens_make_no_debt() {
+    let mut plans = Plans::new(DAILY);
+    plans.take(Verb::Consume, 900);
+    plans.change(HOURLY, Carry::default());
+    assert_eq!(plans.left(), 0);
+    plans.world.now += 36_000;
+    assert_eq!(plans.take(Verb::Consume, 1), 1);
+    // What is owed, stays owed.
+    let mut plans = Plans::new(Numbers { max_debt: 9, ..DAILY });
+    plans.take(Verb::Charge, 1_005);
+    plans.change(HOURLY, Carry::default());
+    assert_eq!(plans.left(), -5);
+}
+
+/// The difference of the capacities, given each time, would grant 910 of 100 in ten alternations.
+#[test]
+fn going_back_and_forth_brings_nothing() {
+    let window = |rate| Numbers::window(rate, DAY_MS.unsigned_abs(), rate);
+    for [small, large] in [[window(10), window(100)], [10, 100].map(|capacity| Numbers::bucket(0, 1_000, capacity))] {
+        for (crashes, is_known) in [(false, true), (true, true), (false, false)] {
+            let mut plans = Plans::new(small);
+            plans.world.now -= plans.world.now % DAY_MS;
+            let mut granted = plans.take(Verb::ConsumeUpTo, 100);
+            for round in 0..10 {
+                for numbers in [large, small] {
+                    if is_known || round == 0 && numbers == large {
+                        plans.change(numbers, Carry::default());
+                    } else {
+                        plans.learn(usize::from(numbers == small));
+                    }
+                    granted += plans.take(Verb::ConsumeUpTo, 100);
+                    if crashes {
+                        plans.world.crash(usize::MAX);
+                    }
+                }
+            }
+            assert_eq!(granted, 100, "{small:?}");
+        }
+    }
+}
+
+/// Of three numbers, too: what the largest granted is not forgotten on the way through the smallest.
+#[test]
+fn a_way_through_smaller_numbers_brings_nothing() {
+    let fixed = |capacity| Numbers::bucket(0, 1_000, capacity);
+    let mut plans = Plans::new(fixed(1_000));
+    plans.take(Verb::Consume, 400);
+    plans.change(Numbers::bucket(10, 1_000, 10), Carry::default());
+    plans.world.now += 5_000;
+    assert_eq!(plans.left(), 10);
+    plans.change(fixed(1_001), Carry::default());
+    assert_eq!(plans.left(), 601);
+}
+
+/// An account that refills slowly, and was emptied, says nothing about what faster numbers have left.
+#[test]
+fn large_numbers_of_long_ago_take_nothing_from_those_of_today() {
+    let mut plans = Plans::new(DAILY);
+    plans.take(Verb::Consume, 1_000);
+    plans.change(HOURLY, Carry::default());
+    plans.world.now += 36_000 * 60;
+    assert_eq!(plans.left(), 60);
+    plans.change(Numbers::bucket(120, 3_600_000, 120), Carry::default());
+    assert_eq!(plans.left(), 60);
+}
+
+/// The account of other numbers refills, and the bucket is forgotten once all of them are full.
+#[test]
+fn accounts_are_forgotten_when_all_are_full() {
+    let mut plans = Plans::new(Numbers::bucket(1, 1_000, 10));
+    plans.take(Verb::Consume, 10);
+    plans.change(Numbers::bucket(10, 1_000, 10), Carry::default());
+    plans.left();
+    for (wait_ms, is_there) in [(9_998, true), (2, false)] {
+        plans.world.now += wait_ms;
+        plans.world.clean();
+        assert_eq!(plans.world.has_row(), is_there);
+    }
+}
+
+#[test]
+fn leased_tokens_are_charged_to_all_accounts_and_make_none_owe() {
+    let fixed = |capacity| Numbers::bucket(0, 1_000, capacity);
+    let mut plans = Plans::new(fixed(1_000));
+    plans.take(Verb::Consume, 995);
+    plans.change(fixed(2_000), Carry::default());
+    plans.world.lease(vec![500], Vec::new());
+    assert_eq!(plans.left(), 505, "as long as they may come back");
+    plans.world.now += 20_000;
+    assert_eq!(plans.left(), 505);
+    plans.change(fixed(1_000), Carry::default());
+    assert_eq!(plans.left(), 0);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Change(usize),
+    /// A frontend asks under an earlier version, or the latest again.
+    Learn(usize),
+    Take(Verb, u64),
+    Look,
+    Wait(i64),
+    Arrive(usize),
+    FlushIdle,
+    Clean,
+    Crash(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let cost = || prop_oneof![4 => 0..4_u64, 2 => 0..12_u64, 1 => 0..50_u64];
+    prop_oneof![
+        4 => (0..12_usize).prop_map(Step::Change),
+        2 => (0..4_usize).prop_map(Step::Learn),
+        6 => cost().prop_map(|cost| Step::Take(Verb::Consume, cost)),
+        4 => (1..99_u64).prop_map(|cost| Step::Take(Verb::ConsumeUpTo, cost)),
+        1 => Just(Step::Look),
+        4 => prop_oneof![0..20_i64, 0..400_i64, 0..8_000_i64].prop_map(Step::Wait),
+        2 => (0..4_usize).prop_map(Step::Arrive),
+        1 => Just(Step::FlushIdle),
+        1 => Just(Step::Clean),
+        2 => (0..3_usize).prop_map(Step::Crash),
+    ]
+}
+
+/// Plays the steps, and checks after each grant that no interval that ends with it has more than `most` says.
+fn follow(all: &[Numbers], steps: &[Step], most: impl Fn(&[Numbers], i64, i64) -> u64) {
+    let mut plans = Plans::new(all[0]);
+    let mut grants: Vec<(i64, u64)> = Vec::new();
+    let mut seen = vec![all[0]];
+    for step in steps {
+        let granted = match *step {
+            Step::Change(which) => {
+                seen.push(all[which % all.len()]);
+                plans.change(all[which % all.len()], Carry::default());
+                0
+            }
+            Step::Learn(back) => {
+                plans.learn(back);
+                0
+            }
+            Step::Take(verb, cost) => plans.take(verb, cost),
+            Step::Look => {
+                plans.left();
+                0
+            }
+            Step::Wait(ms) => {
+                plans.world.now += ms;
+                0
+            }
+            Step::Arrive(count) => {
+                plans.world.arrive(count);
+                0
+            }
+            Step::FlushIdle => {
+                plans.world.flush_idle();
+                0
+            }
+            Step::Clean => {
+                plans.world.clean();
+                if !plans.world.has_row() {
+                    grants.clear();
+                }
+                0
+            }
+            Step::Crash(arrived) => {
+                plans.world.crash(arrived);
+                0
+            }
+        };
+        if granted == 0 {
+            continue;
+        }
+        let now = plans.world.now;
+        grants.push((now, granted));
+        let mut sum = 0;
+        for (at, tokens) in grants.iter().rev() {
+            sum += tokens;
+            let bound = most(&seen, *at, now);
+            assert!(sum <= bound, "{sum} of {bound} from {at} to {now}, after {step:?}");
+        }
+    }
+}
+
+/// Of two limits, each of which may be absent, and of one that comes in two kinds.
+fn limits(which: usize) -> Vec<(&'static str, Numbers)> {
+    let a = [Numbers::bucket(10, 1_000, 40), Numbers::bucket(3, 1_000, 100), Numbers::bucket(50, 1_000, 50)];
+    let (window, b) = (Numbers::window(20, 2_000, 30), Numbers::bucket(1, 1_000, 20));
+    match which % 7 {
+        0..3 => vec![("a", a[which % 7])],
+        3 => vec![("a", window)],
+        4 => vec![("a", a[0]), ("b", b)],
+        5 => vec![("b", Numbers::bucket(2, 1_000, 15)), ("a", a[1])],
+        _ => vec![("b", b)],
+    }
+}
+
+proptest! {
+    #![proptest_config(chance::config(3_000))]
+
+    /// Where faster numbers never have less capacity.
+    #[test]
+    fn any_number_of_changes_grants_no_more_than_the_largest_plan(
+        all in prop::collection::vec(numbers(), 1..13).prop_map(plans),
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        follow(&all, &steps, most_generous);
+    }
+
+    #[test]
+    fn any_number_of_changes_grants_no_more_than_the_largest_capacity_and_the_fastest_refill(
+        all in prop::collection::vec(numbers(), 1..13),
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        let buckets: Vec<_> = all.iter().map(|numbers| Numbers { kind: Kind::TokenBucket, ..*numbers }).collect();
+        follow(&buckets, &steps, most_of_each);
+    }
+
+    /// Windows that open at other moments may each bring theirs.
+    #[test]
+    fn any_number_of_changes_grants_no_more_than_the_largest_capacity_and_all_refills(
+        all in prop::collection::vec(numbers(), 1..13),
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        follow(&all, &steps, |seen, from, to| {
+            let refill = |index: usize| Numbers { capacity: 0, ..all[index] }.most(from, to) + 1;
+            let was_seen = |index: &usize| seen.contains(&all[*index]);
+            let capacity = seen.iter().map(|numbers| numbers.capacity).max().unwrap();
+            capacity + (0..all.len()).filter(was_seen).map(refill).sum::<u64>()
+        });
+    }
+
+    /// A bucket that is asked seldom stands as one that is asked at each change.
+    #[test]
+    fn each_change_counts_from_its_moment_whenever_the_bucket_is_asked(
+        steps in prop::collection::vec(
+            (0..14_usize, prop_oneof![5 => Just(Carry::Additive), 1 => (0..4_usize).prop_map(|index| Carry::ALL[index])],
+             prop_oneof![0..400_i64, 0..5_000_i64, 0..60_000_i64], prop::option::of(0..40_u64), any::<bool>()),
+            1..60,
+        ),
+    ) {
+        let first = Numbers::bucket(10, 1_000, 40);
+        let mut both = [Plans::new(first), Plans::new(first)];
+        for plans in &mut both {
+            plans.take(Verb::Consume, 1);
+        }
+        for (which, how, wait_ms, cost, crashes) in steps {
+            let mut stands = Vec::new();
+            for (plans, is_asked) in both.iter_mut().zip([false, true]) {
+                plans.world.now += wait_ms;
+                if which < 7 {
+                    plans.change_all(&limits(which), how);
+                    plans.learn(0);
+                }
+                if is_asked || cost.is_some() {
+                    plans.world.levels();
+                }
+                if crashes {
+                    plans.world.crash(usize::MAX);
+                }
+                if let Some(cost) = cost {
+                    let granted = plans.take(Verb::Consume, cost);
+                    stands.push((granted, plans.world.levels()));
+                }
+            }
+            prop_assert!(stands.windows(2).all(|pair| pair[0] == pair[1]), "{:?}", stands);
+        }
+    }
+
+    /// Reserved under one plan, and settled under larger ones: as if the real cost had been taken in the first place.
+    #[test]
+    fn what_is_settled_under_a_larger_plan_was_taken_under_the_smaller(
+        all in prop::collection::vec((0..9_u64, 1..40_u64), 2..6),
+        (reserved, real) in (1..20_u64).prop_flat_map(|reserved| (Just(reserved), 1..=reserved)),
+        charges in prop::collection::vec((0..9_000_i64, 0..12_u64, 0..3_usize), 1..20),
+        crashes in any::<bool>(),
+    ) {
+        let mut capacity = 20;
+        let mut numbers = Vec::new();
+        for (rate, more) in all {
+            capacity += more;
+            numbers.push(Numbers { max_debt: 1_000, ..Numbers::bucket(rate, 1_000, capacity) });
+        }
+        let mut levels = Vec::new();
+        for cost in [reserved, real] {
+            let mut plans = Plans::new(numbers[0]);
+            let action = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+            let id = plans.world.decided(action, vec![cost]).reservation.unwrap().id;
+            let mut later = numbers[1..].iter();
+            for &(wait_ms, charge, changes) in &charges {
+                plans.world.now += wait_ms % 3_000;
+                plans.take(Verb::Charge, charge);
+                if changes == 0 && let Some(&next) = later.next() {
+                    plans.change(next, Carry::Additive);
+                    plans.left();
+                }
+                if crashes {
+                    plans.world.crash(usize::MAX);
+                }
+            }
+            decided(plans.world.ask(Action::Settle(id), Some(vec![real]), None));
+            levels.push(plans.left());
+        }
+        prop_assert_eq!(levels[0], levels[1]);
+    }
+}
