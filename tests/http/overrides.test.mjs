@@ -161,7 +161,11 @@ test("refills count as was in force at each moment, also of a key that is asked 
   service.wait(2_000); // 2 at 1 a second
   await service.set({ ...alice, rate: "100/10s burst 200" });
   service.wait(500); // 5 at 10 a second
-  assert.equal((await service.ask("peek", {})).body.remaining, 197, "200, but for 8 that are spent and 5 that came back");
+  assert.equal(
+    (await service.ask("peek", {})).body.remaining,
+    197,
+    "200, but for 8 that are spent and 5 that came back",
+  );
   service.wait(2_500);
   await service.send("DELETE", "/v1/overrides?policy=api&key=%22alice%22");
   assert.equal((await service.ask("peek", {})).body.remaining, 5, "1 a second, as if there had been no override");

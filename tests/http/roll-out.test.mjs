@@ -35,10 +35,10 @@ const limitsOf = ({ limits, capacity }) => limits?.map(({ name, capacity }) => [
 
 /**
  * The expected result: an object decides under its own policy, or, if it has none with the same limits in the same
- * order, under the frontend's. Each limit keeps its tokens, under either policy.
+ * order, under the frontend's. What is spent of a limit stays spent, under either policy.
  */
 class Model {
-  #left = new Map();
+  #spent = new Map();
 
   /** Whether a request for `cost` of each limit is granted. */
   consume(policy, cost, { objects, frontend }) {
@@ -47,10 +47,10 @@ class Model {
     const limits = names(own) === names(asked) ? own : asked;
     const left = limits.map(([name, capacity]) => [
       `${policy}/${name}`,
-      Math.min(capacity, this.#left.get(`${policy}/${name}`) ?? capacity),
+      capacity - (this.#spent.get(`${policy}/${name}`) ?? 0),
     ]);
     const isGranted = left.every(([, tokens]) => tokens >= cost);
-    for (const [name, tokens] of left) this.#left.set(name, isGranted ? tokens - cost : tokens);
+    for (const [name] of isGranted ? left : []) this.#spent.set(name, (this.#spent.get(name) ?? 0) + cost);
     return isGranted;
   }
 }
