@@ -2,10 +2,10 @@
 //!
 //! A bucket keeps an account for each of the latest [`MAX_ACCOUNTS`] numbers of a limit. The numbers that are asked decide, by
 //! their own account; what they grant is charged to all. So an account knows of all grants since it was opened,
-//! under whichever numbers, and who alternates finds each account as low as if those numbers had been in force all the time.
+//! under whichever numbers, and a caller that alternates finds each as low as if its numbers had been in force all the time.
 //!
 //! A new account begins as if the tokens that have been spent had been spent of its own capacity: a customer who buys a larger plan has the
-//! rest of it at once, and one who goes back to a smaller one has not its tokens once more. What exceeds its capacity is not owed.
+//! rest of it at once, and one who goes back to a smaller one does not get its tokens twice. What exceeds its capacity is not owed.
 //!
 //! # Numbers of an operator
 //!
@@ -16,17 +16,17 @@
 //! level(t) + granted from s to t <= C + R (t - s)      for all s <= t
 //! ```
 //!
-//! * Time passes: the level rises by no more than `R`. A grant: the level falls by as much as the second term rises. Or no further than to zero,
-//!   or to what the numbers in force owe, which obey the law themselves.
-//! * A new account begins with the level of the account in force and the difference of the capacities. It may not have more than some account
-//!   allows: the level of that and what the new capacity is above `C`, by which the law is wider from then on.
+//! * Time passes: the level rises by no more than `R`. A grant: the level falls by as much as the second term rises. Where it stops at zero or at
+//!   a debt, the account in force, which obeys the law, is no lower.
+//! * A new account begins with the level of the account in force and the difference of the capacities. It is capped at the best account's level and
+//!   what its capacity exceeds `C` by: the bound grows by as much.
 //!
 //! So no interval has more than the largest capacity and the fastest refill. Where faster numbers never have less capacity, as in most tables
 //! of plans, that is what the most generous of them grant alone.
 //!
 //! # Numbers of requests
 //!
-//! Nobody knows since when they would have been in force, so the time since the last grant counts at the numbers that are asked. And a caller may
+//! The moment at which they came into force is unknown, so the time since the last grant counts at the numbers that are asked. And a caller may
 //! choose them anew each time, so the law is stricter. Over any interval, all numbers together grant at most what the most generous of them would
 //! grant alone: its capacity, and what it refills in that time; and, by verbs that make debt, the largest `max_debt` of any of them more. The proof:
 //!
@@ -113,15 +113,21 @@ impl Change {
         now: i64,
     ) -> bool {
         let of_name = |account: &NamedState| account.name.as_deref() == named.name();
-        let numbers: Vec<_> = others.iter().filter(|account| of_name(account)).map(|account| account.limit).collect();
+        let of_request = |account: &&NamedState| is_inline && of_name(account);
+        let numbers: Vec<_> = others.iter().filter(of_request).map(|account| account.limit).collect();
         let owed = named.limit().snapshot(&state).tokens.min(0);
         let mut has_changed = false;
         for account in others.iter_mut().filter(|account| of_name(account)) {
             let limit = account.limit;
             let after = self.apply(&limit, account.state, now);
-            let seen = numbers.iter().chain([named.limit()]).filter(|_| is_inline);
-            let excess = seen.map(|other| excess(other.config(), limit.config(), 0)).max().unwrap_or(0);
-            let least = i64::try_from(i128::from(owed).saturating_sub(excess)).unwrap_or(i64::MIN);
+            let least = if is_inline {
+                let seen = numbers.iter().chain([named.limit()]);
+                let excess = seen.map(|other| excess(other.config(), limit.config(), 0)).max().unwrap_or(0);
+                i64::try_from(i128::from(owed).saturating_sub(excess)).unwrap_or(i64::MIN)
+            } else {
+                // Or than it was.
+                owed.min(limit.snapshot(&limit.refilled(&account.state, now)).tokens)
+            };
             let Snapshot { tokens, at, .. } = limit.snapshot(&after);
             let is_enough = tokens >= least || after == account.state;
             let floor = || limit.restored(&Snapshot { tokens: least, drops: 0, at });
@@ -200,8 +206,8 @@ pub(super) fn accounts<'a>(
     all
 }
 
-/// Closes an account of that name which the numbers `asked`, the first ones, do not have: one that another is as generous as, or else the last
-/// but for the largest.
+/// Closes an account of that name which the numbers `asked`, the first ones, do not have: one that another is as generous as, or else the least
+/// recently used that is not the largest.
 fn close_one(all: &mut Vec<NamedState>, asked: usize, name: Option<&str>) {
     let of_name = || all.iter().enumerate().filter(|(_, account)| account.name.as_deref() == name);
     let others = || of_name().rev().filter(|(index, _)| *index >= asked);
@@ -224,11 +230,17 @@ fn highest(accounts: impl Iterator<Item = NamedState>, now: i64) -> Option<Named
     })
 }
 
-/// What numbers begin with that an operator puts into force at that moment, after these accounts, the one in force first.
-pub(super) fn succeeding(limit: &Limit, known: &[&NamedState], at: i64, phase: u64) -> Option<NamedState> {
+/// What an operator's numbers begin with that come into force at that moment, after these accounts, the one in force first.
+/// Frontends with the numbers before may have asked until `now`.
+pub(super) fn succeeding(
+    limit: &Limit,
+    known: &[&NamedState],
+    (at, now): (i64, i64),
+    phase: u64,
+) -> Option<NamedState> {
     let in_force = known.first()?;
-    // It was asked later than that, if others still had the numbers before. Of a window, only others say when.
-    let at = known.iter().map(|account| account.at()).fold(at, Ord::max);
+    // The moment of a window is when it opened: only other accounts say when it was asked.
+    let at = known.iter().map(|account| account.at().min(now)).fold(at, Ord::max);
     let larger = |account: &NamedState| {
         i128::from(limit.config().capacity).saturating_sub(account.limit.config().capacity.into())
     };
@@ -259,7 +271,7 @@ fn with_more(limit: &Limit, from: &NamedState, more: i128, at: i64, phase: u64) 
 }
 
 /// Whether `other` grants at least as much as `config` over any interval.
-fn is_as_generous(other: &Config, config: &Config) -> bool {
+pub(super) fn is_as_generous(other: &Config, config: &Config) -> bool {
     faster(other, config) >= 0 && other.capacity >= config.capacity && is_in_step(other, config)
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::accounts::Change;
+use super::accounts::{Change, is_as_generous};
 use super::cover::{block, cover};
 use super::follow::{follow, untouched};
 use super::leases::Leases;
@@ -11,7 +11,7 @@ use super::reservation::ReservedPart;
 use super::returns::Returns;
 use super::row::{NamedState, Registered, RowError, StoredRow, encode_cuts, encode_row, mark_covered};
 use super::without::without;
-use crate::limit::{Carry, Cuts, Limit, State};
+use crate::limit::{Carry, Cuts, Limit, Snapshot, State};
 use crate::policy::{NamedLimit, Policy};
 
 /// The bucket of one policy for the key.
@@ -28,8 +28,8 @@ pub(super) struct Bucket {
     as_of: i64,
     /// The current states, one for each limit of the policy.
     pub(super) states: Vec<State>,
-    /// Limits of other versions of the policy that are not full yet. When such a version asks again it finds them as
-    /// they were, so versions that alternate during a roll-out give nothing away.
+    /// Accounts of other numbers, and limits that only other versions of the policy have. When such numbers are asked again they find
+    /// them, so versions that alternate give nothing away.
     dormant: Vec<NamedState>,
     /// What may still turn out not to have been taken, in the order in which it was.
     openings: Vec<Opening>,
@@ -446,7 +446,18 @@ impl Bucket {
             let change = charged.find(|(named, _)| named.name() == name.as_deref());
             let back = back.map_or(0, |part| part.tokens_of(name.as_deref()));
             let (taken, real) = change.map_or((back, 0), |(_, (&(taken, _), &(booked, _)))| (taken, booked));
+            let least = limit.snapshot(&limit.refilled(state, now)).tokens.min(0);
             cuts.settle(limit, cut, (taken, real), state, now);
+            // Nothing is owed for more than it had.
+            let Snapshot { tokens, at, .. } = limit.snapshot(&limit.refilled(state, now));
+            if real > taken
+                && !policy.is_inline()
+                && tokens < least
+                && let Some(floor) = limit.restored(&Snapshot { tokens: least, drops: 0, at })
+            {
+                cuts.raise_to(&floor);
+                *state = floor;
+            }
         }
         self.need(if self.has_stored_cuts() { Need::Now } else { Need::Spent });
         booked
@@ -642,6 +653,8 @@ impl Bucket {
         let awake = awake.map(|(limit, state)| limit.limit().expires_at(state, now));
         let awake = awake.chain([Some(self.leases.over_at(now))]);
         let dormant = self.dormant.iter().zip(all.iter().skip(self.states.len()));
+        let limits = || self.policy.limits().iter().map(|named| (named.name(), named.limit()));
+        let dormant = dormant.filter(|(dormant, _)| !is_dominated(dormant, limits()));
         latest(now, awake.chain(dormant.map(|(dormant, state)| dormant.limit.full_at(state, now))))
     }
 
@@ -752,10 +765,24 @@ pub(super) fn row_expires_at(row: &[u8], now: i64) -> Option<i64> {
     let row = StoredRow::read(row).ok()?;
     let mut limits = row.limits().ok()?;
     let leases = Leases::stored(&row, limits.iter_mut().map(NamedState::parts), now);
-    let expires_at = |(index, NamedState { limit, state, .. }): (usize, &NamedState)| {
-        limit.expires_at(&without(limit, state, leases.of(index), now), now)
+    let numbers = || limits.iter().map(|limit| (limit.name.as_deref(), &limit.limit));
+    let is_first = |(index, limit): &(usize, &NamedState)| {
+        numbers().position(|(name, _)| name == limit.name.as_deref()) == Some(*index)
     };
-    latest(leases.over_at(now), limits.iter().enumerate().map(expires_at))
+    let expires_at = |(index, account): (usize, &NamedState)| {
+        let NamedState { limit, state, .. } = account;
+        let state = without(limit, state, leases.of(index), now);
+        if is_first(&(index, account)) { limit.expires_at(&state, now) } else { limit.full_at(&state, now) }
+    };
+    let is_needed = |one: &(usize, &NamedState)| is_first(one) || !is_dominated(one.1, numbers().take(one.0));
+    latest(leases.over_at(now), limits.iter().enumerate().filter(is_needed).map(expires_at))
+}
+
+/// Whether the first of these limits that has its name grants at least as much as the account, in which case that one says all that there is to
+/// know once it is full.
+fn is_dominated<'a>(account: &NamedState, mut limits: impl Iterator<Item = (Option<&'a str>, &'a Limit)>) -> bool {
+    let in_force = limits.find(|(name, _)| *name == account.name.as_deref());
+    in_force.is_some_and(|(_, limit)| is_as_generous(limit.config(), account.limit.config()))
 }
 
 fn latest(now: i64, mut all: impl Iterator<Item = Option<i64>>) -> Option<i64> {

@@ -57,7 +57,7 @@ pub(super) fn follow(
                 Some(in_force) if in_force.is_of_kind(limit) => {
                     Some(NamedState::clone(in_force).carried(limit, Carry::AsIs, at, phase))
                 }
-                _ => succeeding(limit, known, at, phase),
+                _ => succeeding(limit, known, (at, now), phase),
             };
             accounts(old, current(), as_is, |limit| limit.new_state(at, phase))
         };
@@ -125,7 +125,7 @@ fn carried(mut old: Vec<NamedState>, step: &Step<'_>, leases: &Leases, now: i64,
     let at = step.at.min(now);
     let limits = || step.limits.iter().copied();
     if step.carry == Carry::Additive {
-        let begin = |limit: &Limit, known: &[&NamedState]| succeeding(limit, known, at, phase);
+        let begin = |limit: &Limit, known: &[&NamedState]| succeeding(limit, known, (at, now), phase);
         let all = accounts(old, limits(), begin, |limit| limit.new_state(at, phase));
         return without_left(all, step.limits.len(), leases, at);
     }
@@ -144,13 +144,14 @@ fn carried(mut old: Vec<NamedState>, step: &Step<'_>, leases: &Leases, now: i64,
             Some(same) => same.carried(limit, step.carry, at, phase),
         });
         // It has no other accounts from now on.
-        old.retain(|account| !is_same(account));
+        let is_begun = |account: &NamedState| step.carry == Carry::Reset && account.name.as_deref() == name;
+        old.retain(|account| !is_same(account) && !is_begun(account));
     }
     all.extend(old);
     without_left(all, step.limits.len(), leases, at)
 }
 
-/// Without limits that the first `count` do not have, if they are full and none of their tokens are leased, or too many.
+/// Without limits that are not among the first `count`: those that are full and have no leases, and those beyond [`MAX_DORMANT`].
 fn without_left(mut all: Vec<NamedState>, count: usize, leases: &Leases, at: i64) -> Vec<NamedState> {
     let others = all.split_off(count.min(all.len()));
     let is_there = |account: &NamedState| all.iter().any(|limit| limit.name == account.name);
@@ -167,10 +168,17 @@ fn without_left(mut all: Vec<NamedState>, count: usize, leases: &Leases, at: i64
         .map(|account| account.name.clone())
         .collect();
     left.retain(|account| needed.contains(&account.name));
-    while left.len() > MAX_DORMANT {
-        let evictable = left.iter().enumerate().filter(|(_, account)| withheld(account) == 0);
-        let Some((soonest, _)) = evictable.min_by_key(|(_, account)| full_at(account)) else { break };
-        left.remove(soonest);
+    let is_first = |left: &[NamedState], index: usize| {
+        let name = |account: &NamedState| account.name.clone();
+        left.iter().position(|account| left.get(index).map(name) == Some(name(account))) == Some(index)
+    };
+    while (0..left.len()).filter(|&index| is_first(&left, index)).count() > MAX_DORMANT {
+        let full_at = |name: &Option<String>| {
+            left.iter().filter(|account| account.name == *name).map(full_at).max().unwrap_or(at)
+        };
+        let evictable = left.iter().filter(|account| withheld(account) == 0).map(|account| &account.name);
+        let Some(soonest) = evictable.min_by_key(|name| full_at(name)).cloned() else { break };
+        left.retain(|account| account.name != soonest);
     }
     all.extend(charged);
     all.extend(left);

@@ -192,12 +192,12 @@ impl Leases {
         let places: Vec<_> = accounts.map(|name| self.position(name)).collect();
         row.push(LEASED);
         let each = places.len().saturating_mul(8).saturating_add(16);
-        let len = self.open.len().saturating_mul(each).saturating_add(1);
-        // 256 leases of 24 limits, 53 KB, fit: see `MAX_ABSENT`. Of 8 limits whose numbers changed often there are up to 64 accounts. What is too
-        // long for the length is cut within a lease, and what is not read counts as spent: the states lack it.
-        row.extend(u16::try_from(len).unwrap_or(u16::MAX).to_le_bytes());
+        // 256 leases of 24 limits, 53 KB, fit: see `MAX_ABSENT`. Of 8 limits whose numbers changed often there are up to 64 accounts. Leases for
+        // which there is no room count as spent: the states lack their tokens.
+        let room = usize::from(u16::MAX).saturating_sub(1).checked_div(each).unwrap_or(0).min(self.open.len());
+        row.extend(u16::try_from(room.saturating_mul(each).saturating_add(1)).unwrap_or(u16::MAX).to_le_bytes());
         row.push(u8::try_from(places.len()).unwrap_or(u8::MAX));
-        for OpenLease { id, until, tokens } in &self.open {
+        for OpenLease { id, until, tokens } in self.open.iter().take(room) {
             row.extend(id.to_le_bytes());
             row.extend(until.to_le_bytes());
             row.extend(in_order(&places, tokens).into_iter().flat_map(u64::to_le_bytes));

@@ -3,7 +3,8 @@
 //! ```text
 //! byte 0     2: this format
 //! 2 bytes    the length of the numbers
-//! then       the numbers of all limits, JSON: those of the policy first, then the dormant ones
+//! then       the numbers of all limits, JSON: those of the policy first, then the dormant ones: the accounts of other numbers, and limits of
+//!            other versions
 //! 1 byte     how many there are
 //! then       their states: see `limit::encode`, with the version of the policy's own numbers
 //! then       any number of parts, of which readers ignore those that they do not know:
@@ -15,7 +16,7 @@
 //!     8 bytes  the id of its definition
 //!     then     its definition without the earlier versions
 //!   kind 2, of a policy whose numbers came with a request
-//!     1 byte   how many limits it has; the dormant ones are the accounts of other numbers
+//!     1 byte   how many limits it has
 //!     1 byte   1 if the states are exact, 0 if they may be lower and older
 //!   kind 3, of one of which tokens are leased out, which the states do not have
 //!     1 byte   how many states there are

@@ -102,7 +102,7 @@ fn checked_carry(before: Option<&Entry>, after: &Policy, carry: Option<Carry>) -
     Ok(carry.unwrap_or(usual))
 }
 
-/// How buckets come over where nothing else is said. What a shard has is carried over as it is: a new one would get what the others have spent.
+/// The default `carry`. Shards keep their tokens as they are: a new one would get what the others have spent.
 pub(super) fn usual_carry(before: Option<&Entry>, after: &Policy) -> Carry {
     let has_shards = before.map(|entry| &*entry.policy).into_iter().chain([after]).any(|it| it.declared_shards() > 1);
     if has_shards { Carry::AsIs } else { Carry::default() }

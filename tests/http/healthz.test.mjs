@@ -24,9 +24,9 @@ test("the first request writes the policies to the log, as people read them, and
   assert.equal(
     tollgate.log,
     "policy api: token bucket, 100 per 1m, at most 200 at once and 300 within any 1m\n" +
-      "  from empty to full in 2m; a crash costs nothing; under another name or kind it would start anew, with 200\n" +
+      "  from empty to full in 2m; a crash costs nothing; under another name it would start anew, with 200\n" +
       "policy once: token bucket, 0 per 1day, at most 5 at once\n" +
-      "  never full again; a crash costs nothing; under another name or kind it would start anew, with 5\n" +
+      "  never full again; a crash costs nothing; under another name it would start anew, with 5\n" +
       "  note: with a rate of 0 a spent budget never refills, and its row is never deleted (never_refills)\n" +
       "TOLLGATE_TOKEN may consume and adjust: TOLLGATE_TOKENS can have several tokens, each with less\n",
   );

@@ -950,7 +950,7 @@ fn play_inline(plans: &[(bool, u64, u64, u64)], ttl_ms: i64, steps: &[Ask]) {
 }
 
 /// Versions of one policy, as they may meet in one object while a deployment spreads.
-/// Those of two kinds are in `plans.rs`.
+/// Not of two kinds: a limit of one is charged for what the other grants, and not the model.
 fn pairs() -> [[Arc<Policy>; 2]; 6] {
     let limit = |name: &str, rate: u32, capacity: u32, write_ahead: u32| {
         format!(r#"{{"name":"{name}","rate":{rate},"period":"1s","capacity":{capacity},"write_ahead":{write_ahead}}}"#)

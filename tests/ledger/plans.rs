@@ -114,7 +114,7 @@ fn fewer_tokens_make_no_debt() {
 
 /// The difference of the capacities, given each time, would grant 910 of 100 in ten alternations.
 #[test]
-fn going_back_and_forth_brings_nothing() {
+fn alternating_gains_nothing() {
     let window = |rate| Numbers::window(rate, DAY_MS.unsigned_abs(), rate);
     for [small, large] in [[window(10), window(100)], [10, 100].map(|capacity| Numbers::bucket(0, 1_000, capacity))] {
         for (crashes, is_known) in [(false, true), (true, true), (false, false)] {
@@ -141,7 +141,7 @@ fn going_back_and_forth_brings_nothing() {
 
 /// Of three numbers, too: what the largest granted is not forgotten on the way through the smallest.
 #[test]
-fn a_way_through_smaller_numbers_brings_nothing() {
+fn passing_through_a_smaller_capacity_gains_nothing() {
     let fixed = |capacity| Numbers::bucket(0, 1_000, capacity);
     let mut plans = Plans::new(fixed(1_000));
     plans.take(Verb::Consume, 400);
@@ -154,7 +154,7 @@ fn a_way_through_smaller_numbers_brings_nothing() {
 
 /// An account that refills slowly, and was emptied, says nothing about what faster numbers have left.
 #[test]
-fn large_numbers_of_long_ago_take_nothing_from_those_of_today() {
+fn an_emptied_account_of_long_ago_takes_nothing_from_new_numbers() {
     let mut plans = Plans::new(DAILY);
     plans.take(Verb::Consume, 1_000);
     plans.change(HOURLY, Carry::default());
@@ -164,17 +164,79 @@ fn large_numbers_of_long_ago_take_nothing_from_those_of_today() {
     assert_eq!(plans.left(), 60);
 }
 
-/// The account of other numbers refills, and the bucket is forgotten once all of them are full.
+/// Neither takes anything from the smaller plan that it has not.
+#[test]
+fn what_a_larger_plan_grants_or_books_puts_no_smaller_one_into_debt() {
+    let mut plans = Plans::new(Numbers::bucket(0, 1_000, 100));
+    plans.take(Verb::Consume, 100);
+    plans.change(Numbers::bucket(0, 1_000, 1_000), Carry::default());
+    let action = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+    let id = plans.world.decided(action, vec![1]).reservation.unwrap().id;
+    decided(plans.world.ask(Action::Settle(id), Some(vec![301]), None));
+    assert_eq!(plans.left(), 900 - 301);
+    plans.learn(1);
+    assert_eq!(plans.left(), 0);
+}
+
+/// Nor is a debt forgotten because the larger plan has room for it.
+#[test]
+fn a_debt_is_there_again_when_the_smaller_plan_is() {
+    let owing = |capacity| Numbers { max_debt: 100, ..Numbers::bucket(0, 1_000, capacity) };
+    let mut plans = Plans::new(owing(100));
+    plans.take(Verb::Charge, 180);
+    plans.change(owing(200), Carry::default());
+    assert_eq!((plans.left(), plans.take(Verb::Consume, 1)), (20, 1));
+    plans.learn(1);
+    assert_eq!(plans.left(), -80);
+}
+
+#[test]
+fn a_reset_begins_limits_of_either_kind_anew() {
+    let (bucket, window) = (Numbers::bucket(0, 1_000, 100), Numbers::window(0, 1_000, 100));
+    let mut plans = Plans::new(bucket);
+    plans.take(Verb::Consume, 100);
+    plans.change(window, Carry::default());
+    assert_eq!(plans.left(), 0);
+    plans.change(window, Carry::Reset);
+    assert_eq!(plans.left(), 100);
+    plans.change(bucket, Carry::default());
+    assert_eq!(plans.left(), 100);
+}
+
+/// Its accounts count as one.
+#[test]
+fn a_limit_that_left_takes_no_room_from_others() {
+    let fixed = |capacity| Numbers::bucket(0, 1_000, capacity);
+    let mut plans = Plans::new(fixed(100));
+    let hourly = ("b", Numbers::bucket(100, 3_600_000, 100));
+    plans.change_all(&[("a", fixed(100)), hourly], Carry::default());
+    plans.learn(0);
+    plans.take(Verb::Consume, 100);
+    for capacity in 101..108 {
+        plans.change_all(&[("a", fixed(capacity)), hourly], Carry::default());
+        plans.learn(0);
+        plans.left();
+    }
+    for limits in [&[("c", fixed(1))][..], &[hourly]] {
+        plans.change_all(limits, Carry::default());
+        plans.learn(0);
+        assert_eq!(plans.left(), i64::from(limits[0].0 == "c"));
+    }
+}
+
+/// The bucket is forgotten once all of them are full, but for those that are no more generous than the numbers in force.
 #[test]
 fn accounts_are_forgotten_when_all_are_full() {
-    let mut plans = Plans::new(Numbers::bucket(1, 1_000, 10));
-    plans.take(Verb::Consume, 10);
-    plans.change(Numbers::bucket(10, 1_000, 10), Carry::default());
-    plans.left();
-    for (wait_ms, is_there) in [(9_998, true), (2, false)] {
-        plans.world.now += wait_ms;
-        plans.world.clean();
-        assert_eq!(plans.world.has_row(), is_there);
+    for (capacity, full_after_ms) in [(10, 10_000), (20, 1_000)] {
+        let mut plans = Plans::new(Numbers::bucket(1, 1_000, 20));
+        plans.take(Verb::Consume, 10);
+        plans.change(Numbers::bucket(10, 1_000, capacity), Carry::default());
+        plans.left();
+        for (wait_ms, is_there) in [(full_after_ms - 1, true), (1, false)] {
+            plans.world.now += wait_ms;
+            plans.world.clean();
+            assert_eq!(plans.world.has_row(), is_there, "{capacity}");
+        }
     }
 }
 

@@ -86,9 +86,7 @@ impl AdminQuestion<'_> {
                 "under the policy again, or under a shorter prefix; time before the change counts as the override says",
             ),
             line(unchanged, "nothing changes"),
-            at.map(|_| {
-                "tokens stay as they are, up to the new capacity; at the latest ten seconds from then".to_owned()
-            }),
+            at.map(|_| "what is spent stays spent; at the latest ten seconds from then".to_owned()),
         ];
         let words = lines.into_iter().flatten().collect();
         let body = Body { dry_run: is_dry_run, changes: words, created, replaced, removed, unchanged, at };

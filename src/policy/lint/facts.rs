@@ -39,8 +39,7 @@ pub struct LimitFacts {
     pub debt: Option<DebtFacts>,
     /// What a crash may cost a key.
     pub crash: CrashCost,
-    /// What a key may get once more when the limit gets another name or kind, because its bucket then starts anew. A change
-    /// of its numbers that carries levels over as they are grants nothing: it costs the tokens above the new capacity.
+    /// What a key may get once more when the limit gets another name, because its bucket then starts anew.
     pub change_grants: u64,
 }
 

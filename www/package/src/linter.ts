@@ -55,7 +55,7 @@ export interface LimitFacts {
   };
   /** What a crash may cost a key, and how long that takes to come back, at most: `null` if it never does. */
   readonly crash: { readonly tokens: number; readonly back_after_ms: number | null };
-  /** With how many tokens a bucket starts anew, when the limit gets another name or kind. */
+  /** With how many tokens a bucket starts anew, when the limit gets another name. */
   readonly change_grants: number;
 }
 

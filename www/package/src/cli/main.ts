@@ -55,7 +55,7 @@ To operate a service that runs. TOLLGATE_URL in the environment is its address, 
                       the service would refuse one of them. One that somebody has changed since it was read is not overwritten; the
                       first change that fails is the last
     --env <name>      those of an environment of Wrangler
-    --carry <how>     what becomes of the tokens that keys have: additive, as_is, proportional, reset; additive if left out, as_is with shards
+    --carry <how>     what becomes of the tokens that keys have: additive (the default), as_is (the default with shards), proportional, reset
     --dry-run         changes nothing, and says what would change, and for whom
   inspect <key>       says how a key stands: buckets, reservations, latest decisions
   explain <key>       says why a request would be granted or refused; takes nothing
