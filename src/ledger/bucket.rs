@@ -158,7 +158,8 @@ impl Bucket {
             return Ok(Self { states, cuts, leases, persisted, need, ..bucket }.with_all_cut());
         }
         let mut old = stored.limits()?;
-        let changed_at = stored.covered_since.and_then(|since| changed_at(policy, &old, since));
+        let changed_at =
+            stored.covered_since.and_then(|covered_since| changed_at(policy, &old, covered_since.max(since)));
         // A bucket is carried over when its numbers change: what it had then is what counts.
         for limit in &mut old {
             limit.state = stored.uncovered(&limit.limit, &limit.state, changed_at.unwrap_or(now).min(now));
@@ -789,7 +790,7 @@ fn latest(now: i64, mut all: impl Iterator<Item = Option<i64>>) -> Option<i64> {
     all.try_fold(now, |latest, at| Some(latest.max(at?)))
 }
 
-/// When the numbers changed first after that moment, of a bucket that has these. A version that leaves them as they are needs no row.
+/// The first change of numbers after that moment, for a bucket that has these. A version that leaves them as they are needs no row.
 fn changed_at(policy: &Policy, old: &[NamedState], since: i64) -> Option<i64> {
     let timeline = policy.timeline();
     let earlier = timeline.earlier_after(since).map(|version| {

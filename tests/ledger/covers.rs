@@ -128,6 +128,22 @@ fn numbers_that_change_in_a_cover_count_from_the_change_on() {
     assert_eq!(world.levels(), [5 + 1], "95 of 100 were left, so 5 of 10");
 }
 
+/// It needs no row, and what is granted afterwards is not granted again after a crash.
+#[test]
+fn a_version_with_the_same_numbers_does_not_end_a_cover() {
+    let before = Arc::new(Policy::clone(&policy(MINUTE)).in_force_since(START - 10));
+    let (mut world, since) = regular_in(World { as_of: Some(START - 10), ..World::empty(&before) });
+    world.policy = Arc::new(Policy::clone(&policy(MINUTE)).succeeding(&before, since + 1_000, Carry::AsIs));
+    world.as_of = Some(since + 1_000);
+    world.now = since + 3_000;
+    let rows = world.rows_written;
+    world.decided(CONSUME, vec![2]);
+    let left = world.levels()[0];
+    assert_eq!(world.rows_written, rows);
+    world.crash(0);
+    assert!(world.levels()[0] <= left);
+}
+
 /// Tokens that are leased in a cover are in no row without the lease.
 #[test]
 fn a_lease_in_a_cover_is_withheld_after_a_crash() {

@@ -377,12 +377,14 @@ proptest! {
         follow(&buckets, &steps, most_of_each);
     }
 
-    /// Windows that open at other moments may each bring theirs.
+    /// Windows that open at other moments may each bring theirs. Nobody goes back to an earlier version here: a window does not say when it was
+    /// asked, so a bucket that follows it refills from when it opened.
     #[test]
     fn any_number_of_changes_grants_no_more_than_the_largest_capacity_and_all_refills(
         all in prop::collection::vec(numbers(), 1..13),
         steps in prop::collection::vec(step(), 1..120),
     ) {
+        let steps: Vec<_> = steps.into_iter().filter(|step| !matches!(step, Step::Learn(_))).collect();
         follow(&all, &steps, |seen, from, to| {
             let refill = |index: usize| Numbers { capacity: 0, ..all[index] }.most(from, to) + 1;
             let was_seen = |index: &usize| seen.contains(&all[*index]);
