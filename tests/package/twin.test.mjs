@@ -107,7 +107,7 @@ test("a changed policy is followed with the next response, and unknown costs are
   };
   await change({ rate: 1, period: "1m", capacity: 20 });
   await wire.until(twin.consume(1));
-  assert.deepEqual([twin.remaining(), twin.peek(6).retryAt], [5, wire.now - 50 + 57_000]); // 1/20 was there
+  assert.deepEqual([twin.remaining(), twin.peek(16).retryAt], [15, wire.now - 50 + 57_000]); // 1/20 was there
   const limits = [
     { name: "requests", rate: 5, period: "1m" },
     { name: "tokens", rate: 100, period: "1m" },
@@ -123,11 +123,11 @@ test("a changed policy is followed with the next response, and unknown costs are
   );
   assert.equal(retryAt, retry_at - 20);
   assert.equal((await wire.until(twin.consume({ requests: 1 }))).status, 400); // the server reports the error
-  await change({ rate: 3, period: "1s" });
+  await change({ rate: 1, period: "2m", capacity: 20 });
   const inFlight = twin.consume({ requests: 1, tokens: 1 });
   await wire.until(twin.sync());
   assert.equal((await wire.until(inFlight)).status, 400);
-  assert.deepEqual([twin.remaining(), checked(twin).peek(4)], [3, { allowed: false, retryAt: Infinity, maxCost: 3 }]);
+  assert.deepEqual([twin.remaining(), checked(twin).peek(21)], [15, { allowed: false, retryAt: Infinity, maxCost: 20 }]);
   await tollgate.stop();
 });
 
