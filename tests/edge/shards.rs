@@ -204,10 +204,14 @@ impl<'r> World<'r> {
             self.policy = next;
             return;
         }
+        let is_shared = [&self.policy, &next].iter().any(|policy| policy.shards().len() > 1);
+        let carry = if is_shared && carry == Carry::Additive { Carry::AsIs } else { carry };
         let both = self.policy.limits().iter().zip(next.limits()).zip(&mut self.whole);
         for ((old, new), state) in both {
-            // A full bucket of one object is forgotten sooner or later, and a new one has what new ones have.
-            let is_new = next.shards().is_empty() && old.limit().full_at(state, self.now) == Some(self.now);
+            // A full bucket of one object is forgotten sooner or later, and a new one has what new ones have. Of other numbers it may have an
+            // account with any level.
+            let is_full = next.shards().is_empty() && old.limit().full_at(state, self.now) == Some(self.now);
+            let is_new = is_full || carry == Carry::Additive;
             let new = new.limit();
             let carried = new.carry(old.limit(), *state, carry, self.now, PHASE);
             let states = [Some(carried), is_new.then(|| new.new_state(self.now, PHASE))];
