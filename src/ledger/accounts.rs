@@ -125,7 +125,7 @@ impl Change {
                 let excess = seen.map(|other| excess(other.config(), limit.config(), 0)).max().unwrap_or(0);
                 i64::try_from(i128::from(owed).saturating_sub(excess)).unwrap_or(i64::MIN)
             } else {
-                // Or than it was.
+                // No lower than the account in force, or than it was.
                 owed.min(limit.snapshot(&limit.refilled(&account.state, now)).tokens)
             };
             let Snapshot { tokens, at, .. } = limit.snapshot(&after);
@@ -190,7 +190,7 @@ pub(super) fn accounts<'a>(
     for (name, limit) in limits {
         let known: Vec<_> = old.iter().filter(|account| account.name.as_deref() == name).collect();
         let own = known.iter().find(|account| account.limit == *limit).copied().cloned();
-        let first = || NamedState { name: name.map(str::to_owned), limit: *limit, state: new(limit), cuts: None };
+        let first = || NamedState::new(name, limit, new(limit));
         all.push(own.or_else(|| begin(limit, &known)).unwrap_or_else(first));
     }
     let asked = all.len();
@@ -255,7 +255,7 @@ pub(super) fn succeeding(
     Some(most)
 }
 
-/// The account under other numbers from that moment on, with so many tokens more, or fewer, up to the capacity and without a debt that it has not.
+/// The account carried to other numbers at that moment, with `more` tokens added or taken away: up to the capacity, and never put into debt.
 fn with_more(limit: &Limit, from: &NamedState, more: i128, at: i64, phase: u64) -> NamedState {
     let NamedState { name, limit: old, state, cuts } = from;
     let state = old.refilled(state, at);

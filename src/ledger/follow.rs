@@ -98,11 +98,8 @@ pub(super) fn untouched(policy: &Policy, now: i64, phase: u64) -> Vec<State> {
     let new = || policy.limits().iter().map(|limit| limit.limit().new_state(now, phase)).collect();
     let Some(first) = policy.timeline().earlier().first().filter(|_| policy.shard().is_some()) else { return new() };
     let began_at = first.since.min(now);
-    let begin = |(name, limit): &(Option<String>, Limit)| NamedState {
-        name: name.clone(),
-        limit: *limit,
-        state: limit.new_state(began_at, phase),
-        cuts: None,
+    let begin = |(name, limit): &(Option<String>, Limit)| {
+        NamedState::new(name.as_deref(), limit, limit.new_state(began_at, phase))
     };
     let states = first.limits.iter().map(begin).collect();
     let states =
@@ -134,12 +131,7 @@ fn carried(mut old: Vec<NamedState>, step: &Step<'_>, leases: &Leases, now: i64,
         let is_same = |account: &NamedState| account.name.as_deref() == name && account.is_of_kind(limit);
         let same = old.iter().position(is_same).map(|index| old.remove(index));
         all.push(match same {
-            None => NamedState {
-                name: name.map(str::to_owned),
-                limit: *limit,
-                state: limit.new_state(at, phase),
-                cuts: None,
-            },
+            None => NamedState::new(name, limit, limit.new_state(at, phase)),
             Some(same) if same.limit == *limit && step.carry != Carry::Reset => same,
             Some(same) => same.carried(limit, step.carry, at, phase),
         });

@@ -22,9 +22,10 @@
 //!
 //! * A reservation that is closed late gives back as much as the bucket would have kept, and takes as much as it would lack: see
 //!   `limit/cuts.rs`. What that depends on is written with the reservation, so the same holds after a crash, but for the block.
-//! * Versions of a policy that alternate during a roll-out grant no more than the largest capacity and the fastest refill, limit by limit: see `accounts.rs`. A bucket is
-//!   deleted when it is full under all of them. After a change by [`Carry::AsIs`](crate::limit::Carry::AsIs) it has no account of the numbers
-//!   before: if it is deleted then, and they are asked again, they may grant at most the difference of the two capacities more, once.
+//! * Versions of a policy that alternate during a roll-out grant no more than the largest capacity and the fastest refill, limit
+//!   by limit: see `accounts.rs`. A bucket is deleted when it is full under all of them, but for those that the version in force
+//!   matches or exceeds. After a change by [`Carry::AsIs`](crate::limit::Carry::AsIs) it has no account of the numbers before: if it is
+//!   deleted then, and they are asked again, they may grant at most the difference of the two capacities more, once.
 //!
 //! # Rows
 //!

@@ -54,7 +54,11 @@ pub(super) struct NamedState {
 
 impl NamedState {
     pub(super) fn of(named: &NamedLimit, state: State) -> Self {
-        Self { name: named.name().map(str::to_owned), limit: *named.limit(), state, cuts: None }
+        Self::new(named.name(), named.limit(), state)
+    }
+
+    pub(super) fn new(name: Option<&str>, limit: &Limit, state: State) -> Self {
+        Self { name: name.map(str::to_owned), limit: *limit, state, cuts: None }
     }
 
     /// Its name, its numbers, and its levels.

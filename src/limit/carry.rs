@@ -15,8 +15,8 @@ pub enum Carry {
     /// [`Carry::AsIs`].
     Proportional,
     /// Spent tokens stay spent: the level changes by as much as the capacity, but nothing is owed that was not before. A
-    /// [`Limit`] knows just the level; a ledger also knows what it was under earlier numbers, so that going back and forth
-    /// brings nothing.
+    /// [`Limit`] knows just the level; a ledger also knows what it was under earlier numbers, so that alternating
+    /// gains nothing.
     #[default]
     Additive,
     /// A new bucket.

@@ -7,8 +7,8 @@ use super::config::{Config, ConfigError, Kind};
 impl Limit {
     /// A limit under which no bucket fares better than under this one or `other`, where buckets go from one to the other by
     /// `how`: as many tokens ([`Carry::AsIs`], [`Carry::Reset`]), as large a share of the capacity ([`Carry::Proportional`]), or
-    /// as many tokens missing ([`Carry::Additive`]; a capacity that has no room for them may forget some). A full bucket stays full. Both are of one kind; windows that do not open
-    /// together add nothing.
+    /// as many tokens missing ([`Carry::Additive`]; a capacity that has no room for them may forget some). A full bucket stays
+    /// full. Both are of one kind; windows that do not open together add nothing.
     #[must_use]
     pub fn weaker(&self, other: &Self, how: Carry) -> Self {
         let (own, of_other) = (self.config(), other.config());

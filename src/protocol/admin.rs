@@ -17,7 +17,7 @@ pub struct PolicyChange<'a> {
     pub text: Option<&'a str>,
     /// What must be so before.
     pub condition: Condition,
-    /// What becomes of the tokens that keys have, if it is said.
+    /// How tokens are carried over; `None` for the default.
     pub carry: Option<Carry>,
     /// Who changes it: the name of a token.
     pub by: &'a str,

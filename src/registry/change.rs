@@ -94,16 +94,18 @@ impl Registry {
 }
 
 fn checked_carry(before: Option<&Entry>, after: &Policy, carry: Option<Carry>) -> Result<Carry, ChangeError> {
-    let usual = usual_carry(before, after);
-    if usual == Carry::AsIs && matches!(carry, Some(Carry::Proportional | Carry::Additive)) {
+    if has_shards(before, after) && matches!(carry, Some(Carry::Proportional | Carry::Additive)) {
         let problem = "cannot be carried over so: with shards, `carry` must be as_is or reset".to_owned();
         return Err(ChangeError::Invalid(vec![PolicyError::of(after.name(), "shards", problem)]));
     }
-    Ok(carry.unwrap_or(usual))
+    Ok(carry.unwrap_or_else(|| usual_carry(before, after)))
 }
 
 /// The default `carry`. Shards keep their tokens as they are: a new one would get what the others have spent.
 pub(super) fn usual_carry(before: Option<&Entry>, after: &Policy) -> Carry {
-    let has_shards = before.map(|entry| &*entry.policy).into_iter().chain([after]).any(|it| it.declared_shards() > 1);
-    if has_shards { Carry::AsIs } else { Carry::default() }
+    if has_shards(before, after) { Carry::AsIs } else { Carry::default() }
+}
+
+fn has_shards(before: Option<&Entry>, after: &Policy) -> bool {
+    before.map(|entry| &*entry.policy).into_iter().chain([after]).any(|policy| policy.declared_shards() > 1)
 }

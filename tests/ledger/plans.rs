@@ -38,7 +38,7 @@ impl Plans {
         self.world.now = since;
     }
 
-    /// A frontend knows all changes, and asks under the version so many before the last: one with an override that ended.
+    /// The frontend knows all changes, and asks under the version `back` before the last, as after the end of an override.
     fn learn(&mut self, back: usize) {
         let index = (self.versions.len() - 1).saturating_sub(back);
         self.world.policy = Arc::clone(&self.versions[index]);
@@ -377,8 +377,8 @@ proptest! {
         follow(&buckets, &steps, most_of_each);
     }
 
-    /// Windows that open at other moments may each bring theirs. Nobody goes back to an earlier version here: a window does not say when it was
-    /// asked, so a bucket that follows it refills from when it opened.
+    /// Windows that open at different moments may each add their tokens. No frontend asks under an earlier version here: a window does not
+    /// record when it was asked, so a bucket that takes over from it refills from its opening.
     #[test]
     fn any_number_of_changes_grants_no_more_than_the_largest_capacity_and_all_refills(
         all in prop::collection::vec(numbers(), 1..13),
