@@ -127,7 +127,10 @@ test("a changed policy is followed with the next response, and unknown costs are
   const inFlight = twin.consume({ requests: 1, tokens: 1 });
   await wire.until(twin.sync());
   assert.equal((await wire.until(inFlight)).status, 400);
-  assert.deepEqual([twin.remaining(), checked(twin).peek(21)], [15, { allowed: false, retryAt: Infinity, maxCost: 20 }]);
+  assert.deepEqual(
+    [twin.remaining(), checked(twin).peek(21)],
+    [15, { allowed: false, retryAt: Infinity, maxCost: 20 }],
+  );
   await tollgate.stop();
 });
 
