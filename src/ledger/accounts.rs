@@ -112,7 +112,7 @@ impl Change {
         others: &mut [NamedState],
         now: i64,
     ) -> bool {
-        let of_name = |account: &NamedState| account.name.as_deref() == named.name();
+        let of_name = |account: &NamedState| account.name.as_deref() == named.account();
         let of_request = |account: &&NamedState| is_inline && of_name(account);
         let numbers: Vec<_> = others.iter().filter(of_request).map(|account| account.limit).collect();
         let owed = named.limit().snapshot(&state).tokens.min(0);
@@ -167,7 +167,7 @@ impl Change {
 /// The accounts of the numbers of a request, in the order of `policy`, and after them the others. `old` are all before, the one that was asked
 /// last first.
 pub(super) fn of_request(old: Vec<NamedState>, policy: &Policy, now: i64, phase: u64) -> Vec<NamedState> {
-    let limits = policy.limits().iter().map(|named| (named.name(), named.limit()));
+    let limits = policy.limits().iter().map(|named| (named.account(), named.limit()));
     let begin = |limit: &Limit, known: &[&NamedState]| {
         let seen: Vec<_> = known.iter().map(|account| Refills::of(&account.limit, &account.state, now)).collect();
         // Each of them obeys the law.

@@ -8,9 +8,10 @@ use super::cover::{block, cover};
 use super::follow::{follow, untouched};
 use super::leases::Leases;
 use super::reservation::ReservedPart;
-use super::returns::Returns;
+use super::returns::{Return, Returns};
 use super::row::{NamedState, Registered, RowError, StoredRow, encode_cuts, encode_row, mark_covered};
 use super::without::without;
+use super::writes::Writes;
 use crate::limit::{Carry, Cuts, Limit, Snapshot, State};
 use crate::policy::{NamedLimit, Policy};
 
@@ -36,7 +37,7 @@ pub(super) struct Bucket {
     /// One for each limit of the policy, if there are any openings. Dormant limits have theirs beside them.
     pub(super) cuts: Vec<Cuts>,
     /// What open reservations will give back, if it was asked for.
-    pub(super) returns: Option<Returns>,
+    returns: Option<Returns>,
     /// Tokens that are leased out. The states still have them, so a bucket is never fuller than with them.
     pub(super) leases: Leases,
     /// Whether storage has a row for it.
@@ -109,10 +110,6 @@ pub(super) enum Row {
     Background(Vec<u8>),
 }
 
-/// Idle time that ends a burst. The timer for it keeps the object awake, which is billed: half a second of that costs nearly as much as the
-/// row that is saved. So only requests in quick succession are worth it (`npm run cost`).
-pub(super) const IDLE_MS: u64 = 200;
-
 impl Bucket {
     /// A new bucket.
     pub(super) fn new(policy: &Arc<Policy>, as_of: i64, now: i64, phase: u64) -> Self {
@@ -148,7 +145,7 @@ impl Bucket {
             let mut cuts: Vec<_> = each.map_while(cuts).collect();
             let mut each = cuts.iter_mut();
             let limits = policy.limits().iter().zip(&mut states);
-            let limits = limits.map(|(named, state)| (named.name(), named.limit(), state, each.next()));
+            let limits = limits.map(|(named, state)| (named.account(), named.limit(), state, each.next()));
             let leases = Leases::stored(&stored, limits, now);
             // What was leased out and is over may have been spent at the latest moment.
             let is_read = is_covered || states == stored_states || leases.is_any();
@@ -348,7 +345,7 @@ impl Bucket {
         for ((named, state), &tokens) in limits.iter().zip(&self.states).zip(tokens) {
             Change::Take(tokens).apply_to_others(named, *state, self.policy.is_inline(), &mut self.dormant, at);
         }
-        let is_left = |dormant: &&mut NamedState| limits.iter().all(|named| named.name() != dormant.name.as_deref());
+        let is_left = |dormant: &&mut NamedState| limits.iter().all(|named| named.account() != dormant.name.as_deref());
         for NamedState { name, limit, state, cuts } in self.dormant.iter_mut().filter(is_left) {
             let position = self.leases.position(name.as_deref());
             let tokens = position.and_then(|position| tokens.get(position)).copied().unwrap_or(0);
@@ -413,6 +410,26 @@ impl Bucket {
         self.place_of(id).is_some()
     }
 
+    /// What open reservations will give back, if that was found since the last change.
+    pub(super) fn returns(&self) -> Option<Arc<[Return]>> {
+        let known = self.returns.as_ref().filter(|returns| returns.is_from(&self.states, &self.cuts));
+        known.map(|returns| Arc::clone(&returns.all))
+    }
+
+    /// Finds it. Of each reservation is given when it expires, its id, and how much it gives back of each limit.
+    pub(super) fn find_returns(&mut self, expiring: &[(i64, u64, Vec<u64>)]) -> Arc<[Return]> {
+        let limits = self.policy.limits().iter().map(NamedLimit::limit);
+        let expiring =
+            expiring.iter().filter_map(|(at, id, tokens)| Some((*at, self.place_of(*id)?, tokens.as_slice())));
+        let found = Returns::find(limits, &self.states, &self.cuts, expiring);
+        Arc::clone(&self.returns.insert(found).all)
+    }
+
+    /// To be called when there are other reservations, or one of them ends at another moment.
+    pub(super) fn forget_returns(&mut self) {
+        self.returns = None;
+    }
+
     /// The place of its cut.
     pub(super) fn place_of(&self, id: u64) -> Option<usize> {
         self.openings.iter().position(|opening| opening.id == id)
@@ -444,7 +461,7 @@ impl Bucket {
             let Some(cuts) = cuts else { continue };
             cuts.refill(limit, now);
             let mut charged = policy.limits().iter().zip(tokens.iter().zip(&booked));
-            let change = charged.find(|(named, _)| named.name() == name.as_deref());
+            let change = charged.find(|(named, _)| named.account() == name.as_deref());
             let back = back.map_or(0, |part| part.tokens_of(name.as_deref()));
             let (taken, real) = change.map_or((back, 0), |(_, (&(taken, _), &(booked, _)))| (taken, booked));
             let least = limit.snapshot(&limit.refilled(state, now)).tokens.min(0);
@@ -570,7 +587,7 @@ impl Bucket {
         }
         self.awake_since = self.awake_since.min(now);
         self.prepare_cuts(now);
-        let was_busy = self.spent_at.is_some_and(|at| now.abs_diff(at) < IDLE_MS);
+        let was_busy = self.spent_at.is_some_and(|at| now.abs_diff(at) < Writes::IDLE_MS);
         if need != Need::Exact {
             self.spent_at = Some(now);
             self.is_busy = true;
@@ -626,7 +643,7 @@ impl Bucket {
         }
     }
 
-    /// Whether storage lags behind on purpose, and [`Bucket::flush_idle`] should be called in [`IDLE_MS`].
+    /// Whether storage lags behind on purpose, and [`Bucket::flush_idle`] should be called in [`Writes::IDLE_MS`].
     pub(super) const fn is_ahead_of_storage(&self) -> bool {
         matches!(self.lag, Lag::Block)
     }
@@ -654,7 +671,7 @@ impl Bucket {
         let awake = awake.map(|(limit, state)| limit.limit().expires_at(state, now));
         let awake = awake.chain([Some(self.leases.over_at(now))]);
         let dormant = self.dormant.iter().zip(all.iter().skip(self.states.len()));
-        let limits = || self.policy.limits().iter().map(|named| (named.name(), named.limit()));
+        let limits = || self.policy.limits().iter().map(|named| (named.account(), named.limit()));
         let dormant = dormant.filter(|(dormant, _)| !is_dominated(dormant, limits()));
         latest(now, awake.chain(dormant.map(|(dormant, state)| dormant.limit.full_at(state, now))))
     }
@@ -709,7 +726,7 @@ impl Bucket {
         let awake = self.policy.limits().iter().map(|named| (named.limit(), block(named)));
         let of_name = |dormant: &NamedState| {
             let mut limits = self.policy.limits().iter();
-            limits.find(|named| named.name() == dormant.name.as_deref()).map_or(0, block)
+            limits.find(|named| named.account() == dormant.name.as_deref()).map_or(0, block)
         };
         let all =
             move || awake.clone().chain(self.dormant.iter().map(move |dormant| (&dormant.limit, of_name(dormant))));
@@ -718,7 +735,7 @@ impl Bucket {
 
     /// The names of all limits, the dormant ones last.
     fn names(&self) -> impl Iterator<Item = Option<&str>> {
-        let awake = self.policy.limits().iter().map(NamedLimit::name);
+        let awake = self.policy.limits().iter().map(NamedLimit::account);
         awake.chain(self.dormant.iter().map(|dormant| dormant.name.as_deref()))
     }
 
@@ -797,7 +814,7 @@ fn changed_at(policy: &Policy, old: &[NamedState], since: i64) -> Option<i64> {
         let numbers = version.limits.iter().map(|(name, limit)| (name.as_deref(), limit));
         (version.since, version.carry, numbers.collect::<Vec<_>>())
     });
-    let numbers = policy.limits().iter().map(|limit| (limit.name(), limit.limit())).collect();
+    let numbers = policy.limits().iter().map(|limit| (limit.account(), limit.limit())).collect();
     let latest = (timeline.since(), timeline.carry(), numbers);
     let own: Vec<_> = old.iter().map(|limit| (limit.name.as_deref(), &limit.limit)).collect();
     let mut changes = earlier.chain([latest].into_iter().filter(|(at, ..)| *at > since));

@@ -38,13 +38,14 @@ pub(super) fn follow(
         return of_request(old, policy, now, phase);
     }
     let timeline = policy.timeline();
-    let is_there =
-        |(named, old): (&NamedLimit, &NamedState)| named.name() == old.name.as_deref() && *named.limit() == old.limit;
+    let is_there = |(named, old): (&NamedLimit, &NamedState)| {
+        named.account() == old.name.as_deref() && *named.limit() == old.limit
+    };
     let is_unchanged = old.len() >= policy.limits().len() && policy.limits().iter().zip(&old).all(is_there);
     if timeline.since() == since && since != 0 && is_unchanged {
         return old;
     }
-    let current = || policy.limits().iter().map(|limit| (limit.name(), limit.limit()));
+    let current = || policy.limits().iter().map(|limit| (limit.account(), limit.limit()));
     if timeline.since() == 0 || timeline.since() == since {
         let step = Step { at: now, carry: Carry::Additive, limits: current().collect(), merged: None };
         return carried(old, &step, leases, now, phase);

@@ -184,7 +184,7 @@ impl Ledger {
             let has_cost = part.iter().chain(&enforced).any(ReservedPart::is_any);
             let limits = policy.shadow_limits().iter();
             let costs = limits.map(|limit| {
-                let cost = part.as_ref()?.taken(limit.name())?;
+                let cost = part.as_ref()?.taken(limit.account())?;
                 Some((Verb::Consume.beside(cost, has_cost), cost))
             });
             let own = self.ask_shadow(policy, costs, now, true);

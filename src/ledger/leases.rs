@@ -170,7 +170,7 @@ impl Leases {
         if self.limits.is_empty() {
             return;
         }
-        let mut names: Vec<_> = policy.limits().iter().map(NamedLimit::name).collect();
+        let mut names: Vec<_> = policy.limits().iter().map(NamedLimit::account).collect();
         for name in self.limits.iter().map(|limit| limit.name.as_deref()) {
             if !names.contains(&name) && self.of_name(name) > 0 {
                 names.push(name);
@@ -217,7 +217,7 @@ impl Leases {
 
     pub(super) fn add(&mut self, lease: OpenLease, policy: &Policy) {
         if self.limits.is_empty() {
-            self.limits = policy.limits().iter().map(|limit| LeasedLimit::of(limit.name())).collect();
+            self.limits = policy.limits().iter().map(|limit| LeasedLimit::of(limit.account())).collect();
         }
         self.open.push(lease);
         self.is_unsaved = true;

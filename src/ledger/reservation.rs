@@ -62,7 +62,7 @@ pub(super) struct ReservedPart {
 
 impl ReservedPart {
     pub(super) fn new(policy: &Policy, tokens: impl IntoIterator<Item = u64>) -> Self {
-        let names = policy.limits().iter().map(|limit| limit.name().map(str::to_owned));
+        let names = policy.limits().iter().map(|limit| limit.account().map(str::to_owned));
         Self { policy: policy.name().to_owned(), tokens: names.zip(tokens).collect() }
     }
 
@@ -91,7 +91,7 @@ impl ReservedPart {
 
     /// The tokens of each limit that `policy` has now; 0 for one added since.
     pub(super) fn tokens(&self, policy: &Policy) -> Vec<u64> {
-        policy.limits().iter().map(|limit| self.tokens_of(limit.name())).collect()
+        policy.limits().iter().map(|limit| self.tokens_of(limit.account())).collect()
     }
 
     /// The tokens of the limit of that name; `None` if it has taken none because it would have refused, or was not there.
@@ -101,12 +101,12 @@ impl ReservedPart {
 
     /// Adds what limits in shadow have taken: the limits of a policy have different names, whatever their modes.
     pub(super) fn add<'a>(&mut self, taken: impl Iterator<Item = (&'a NamedLimit, u64)>) {
-        self.tokens.extend(taken.map(|(limit, tokens)| (limit.name().map(str::to_owned), tokens)));
+        self.tokens.extend(taken.map(|(limit, tokens)| (limit.account().map(str::to_owned), tokens)));
     }
 
     /// Adds what limits in shadow have taken, under names that no limit can have: a limit that is enforced since has taken none of it.
     pub(super) fn add_shadow<'a>(&mut self, taken: impl Iterator<Item = (&'a NamedLimit, u64)>) {
-        let mark = |limit: &NamedLimit| shadow_of(limit.name().unwrap_or_default());
+        let mark = |limit: &NamedLimit| shadow_of(limit.account().unwrap_or_default());
         self.tokens.extend(taken.map(|(limit, tokens)| (Some(mark(limit)), tokens)));
     }
 
@@ -144,6 +144,11 @@ impl ReservedPart {
     pub(super) fn tokens_of(&self, limit: Option<&str>) -> u64 {
         self.taken(limit).unwrap_or(0)
     }
+}
+
+/// The part of this policy.
+pub(super) fn part_of<'a>(parts: &'a [ReservedPart], policy: &Policy) -> Option<&'a ReservedPart> {
+    parts.iter().find(|part| part.policy == policy.name())
 }
 
 /// What was stored under the id of a reservation.

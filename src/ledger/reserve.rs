@@ -6,12 +6,14 @@ use super::decide::{answer, held_of};
 use super::page::{Closed, How, Replay};
 use super::quota::{MAX_RESERVATIONS, is_full};
 use super::replay::grants_of;
-use super::reservation::{End, Reservation, ReservedPart, reservation_row};
+use super::reservation::{End, Reservation, ReservedPart, part_of, reservation_row};
+use super::returns::Return;
 use super::shadow::taken_of;
-use super::{Ledger, LedgerError, Writes};
+use super::{Ledger, LedgerError, Slot, Writes};
 use crate::limit::{Decision, Verb};
 use crate::policy::{Policy, Unsettled};
 use crate::protocol::{Decided, LimitAnswer, ObjectReply, ObjectRequest, Reserved};
+use crate::sorted::sort_by;
 
 impl Ledger {
     /// Takes the tokens, and opens a reservation.
@@ -289,11 +291,26 @@ impl Ledger {
         }
         Ok(answers)
     }
-}
 
-/// The part of this policy.
-pub(super) fn part_of<'a>(parts: &'a [ReservedPart], policy: &Policy) -> Option<&'a ReservedPart> {
-    parts.iter().find(|part| part.policy == policy.name())
+    /// What open reservations will give back to the bucket of this policy. Found anew only after a change: a refusal changes nothing.
+    pub(super) fn returns(&mut self, policy: &Policy) -> Option<Arc<[Return]>> {
+        match self.slot(policy.name()) {
+            Some(Slot::Open(bucket)) if bucket.cuts.is_empty() => return None,
+            Some(Slot::Open(bucket)) => match bucket.returns() {
+                None => {}
+                known => return known,
+            },
+            _ => return None,
+        }
+        let mut expiring = Vec::new();
+        for (id, open) in self.reservations.iter().filter(|(_, open)| open.is_refunded()) {
+            for (id, parts) in open.pieces(*id) {
+                expiring.extend(part_of(parts, policy).map(|part| (open.expires_at, id, part.tokens(policy))));
+            }
+        }
+        sort_by(&mut expiring, |(one, ..), (other, ..)| one.cmp(other));
+        self.bucket(policy).ok().map(|bucket| bucket.find_returns(&expiring))
+    }
 }
 
 /// The later answers, with the tokens of both.

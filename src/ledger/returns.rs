@@ -2,12 +2,7 @@
 
 use std::sync::Arc;
 
-use super::bucket::Bucket;
-use super::reserve::part_of;
-use super::{Ledger, Slot};
-use crate::limit::{Cuts, Decision, State};
-use crate::policy::{NamedLimit, Policy};
-use crate::sorted::sort_by;
+use crate::limit::{Cuts, Decision, Limit, State};
 
 /// What there will be of each limit when a reservation has expired, if nothing else is taken.
 #[derive(Debug)]
@@ -21,54 +16,31 @@ pub(super) struct Return {
 pub(super) struct Returns {
     states: Vec<State>,
     cuts: Vec<Cuts>,
-    all: Arc<[Return]>,
+    pub(super) all: Arc<[Return]>,
 }
 
-impl Ledger {
-    /// What will come back to the bucket of this policy. Found anew only after a change: a refusal changes nothing.
-    pub(super) fn returns(&mut self, policy: &Policy) -> Option<Arc<[Return]>> {
-        let mut expiring = Vec::new();
-        let is_known = matches!(self.slot(policy.name()), Some(Slot::Open(bucket)) if bucket.knows_returns());
-        if !is_known {
-            for (id, open) in self.reservations.iter().filter(|(_, open)| open.is_refunded()) {
-                for (id, parts) in open.pieces(*id) {
-                    expiring.extend(part_of(parts, policy).map(|part| (open.expires_at, id, part.tokens(policy))));
-                }
-            }
-            sort_by(&mut expiring, |(one, ..), (other, ..)| one.cmp(other));
-        }
-        let bucket = self.bucket(policy).ok()?;
-        if !is_known {
-            bucket.find_returns(&expiring);
-        }
-        bucket.returns.as_ref().map(|returns| Arc::clone(&returns.all))
-    }
-}
-
-impl Bucket {
-    fn knows_returns(&self) -> bool {
-        let is_same = |returns: &Returns| returns.states == self.states && returns.cuts == self.cuts;
-        self.returns.as_ref().map_or(self.cuts.is_empty(), is_same)
-    }
-
-    /// To be called when there are other reservations, or one of them ends at another moment.
-    pub(super) fn forget_returns(&mut self) {
-        self.returns = None;
-    }
-
-    /// Of each reservation is given when it expires, its id, and how much it gives back of each limit.
-    fn find_returns(&mut self, expiring: &[(i64, u64, Vec<u64>)]) {
-        let (mut states, mut cuts) = (self.states.clone(), self.cuts.clone());
+impl Returns {
+    /// Of each reservation is given when it expires, the place of its cut, and how much it gives back of each limit.
+    pub(super) fn find<'a>(
+        limits: impl Iterator<Item = &'a Limit> + Clone,
+        states: &[State],
+        cuts: &[Cuts],
+        expiring: impl Iterator<Item = (i64, usize, &'a [u64])>,
+    ) -> Self {
+        let (mut then, mut cut) = (states.to_vec(), cuts.to_vec());
         let mut all = Vec::new();
-        for (at, id, tokens) in expiring {
-            let Some(cut) = self.place_of(*id) else { continue };
-            let limits = self.policy().limits().iter().map(NamedLimit::limit);
-            for (((limit, state), cuts), &taken) in limits.zip(&mut states).zip(&mut cuts).zip(tokens) {
-                cuts.settle(limit, cut, (taken, 0), state, *at);
+        for (at, place, tokens) in expiring {
+            for (((limit, state), cuts), &taken) in limits.clone().zip(&mut then).zip(&mut cut).zip(tokens) {
+                cuts.settle(limit, place, (taken, 0), state, at);
             }
-            all.push(Return { at: *at, states: states.clone() });
+            all.push(Return { at, states: then.clone() });
         }
-        self.returns = Some(Returns { states: self.states.clone(), cuts: self.cuts.clone(), all: all.into() });
+        Self { states: states.to_vec(), cuts: cuts.to_vec(), all: all.into() }
+    }
+
+    /// Whether they were found from these.
+    pub(super) fn is_from(&self, states: &[State], cuts: &[Cuts]) -> bool {
+        self.states == states && self.cuts == cuts
     }
 }
 

@@ -54,7 +54,7 @@ pub(super) struct NamedState {
 
 impl NamedState {
     pub(super) fn of(named: &NamedLimit, state: State) -> Self {
-        Self::new(named.name(), named.limit(), state)
+        Self::new(named.account(), named.limit(), state)
     }
 
     pub(super) fn new(name: Option<&str>, limit: &Limit, state: State) -> Self {
@@ -101,7 +101,7 @@ pub(super) fn encode_row(
     let numbers = if dormant.is_empty() {
         policy.numbers()
     } else {
-        let awake = policy.limits().iter().map(|limit| (limit.name(), limit.limit()));
+        let awake = policy.limits().iter().map(|limit| (limit.account(), limit.limit()));
         all = numbers_of(awake.chain(dormant.iter().map(|limit| (limit.name.as_deref(), &limit.limit))));
         &all
     };

@@ -9,8 +9,7 @@ use std::sync::Arc;
 use super::accounts::Change;
 use super::bucket::Need;
 use super::decide::answer;
-use super::reservation::{Reservation, ReservedPart};
-use super::reserve::part_of;
+use super::reservation::{Reservation, ReservedPart, part_of};
 use super::row::StoredRow;
 use super::{Ledger, Slot};
 use crate::limit::{Decision, Verb};
@@ -110,7 +109,7 @@ impl Ledger {
                 .filter_map(|(id, parts)| Some((id, part_of(parts, policy)?.of_shadow())))
                 .filter(|(_, part)| part.limit_count() > 0)
                 .collect();
-            let names = policy.shadow_limits().iter().map(NamedLimit::name);
+            let names = policy.shadow_limits().iter().map(NamedLimit::account);
             let has_taken: Vec<_> =
                 names.map(|name| parts.iter().any(|(_, part)| part.taken(name).is_some())).collect();
             let settled = policy.shadow().and_then(|shadow| {

@@ -1,6 +1,6 @@
 //! What a change of a policy means, in words.
 
-use super::named::Policy;
+use super::named::{Policy, unnamed};
 use super::named_limit::NamedLimit;
 use crate::length;
 use crate::limit::{Carry, Config, Kind};
@@ -32,9 +32,16 @@ pub fn describe_change(before: Option<&Policy>, after: Option<&Policy>, carry: C
 }
 
 fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>) {
+    let unnamed = unnamed(after.limits(), before.limits());
+    let is_named_now =
+        |name: Option<&str>| name.is_some() && name == unnamed.as_deref() && before.find_limit(name).is_none();
     for name in names(after) {
-        let (old, new) = (before.find_limit(name), after.find_limit(name));
         let shown = full_name(after, name);
+        let (mut old, new) = (before.find_limit(name), after.find_limit(name));
+        if is_named_now(name) {
+            old = before.find_limit(None);
+            lines.push(format!("{shown} is the limit that had no name"));
+        }
         let (old, new) = match (old, new) {
             (None, Some((mode, new))) => {
                 let mode = if mode == ENFORCED { String::new() } else { format!(", {mode}") };
@@ -77,7 +84,11 @@ fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>
         }
         lines.push(format!("{shown}: {}", carried(old, new, carry)));
     }
-    for name in names(before).into_iter().filter(|name| !names(after).contains(name)) {
+    let is_gone = |name: &Option<&str>| match name {
+        None if unnamed.is_some() => false,
+        _ => !names(after).contains(name),
+    };
+    for name in names(before).into_iter().filter(is_gone) {
         let shown = full_name(before, name);
         lines.push(format!("{shown} is no longer a limit; its state is kept until it would be full"));
     }

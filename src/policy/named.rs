@@ -183,7 +183,7 @@ impl Policy {
     /// Whether it has had the same numbers in all versions after the one of that moment, and none began buckets anew.
     #[must_use]
     pub fn is_unchanged_since(&self, since: i64) -> bool {
-        let own = || self.limits.iter().map(|limit| (limit.name(), limit.limit()));
+        let own = || self.limits.iter().map(|limit| (limit.account(), limit.limit()));
         let goes_on = |carry| carry != Carry::Reset;
         goes_on(self.timeline.carry())
             && self.timeline.earlier_after(since).all(|version| {
@@ -209,6 +209,7 @@ impl Policy {
     #[must_use]
     pub fn succeeding(self, before: &Self, since: i64, carry: Carry) -> Self {
         let timeline = before.timeline.succeeded(&before.limits, before.shards, since, carry);
+        let timeline = timeline.with_unnamed(unnamed(&self.limits, &before.limits));
         let shadow = match (self.shadow.as_deref(), before.shadow.as_deref()) {
             (Some(shadow), Some(before)) => Some(Arc::new(shadow.clone().succeeding(before, since, carry))),
             _ => self.shadow.clone(),
@@ -224,7 +225,8 @@ impl Policy {
             own if own == since => shadow,
             _ => Arc::new(Self::clone(&shadow).with_timeline(Timeline::new(since, carry, Vec::new()))),
         });
-        Self { shadow, timeline, ..self }.changed()
+        let limits = self.limits.into_iter().map(|limit| limit.with_unnamed(timeline.unnamed())).collect();
+        Self { limits, shadow, timeline, ..self }.changed()
     }
 
     /// The policy with other terms for frontends: definitions do not have them.
@@ -315,7 +317,7 @@ impl Policy {
 
     fn labels(&self) -> &Labels {
         self.labels.get_or_init(|| {
-            let numbers = numbers_of(self.limits.iter().map(|limit| (limit.name(), limit.limit())));
+            let numbers = numbers_of(self.limits.iter().map(|limit| (limit.account(), limit.limit())));
             let version = version_of(&numbers);
             let names: Vec<_> = self.limits.iter().filter_map(NamedLimit::name).collect();
             let inline = if self.is_inline { "=" } else { "" };
@@ -332,7 +334,7 @@ impl Policy {
             return self;
         }
         let shadow = Self::new(&shadow_of(&self.name), limits, ObjectTerms { notify: None, ..self.object });
-        Self { shadow: Some(Arc::new(Self { timeline, ..shadow })), ..self }
+        Self { shadow: Some(Arc::new(shadow.with_timeline(timeline))), ..self }
     }
 
     pub(super) fn with_off(self, off: Vec<Option<String>>) -> Self {
@@ -341,6 +343,17 @@ impl Policy {
 
     /// The most idempotency keys that are remembered for a key: see `ledger/replays.rs`.
     pub const MAX_IDEMPOTENCY_KEYS: usize = 16_384;
+}
+
+/// Which of `limits` continues the one that had no name in an earlier version. If `before` still has it without one, that is the limit of the
+/// same numbers, or else the first.
+pub(super) fn unnamed(limits: &[NamedLimit], before: &[NamedLimit]) -> Option<String> {
+    let old = before.iter().find(|limit| limit.account().is_none())?;
+    let same = match old.name() {
+        Some(name) => limits.iter().find(|limit| limit.name() == Some(name)),
+        None => limits.iter().find(|limit| limit.limit() == old.limit()).or(limits.first()),
+    };
+    same?.name().map(str::to_owned)
 }
 
 /// Two policies are equal if neither an object nor a client can tell them apart.

@@ -9,6 +9,8 @@ pub struct NamedLimit {
     full_name: String,
     limit: Limit,
     write_ahead: u64,
+    /// Whether it had no name in an earlier version.
+    was_unnamed: bool,
 }
 
 impl NamedLimit {
@@ -16,6 +18,13 @@ impl NamedLimit {
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
+    }
+
+    /// The name by which its buckets, leases and reservations know it: the one that it had when they began, so that naming a limit gives nothing
+    /// away.
+    #[must_use]
+    pub fn account(&self) -> Option<&str> {
+        self.name().filter(|_| !self.was_unnamed)
     }
 
     /// The name in answers: `policy/limit`, or the policy's.
@@ -44,7 +53,12 @@ impl NamedLimit {
 
     pub(super) fn new(policy: &str, name: Option<&str>, limit: Limit, write_ahead: u64) -> Self {
         let full_name = name.map_or_else(|| policy.to_owned(), |name| format!("{policy}/{name}"));
-        Self { name: name.map(str::to_owned), full_name, limit, write_ahead }
+        Self { name: name.map(str::to_owned), full_name, limit, write_ahead, was_unnamed: false }
+    }
+
+    /// The same if the limit of that name is the one that had none in an earlier version.
+    pub(super) fn with_unnamed(self, unnamed: Option<&str>) -> Self {
+        Self { was_unnamed: unnamed.is_some() && self.name() == unnamed, ..self }
     }
 
     /// The same limit with other numbers.

@@ -67,7 +67,8 @@ impl Timeline {
             Version { since, carry: carry_to(carry, count), limits: limits.collect(), shards: 1, merged }
         });
         let earlier = earlier.collect();
-        Self::new(self.since(), carry_to(self.carry(), count), earlier)
+        let carry = carry_to(self.carry(), count);
+        Self::new(self.since(), carry, earlier).with_unnamed(self.unnamed().map(str::to_owned))
     }
 }
 

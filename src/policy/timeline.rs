@@ -21,6 +21,8 @@ pub struct Timeline {
     carry: Carry,
     /// Oldest first.
     pub(super) earlier: Vec<Version>,
+    /// The limit of the policy that had no name in an earlier version.
+    unnamed: Option<String>,
 }
 
 /// An earlier version.
@@ -30,7 +32,7 @@ pub struct Version {
     pub since: i64,
     /// How buckets came over from the version before.
     pub carry: Carry,
-    /// Its limits, by name.
+    /// Its limits, by [`NamedLimit::account`].
     pub limits: Vec<(Option<String>, Limit)>,
     /// How many objects were to have the budget of a key.
     pub shards: u8,
@@ -55,7 +57,17 @@ impl Timeline {
     /// of them.
     #[must_use]
     pub const fn new(since: i64, carry: Carry, earlier: Vec<Version>) -> Self {
-        Self { since, carry, earlier }
+        Self { since, carry, earlier, unnamed: None }
+    }
+
+    /// The same of a policy whose limit of that name had none in an earlier version.
+    pub(super) fn with_unnamed(self, unnamed: Option<String>) -> Self {
+        Self { unnamed, ..self }
+    }
+
+    /// The limit of the policy that had no name in an earlier version.
+    pub(super) fn unnamed(&self) -> Option<&str> {
+        self.unnamed.as_deref()
     }
 
     /// Since when the policy is in force, in Unix milliseconds. 0 if that is not known: no registry has seen it.
@@ -86,7 +98,7 @@ impl Timeline {
 
     /// The timeline when the policy with these `limits`, in so many shards, is replaced.
     pub(super) fn succeeded(&self, limits: &[NamedLimit], shards: u8, since: i64, carry: Carry) -> Self {
-        let limits = limits.iter().map(|limit| (limit.name().map(str::to_owned), *limit.limit())).collect();
+        let limits = limits.iter().map(|limit| (limit.account().map(str::to_owned), *limit.limit())).collect();
         let last = Version { since: self.since, carry: self.carry, limits, shards, merged: None };
         Self::new(since, carry, self.earlier.iter().cloned().chain([last]).collect()).bounded()
     }
@@ -114,12 +126,13 @@ impl Timeline {
             since: self.since,
             carry: self.carry.word(),
             earlier: self.earlier.iter().map(VersionFields::of).collect(),
+            unnamed: self.unnamed.clone(),
         })
     }
 
     /// The same without the earlier versions.
     pub(super) fn fields_alone(&self) -> Option<TimelineFields> {
-        Self::new(self.since, self.carry, Vec::new()).fields()
+        Self { unnamed: self.unnamed.clone(), ..Self::new(self.since, self.carry, Vec::new()) }.fields()
     }
 
     /// The timeline of these fields.
@@ -131,6 +144,10 @@ impl Timeline {
             since: fields.get("since").and_then(moment).ok_or_else(unreadable)?,
             carry: carry_in(&fields, "carry")?.ok_or_else(unreadable)?,
             earlier: earlier.into_iter().map(Version::of).collect::<Result<_, _>>()?,
+            unnamed: match fields.get("unnamed") {
+                None => None,
+                Some(name) => Some(name.string().ok_or_else(unreadable)?.into_owned()),
+            },
         })
     }
 
@@ -228,6 +245,8 @@ pub(super) struct TimelineFields {
     carry: &'static str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     earlier: Vec<VersionFields>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unnamed: Option<String>,
 }
 
 #[derive(Serialize)]

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::entry::{Entry, is_fixed};
+use super::entry::{Entry, has_shards, is_fixed, succeeding, usual_carry};
 use super::names::POLICY;
-use super::poll::succeeding;
 use super::{Registry, Writes};
 use crate::json::Json;
 use crate::limit::Carry;
@@ -99,13 +98,4 @@ fn checked_carry(before: Option<&Entry>, after: &Policy, carry: Option<Carry>) -
         return Err(ChangeError::Invalid(vec![PolicyError::of(after.name(), "shards", problem)]));
     }
     Ok(carry.unwrap_or_else(|| usual_carry(before, after)))
-}
-
-/// The default `carry`. Shards keep their tokens as they are: a new one would get what the others have spent.
-pub(super) fn usual_carry(before: Option<&Entry>, after: &Policy) -> Carry {
-    if has_shards(before, after) { Carry::AsIs } else { Carry::default() }
-}
-
-fn has_shards(before: Option<&Entry>, after: &Policy) -> bool {
-    before.map(|entry| &*entry.policy).into_iter().chain([after]).any(|policy| policy.declared_shards() > 1)
 }

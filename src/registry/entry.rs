@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use crate::json::Json;
+use crate::limit::Carry;
 use crate::policy::{Policy, Timeline};
 use crate::protocol::{Source, Standing, Versioned};
 
@@ -88,6 +89,23 @@ impl Entry {
     pub(super) fn current(&self) -> Option<&str> {
         (!self.is_deleted).then_some(&*self.text)
     }
+}
+
+/// The policy, taking the place of the one before, if there was one.
+pub(super) fn succeeding(policy: Policy, before: Option<&Entry>, since: i64, carry: Carry) -> Policy {
+    match before {
+        Some(before) => policy.succeeding(&before.policy, since, carry),
+        None => policy.in_force_since(since),
+    }
+}
+
+/// The default `carry`. Shards keep their tokens as they are: a new one would get what the others have spent.
+pub(super) fn usual_carry(before: Option<&Entry>, after: &Policy) -> Carry {
+    if has_shards(before, after) { Carry::AsIs } else { Carry::default() }
+}
+
+pub(super) fn has_shards(before: Option<&Entry>, after: &Policy) -> bool {
+    before.map(|entry| &*entry.policy).into_iter().chain([after]).any(|policy| policy.declared_shards() > 1)
 }
 
 /// Whether a policy as written has `fixed = true`.

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::change::usual_carry;
 use super::deployment::{Deployment, HEARD_EVERY_MS, MAX_DEPLOYMENTS, ROLL_OUT_MS, row_name};
-use super::entry::{Entry, hash_of};
+use super::entry::{Entry, hash_of, succeeding, usual_carry};
 use super::log::Act;
 use super::names::POLICY;
 use super::{Moments, Registry, Writes};
@@ -179,14 +178,6 @@ impl Registry {
     pub(super) fn is_quiet(&self, policy: &str, hash: Option<&String>, now: i64) -> bool {
         let mut holders = self.deployments.iter().filter(|deployment| deployment.policies.get(policy) == hash);
         holders.all(|deployment| now.saturating_sub(deployment.heard_at) >= ROLL_OUT_MS)
-    }
-}
-
-/// The policy, taking the place of the one before, if there was one.
-pub(super) fn succeeding(policy: Policy, before: Option<&Entry>, since: i64, carry: Carry) -> Policy {
-    match before {
-        Some(before) => policy.succeeding(&before.policy, since, carry),
-        None => policy.in_force_since(since),
     }
 }
 

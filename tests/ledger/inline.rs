@@ -48,12 +48,14 @@ fn inline(limits: &[(&str, Numbers)]) -> Arc<Policy> {
 }
 
 /// The same of an operator, unless it is inline.
+/// One with an empty name has none.
 pub(crate) fn defined(limits: &[(&str, Numbers)], is_inline: bool) -> Policy {
     let numbers = limits.iter().map(|(name, numbers)| {
         let Numbers { kind, rate, period_ms, capacity, max_debt, .. } = numbers;
         let kind = if *kind == Kind::TokenBucket { "token_bucket" } else { "fixed_window" };
+        let name = if name.is_empty() { String::new() } else { format!(r#""name":"{name}","#) };
         format!(
-            r#"{{"name":"{name}","kind":"{kind}","rate":{rate},"period_ms":{period_ms},"capacity":{capacity},"max_debt":{max_debt},"initial":null,"offset_ms":null}}"#
+            r#"{{{name}"kind":"{kind}","rate":{rate},"period_ms":{period_ms},"capacity":{capacity},"max_debt":{max_debt},"initial":null,"offset_ms":null}}"#
         )
     });
     let numbers = numbers.collect::<Vec<_>>().join(",");

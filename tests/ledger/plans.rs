@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use tollgate::limit::{Carry, Kind, Verb};
 use tollgate::policy::Policy;
-use tollgate::protocol::Action;
+use tollgate::protocol::{Action, EndedLease};
 
 use crate::chance;
 use crate::inline::{Numbers, defined, most_generous, most_of_each, numbers, plans};
@@ -20,7 +20,12 @@ struct Plans {
 
 impl Plans {
     fn new(first: Numbers) -> Self {
-        let first = Arc::new(defined(&[("a", first)], false).in_force_since(START - DAY_MS));
+        Self::named("a", first)
+    }
+
+    /// The first version has a limit of that name; none if it is empty.
+    fn named(name: &str, first: Numbers) -> Self {
+        let first = Arc::new(defined(&[(name, first)], false).in_force_since(START - DAY_MS));
         let world = World { as_of: Some(START - DAY_MS), ..World::empty(&first) };
         Self { world, versions: vec![first] }
     }
@@ -254,6 +259,68 @@ fn leased_tokens_are_charged_to_all_accounts_and_make_none_owe() {
     assert_eq!(plans.left(), 0);
 }
 
+#[test]
+fn naming_a_limit_refills_nobody() {
+    let fixed = |capacity| Numbers::bucket(0, 1_000, capacity);
+    let (hundred, more, less) = (fixed(100), fixed(130), fixed(7));
+    for (after, left) in [
+        (vec![("a", hundred)], vec![40]),
+        (vec![("a", more)], vec![70]),
+        (vec![("b", less), ("a", hundred)], vec![7, 40]),
+        // Of none with its numbers, it is the first.
+        (vec![("a", more), ("b", less)], vec![70, 7]),
+        (vec![("a", hundred), ("b", hundred)], vec![40, 100]),
+    ] {
+        for crashes in [false, true] {
+            let mut plans = Plans::named("", hundred);
+            plans.take(Verb::Consume, 50);
+            let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+            let id = plans.world.decided(reserve, vec![10]).reservation.unwrap().id;
+            let mut change = |plans: &mut Plans, limits: &[(&str, Numbers)]| {
+                plans.change_all(limits, Carry::default());
+                plans.learn(0);
+                if crashes {
+                    plans.world.crash(usize::MAX);
+                }
+            };
+            change(&mut plans, &after);
+            assert_eq!(plans.world.levels(), left, "{after:?}");
+            // A frontend that asks under the version before, and the next.
+            plans.learn(1);
+            assert_eq!(plans.left(), 40);
+            plans.learn(0);
+            assert_eq!(plans.world.levels(), left);
+            // It keeps its tokens under its name, and when it loses that.
+            change(&mut plans, &after);
+            assert_eq!(plans.world.levels(), left);
+            change(&mut plans, &[("", hundred)]);
+            assert_eq!(plans.left(), 40);
+            change(&mut plans, &after);
+            decided(plans.world.ask(Action::Cancel(id), None, None));
+            let position = after.iter().position(|(name, _)| *name == "a").unwrap();
+            assert_eq!(plans.world.levels()[position], left[position] + 10, "{after:?}");
+        }
+    }
+}
+
+/// Another name is another limit.
+#[test]
+fn renaming_a_limit_begins_it_anew() {
+    let fixed = Numbers::bucket(0, 1_000, 100);
+    for first in ["a", ""] {
+        let mut plans = Plans::named(first, fixed);
+        plans.take(Verb::Consume, 60);
+        plans.change(fixed, Carry::default());
+        assert_eq!(plans.left(), 40);
+        plans.change_all(&[("c", fixed)], Carry::default());
+        plans.learn(0);
+        assert_eq!(plans.left(), 100);
+        plans.change_all(&[("a", fixed)], Carry::default());
+        plans.learn(0);
+        assert_eq!(plans.left(), if first.is_empty() { 100 } else { 40 });
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Change(usize),
@@ -356,6 +423,38 @@ fn limits(which: usize) -> Vec<(&'static str, Numbers)> {
     }
 }
 
+#[derive(Clone, Copy, Debug)]
+enum Naming {
+    /// The numbers of the limit, and whether another is beside it once it has a name.
+    Change(Numbers, bool, Carry),
+    Learn(usize),
+    Take(Verb, u64),
+    Reserve(u64),
+    Settle(usize, u64),
+    Lease(u64),
+    Return(usize, u64),
+    Wait(i64),
+    Crash(usize),
+    Clean,
+}
+
+fn naming() -> impl Strategy<Value = Naming> {
+    let how = prop_oneof![5 => Just(Carry::Additive), 1 => (0..4_usize).prop_map(|index| Carry::ALL[index])];
+    prop_oneof![
+        3 => (0..4_usize, any::<bool>(), how).prop_map(|(which, beside, how)| Naming::Change(limits(which)[0].1, beside, how)),
+        1 => (0..3_usize).prop_map(Naming::Learn),
+        5 => (prop::sample::select(vec![Verb::Consume, Verb::ConsumeUpTo, Verb::Charge]), 0..20_u64)
+            .prop_map(|(verb, cost)| Naming::Take(verb, cost)),
+        3 => (0..20_u64).prop_map(Naming::Reserve),
+        2 => (0..6_usize, 0..30_u64).prop_map(|(which, cost)| Naming::Settle(which, cost)),
+        2 => (1..20_u64).prop_map(Naming::Lease),
+        1 => (0..6_usize, 0..20_u64).prop_map(|(which, spent)| Naming::Return(which, spent)),
+        4 => prop_oneof![0..400_i64, 0..8_000_i64, 0..90_000_i64].prop_map(Naming::Wait),
+        1 => (0..3_usize).prop_map(Naming::Crash),
+        1 => Just(Naming::Clean),
+    ]
+}
+
 proptest! {
     #![proptest_config(chance::config(3_000))]
 
@@ -427,6 +526,66 @@ proptest! {
                 }
             }
             prop_assert!(stands.windows(2).all(|pair| pair[0] == pair[1]), "{:?}", stands);
+        }
+    }
+
+    /// A limit that gets a name stands as one that had it from the start, whatever happens before, after and in turn.
+    #[test]
+    fn a_limit_that_gets_a_name_had_it_from_the_start(
+        named_at in 0..6_usize,
+        steps in prop::collection::vec(naming(), 1..80),
+    ) {
+        let first = Numbers { max_debt: 5, ..Numbers::bucket(10, 1_000, 40) };
+        let mut both = ["", "a"].map(|name| Plans::named(name, first));
+        let (mut changes, mut reserved, mut leased) = (0, Vec::new(), Vec::new());
+        for step in steps {
+            if let Naming::Change(..) = step {
+                changes += 1;
+            }
+            let mut stands = Vec::new();
+            let (mut opened, mut lent) = (Vec::new(), Vec::new());
+            for (index, plans) in both.iter_mut().enumerate() {
+                let count = plans.world.policy.limits().len();
+                match step {
+                    Naming::Change(numbers, beside, how) => {
+                        let limits = match () {
+                            () if index == 0 && changes <= named_at => vec![("", numbers)],
+                            () if changes <= named_at => vec![("a", numbers)],
+                            () if beside => vec![("a", numbers), ("b", Numbers::bucket(1, 1_000, 20))],
+                            () => vec![("a", numbers)],
+                        };
+                        plans.change_all(&limits, how);
+                        plans.learn(0);
+                    }
+                    Naming::Learn(back) => plans.learn(back),
+                    Naming::Take(verb, cost) => {
+                        plans.take(verb, cost);
+                    }
+                    Naming::Reserve(cost) => {
+                        let action = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+                        opened.extend(plans.world.decided(action, vec![cost; count]).reservation.map(|one| one.id));
+                    }
+                    Naming::Settle(which, cost) => {
+                        let id = reserved.get(which).map(|ids: &Vec<u64>| ids[index]);
+                        id.map(|id| plans.world.ask(Action::Settle(id), Some(vec![cost; count]), None));
+                    }
+                    Naming::Lease(wanted) => {
+                        lent.extend(decided(plans.world.lease(vec![wanted; count], Vec::new())).lease.map(|lease| lease.id));
+                    }
+                    Naming::Return(which, spent) => {
+                        if let Some(ids) = leased.get(which).map(|ids: &Vec<u64>| ids[index]) {
+                            plans.world.lease(vec![0; count], vec![EndedLease { id: ids, spent: vec![spent; count] }]);
+                        }
+                    }
+                    Naming::Wait(ms) => plans.world.now += ms,
+                    Naming::Crash(arrived) => plans.world.crash(arrived),
+                    Naming::Clean => plans.world.clean(),
+                }
+                stands.push((plans.world.levels(), plans.world.now));
+            }
+            prop_assert_eq!(&stands[0], &stands[1], "{:?}", step);
+            reserved.extend((opened.len() == 2).then_some(opened));
+            leased.extend((lent.len() == 2).then_some(lent));
         }
     }
 

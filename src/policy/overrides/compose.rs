@@ -35,7 +35,7 @@ fn timeline(policy: &Policy, overrides: &[History], now: i64) -> Timeline {
     let earlier = own.earlier().iter().map(|version| Version {
         since: version.since,
         carry: version.carry,
-        limits: named(policy.name(), &version.limits),
+        limits: named(policy.name(), &version.limits, own.unnamed()),
         shards: version.shards,
         merged: version.merged,
     });
@@ -47,20 +47,26 @@ fn timeline(policy: &Policy, overrides: &[History], now: i64) -> Timeline {
     let earlier = versions.into_iter().map(|version| timeline::Version {
         since: version.since,
         carry: version.carry,
-        limits: unnamed(&version.limits),
+        limits: by_account(&version.limits),
         shards: version.shards,
         merged: version.merged,
     });
     // Isolates have one for each key with an override that they are asked for.
-    Timeline::new(since, carry, earlier.collect()).without_settled().bounded()
+    let timeline = Timeline::new(since, carry, earlier.collect()).with_unnamed(own.unnamed().map(str::to_owned));
+    timeline.without_settled().bounded()
 }
 
-fn named(policy: &str, limits: &[(Option<String>, Limit)]) -> Vec<NamedLimit> {
-    limits.iter().map(|(name, limit)| NamedLimit::new(policy, name.as_deref(), *limit, 0)).collect()
+/// The limits of an earlier version. `unnamed` is what the one without a name is called now.
+fn named(policy: &str, limits: &[(Option<String>, Limit)], unnamed: Option<&str>) -> Vec<NamedLimit> {
+    let named = |(name, limit): &(Option<String>, Limit)| match name {
+        Some(name) => NamedLimit::new(policy, Some(name), *limit, 0),
+        None => NamedLimit::new(policy, unnamed, *limit, 0).with_unnamed(unnamed),
+    };
+    limits.iter().map(named).collect()
 }
 
-fn unnamed(limits: &[NamedLimit]) -> Vec<(Option<String>, Limit)> {
-    limits.iter().map(|limit| (limit.name().map(str::to_owned), *limit.limit())).collect()
+fn by_account(limits: &[NamedLimit]) -> Vec<(Option<String>, Limit)> {
+    limits.iter().map(|limit| (limit.account().map(str::to_owned), *limit.limit())).collect()
 }
 
 /// Limits that are in force from a moment on.
@@ -92,7 +98,7 @@ pub(super) fn versions(base: &[Version], overrides: &[History], now: i64) -> Vec
         let first = all.next().unwrap_or_else(|| own.limits.clone());
         let others = all.chain((in_force.is_neutral && !in_force.with_numbers.is_empty()).then(|| own.limits.clone()));
         let limits = others.fold(first, |one, other| {
-            named("", &weakest(&unnamed(&one), &unnamed(&other), Carry::AsIs)) // earlier versions need no full names
+            named("", &weakest(&by_account(&one), &by_account(&other), Carry::AsIs), None) // earlier versions need no full names
         });
         let has_own_numbers = in_force.with_numbers.iter().any(|plan| matches!(plan, Plan::Limits(_)));
         let is_reset = own.since == moment && own.carry == Carry::Reset && !has_own_numbers;
@@ -143,7 +149,7 @@ fn latest<T>(sorted: &[T], moment: i64, since: impl Fn(&T) -> i64) -> Option<&T>
 }
 
 fn are_same(one: &[NamedLimit], other: &[NamedLimit]) -> bool {
-    one.iter().map(|limit| (limit.name(), limit.limit())).eq(other.iter().map(|limit| (limit.name(), limit.limit())))
+    by_account(one) == by_account(other)
 }
 
 #[cfg(test)]

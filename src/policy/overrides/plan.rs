@@ -85,7 +85,11 @@ impl Plan {
             Self::Banned | Self::Unlimited => limits.to_vec(),
             Self::Multiple(multiple) => limits.iter().map(|limit| multiple.of(limit)).collect(),
             Self::Limits(all) => {
-                let numbers = |limit: &NamedLimit| all.iter().find(|numbers| numbers.name.as_deref() == limit.name());
+                // An override from before the limit had a name goes on.
+                let is_of = |numbers: &Numbers, limit: &NamedLimit| {
+                    [limit.name(), limit.account()].contains(&numbers.name.as_deref())
+                };
+                let numbers = |limit: &NamedLimit| all.iter().find(|numbers| is_of(numbers, limit));
                 let limits = limits.iter().map(|limit| match numbers(limit) {
                     Some(numbers) => limit.with_numbers(numbers.limit, numbers.write_ahead),
                     None => limit.clone(),
