@@ -8,9 +8,6 @@ use crate::limit::Verb;
 use crate::policy::Policy;
 use crate::protocol::{EndedLease, LeaseRequest};
 
-/// The most leases that one request returns.
-pub(super) const MAX_RETURNED: usize = 16;
-
 /// What a request says about leases.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Leasing<'a> {
@@ -24,8 +21,12 @@ impl<'a> Leasing<'a> {
     pub(super) fn of(body: &Body<'a>) -> Result<Self, Problem> {
         let tokens = body.tokens()?;
         let entries = body.returned()?;
-        if entries.len() > MAX_RETURNED {
-            return bad_request(format!("`returned` has at most {MAX_RETURNED} leases, not {}", entries.len()));
+        if entries.len() > LeaseRequest::MAX_ENDED {
+            return bad_request(format!(
+                "`returned` has at most {} leases, not {}",
+                LeaseRequest::MAX_ENDED,
+                entries.len()
+            ));
         }
         let mut returned = Vec::new();
         for (index, entry) in entries.into_iter().enumerate() {
@@ -64,7 +65,7 @@ impl<'a> Leasing<'a> {
         for (id, spent) in &self.returned {
             ended.push(EndedLease { id: *id, spent: tokens_of(spent)? });
         }
-        let horizon_ms = policy.frontend().refusal_cache_ms.min(terms.lease_ms);
+        let horizon_ms = policy.frontend().horizon_ms(terms.lease_ms);
         Ok(LeaseRequest { lease_ms: terms.lease_ms, horizon_ms, wanted, ended })
     }
 }

@@ -60,9 +60,6 @@ const MIN_EXPECTED: u64 = 24;
 /// the one before count in full.
 const ASKED_PER_EXPECTED: u64 = 2;
 
-/// So many leases that have ended are remembered until the object has heard of them.
-const MAX_ENDED: usize = 16;
-
 /// Requests that are under way at once may have read the clock at moments that differ by so much. It is part of what the object
 /// waits longer than it says.
 const STALE_MS: i64 = 100;
@@ -403,7 +400,7 @@ impl Entry {
 
     /// Spends no more of a lease. If all of it is spent, the object hears so with the next request: it counts it as spent in any case.
     fn end(&mut self, lease: OpenLease) {
-        if self.ended.len() >= MAX_ENDED {
+        if self.ended.len() >= LeaseRequest::MAX_ENDED {
             self.ended.remove(0);
         }
         let (given, has_rest, given_up_at) = (lease.given, lease.has_rest(), lease.given_up_at());
@@ -471,7 +468,7 @@ impl Entry {
             self.asks_again_at = now.saturating_add(lease_ms.cast_signed());
         }
         let is_worth_a_call = wants_any || (is_asked && !self.ended.is_empty());
-        let horizon_ms = policy.frontend().refusal_cache_ms.min(lease_ms);
+        let horizon_ms = policy.frontend().horizon_ms(lease_ms);
         is_worth_a_call.then(|| LeaseRequest { lease_ms, horizon_ms, wanted, ended: self.ended() })
     }
 

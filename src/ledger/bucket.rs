@@ -418,10 +418,9 @@ impl Bucket {
 
     /// Finds it. Of each reservation is given when it expires, its id, and how much it gives back of each limit.
     pub(super) fn find_returns(&mut self, expiring: &[(i64, u64, Vec<u64>)]) -> Arc<[Return]> {
-        let limits = self.policy.limits().iter().map(NamedLimit::limit);
         let expiring =
             expiring.iter().filter_map(|(at, id, tokens)| Some((*at, self.place_of(*id)?, tokens.as_slice())));
-        let found = Returns::find(limits, &self.states, &self.cuts, expiring);
+        let found = Returns::find(&self.policy, &self.states, &self.cuts, expiring);
         Arc::clone(&self.returns.insert(found).all)
     }
 

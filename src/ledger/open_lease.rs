@@ -1,9 +1,10 @@
 //! One lease, while its tokens may be spent.
 
+use crate::policy::LeaseTerms;
 use crate::protocol::LATE_MS;
 
 /// The longest that tokens can be leased.
-pub const MAX_LEASE_MS: u64 = 10_000;
+pub const MAX_LEASE_MS: u64 = LeaseTerms::MAX_LEASE_MS;
 
 /// Tokens that one frontend may spend.
 #[derive(Clone, Debug, PartialEq, Eq)]

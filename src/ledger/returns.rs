@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::limit::{Cuts, Decision, Limit, State};
+use crate::limit::{Cuts, Decision, State};
+use crate::policy::{NamedLimit, Policy};
 
 /// What there will be of each limit when a reservation has expired, if nothing else is taken.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub(super) struct Returns {
 impl Returns {
     /// Of each reservation is given when it expires, the place of its cut, and how much it gives back of each limit.
     pub(super) fn find<'a>(
-        limits: impl Iterator<Item = &'a Limit> + Clone,
+        policy: &Policy,
         states: &[State],
         cuts: &[Cuts],
         expiring: impl Iterator<Item = (i64, usize, &'a [u64])>,
@@ -30,7 +31,9 @@ impl Returns {
         let (mut then, mut cut) = (states.to_vec(), cuts.to_vec());
         let mut all = Vec::new();
         for (at, place, tokens) in expiring {
-            for (((limit, state), cuts), &taken) in limits.clone().zip(&mut then).zip(&mut cut).zip(tokens) {
+            for (((limit, state), cuts), &taken) in
+                policy.limits().iter().map(NamedLimit::limit).zip(&mut then).zip(&mut cut).zip(tokens)
+            {
                 cuts.settle(limit, place, (taken, 0), state, at);
             }
             all.push(Return { at, states: then.clone() });

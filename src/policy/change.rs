@@ -5,15 +5,27 @@ use super::named_limit::NamedLimit;
 use crate::length;
 use crate::limit::{Carry, Config, Kind};
 
-/// What changes when `after` takes the place of `before`, line by line. `None` is no policy.
+/// What changes when `after` takes the place of `before`, line by line. `None` is no policy. `deleted` is the one of that name that was there last,
+/// if there is none now: its keys go on.
 #[must_use]
-pub fn describe_change(before: Option<&Policy>, after: Option<&Policy>, carry: Carry) -> Vec<String> {
+pub fn describe_change(
+    before: Option<&Policy>,
+    after: Option<&Policy>,
+    deleted: Option<&Policy>,
+    carry: Carry,
+) -> Vec<String> {
     let mut lines = Vec::new();
     match (before, after) {
         (None, None) => return lines,
         (None, Some(after)) => {
             lines.push(format!("new: {after}"));
-            lines.push(format!("every key of {} starts with a new bucket", after.name()));
+            match deleted {
+                None => lines.push(format!("every key of {} starts with a new bucket", after.name())),
+                Some(deleted) => {
+                    lines.push(format!("it was deleted; before: {deleted}"));
+                    limits(deleted, after, carry, &mut lines);
+                }
+            }
         }
         (Some(before), None) => {
             lines.push(format!("deleted: {before}"));
@@ -84,11 +96,11 @@ fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>
         }
         lines.push(format!("{shown}: {}", carried(old, new, carry)));
     }
-    let is_gone = |name: &Option<&str>| match name {
+    let is_gone = |name: Option<&str>| match name {
         None if unnamed.is_some() => false,
-        _ => !names(after).contains(name),
+        _ => !names(after).contains(&name),
     };
-    for name in names(before).into_iter().filter(is_gone) {
+    for name in names(before).into_iter().filter(|name| is_gone(*name)) {
         let shown = full_name(before, name);
         lines.push(format!("{shown} is no longer a limit; its state is kept until it would be full"));
     }
@@ -179,7 +191,7 @@ mod tests {
     fn words(before: Option<&str>, after: Option<&str>, carry: Carry) -> Vec<String> {
         let parse = |json: &str| Policy::parse("api", json).unwrap();
         let (before, after) = (before.map(parse), after.map(parse));
-        let lines = describe_change(before.as_ref(), after.as_ref(), carry);
+        let lines = describe_change(before.as_ref(), after.as_ref(), None, carry);
         lines.into_iter().filter(|line| !line.starts_with("before: ") && !line.starts_with("after: ")).collect()
     }
 
@@ -194,6 +206,47 @@ mod tests {
         assert_eq!(words(None, one, Carry::AsIs), created);
         let gone = "requests that name api are answered 404, unknown-policy";
         assert_eq!(words(one, None, Carry::AsIs), [format!("deleted: {shown}"), gone.to_owned(), WHOM.to_owned()]);
+    }
+
+    #[test]
+    fn the_keys_of_a_policy_that_was_deleted_go_on() {
+        let parse = |json: &str| Policy::parse("api", json).unwrap();
+        let (deleted, after) = (parse(r#""9/1h""#), parse(r#""12/1h""#));
+        let lines = describe_change(None, Some(&after), Some(&deleted), Carry::Additive);
+        let [new, was, pace, tokens, _] = lines.as_slice() else { panic!("{lines:?}") };
+        assert!(new.starts_with("new: api: ") && was.starts_with("it was deleted; before: api: "), "{lines:?}");
+        assert!(pace.starts_with("api: 12 per 1h instead of 9 per 1h"), "{pace}");
+        assert_eq!(tokens, "api: every key gets 3 tokens: what is spent stays spent");
+    }
+
+    #[test]
+    fn a_limit_that_gets_a_name_is_the_same() {
+        let limit = |name: &str, rate: u32, rest: &str| format!(r#"{{"name":"{name}","rate":"{rate}/1h"{rest}}}"#);
+        let list = |limits: &[String]| format!(r#"{{"limits":[{}]}}"#, limits.join(","));
+        let named = "api/a is the limit that had no name";
+        let shadow = limit("b", 5, r#","mode":"shadow""#);
+        for (after, expected) in [
+            (list(&[limit("a", 9, "")]), vec![named]),
+            (
+                list(&[limit("a", 9, ""), shadow]),
+                vec![named, "api/b is a new limit, in shadow: every key starts with 5 tokens"],
+            ),
+            (
+                list(&[limit("b", 5, ""), limit("a", 9, "")]),
+                vec!["api/b is a new limit: every key starts with 5 tokens", named],
+            ),
+            (
+                list(&[limit("a", 12, "")]),
+                vec![
+                    named,
+                    "api/a: 12 per 1h instead of 9 per 1h; time before the change counts at the old rate",
+                    "api/a: every key gets 3 tokens: what is spent stays spent",
+                ],
+            ),
+        ] {
+            let lines = words(Some("\"9/1h\""), Some(&after), Carry::Additive);
+            assert_eq!(lines, [expected, vec![WHOM]].concat(), "{after}");
+        }
     }
 
     #[test]

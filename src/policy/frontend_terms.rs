@@ -1,6 +1,7 @@
 //! What a policy asks of frontends: no object knows of it.
 //!
-//! A field of these terms is here alone: its meaning, its default and bounds, how it is read, and how a change of it is described.
+//! A field of these terms is here alone: its meaning, its default and bounds, how it is read, and how a change of it is described, unless the words for
+//! a whole policy (`lint/words.rs`) have it.
 
 use std::ops::RangeInclusive;
 
@@ -39,6 +40,12 @@ pub struct LeaseTerms {
     pub max_tokens: u64,
 }
 
+impl LeaseTerms {
+    /// The longest that tokens can be leased. Longer, they could not be returned in the end: the runtime ends what goes on for half a minute
+    /// after an answer, and tokens may be leased for as long that are still to come back.
+    pub const MAX_LEASE_MS: u64 = 10_000;
+}
+
 impl Default for FrontendTerms {
     fn default() -> Self {
         Self {
@@ -64,6 +71,12 @@ impl FrontendTerms {
     /// What a provider assigns to a customer at least: a shorter prefix would join neighbours, a longer one lets a client have
     /// as many budgets as it has addresses.
     pub const IPV6_PREFIX: u8 = 64;
+
+    /// How long a frontend that leases for `lease_ms` would wait for the tokens: for as long as it may refuse by itself.
+    #[must_use]
+    pub fn horizon_ms(&self, lease_ms: u64) -> u64 {
+        self.refusal_cache_ms.min(lease_ms)
+    }
 
     /// Their fields.
     pub(super) const FIELDS: [&str; 9] = [
@@ -214,9 +227,8 @@ fn shown_lease(lease: Option<LeaseTerms>) -> String {
     }
 }
 
-/// Shorter than a call may take, a lease would be over when it arrives. Longer, tokens could not be returned in the end: the runtime
-/// ends what goes on for half a minute after an answer, and tokens may be leased for as long that are still to come back.
-const LEASE_MS: RangeInclusive<u64> = 100..=10_000;
+/// Shorter than a call may take, a lease would be over when it arrives.
+const LEASE_MS: RangeInclusive<u64> = 100..=LeaseTerms::MAX_LEASE_MS;
 
 /// So long may a key be refused after it was given something back.
 const MAX_REFUSAL_CACHE_MS: u64 = 60_000;

@@ -291,9 +291,10 @@ mod tests {
     #[test]
     fn the_format_is_unchanged() {
         let one = policy(r#"{"rate":3,"period":"1s"}"#).in_force_since(5);
-        let two = policy(r#"{"limits":[{"name":"a","rate":4,"period":"1s"}]}"#).succeeding(&one, 6, Carry::Additive);
+        let two = r#"{"limits":[{"name":"a","rate":4,"period":"1s"},{"name":"b","rate":5,"period":"1s"}]}"#;
+        let two = policy(two).succeeding(&one, 6, Carry::Additive);
         let three = policy(r#"{"rate":0,"period":"1s"}"#).succeeding(&two, 7, Carry::AsIs);
-        let json = r#"{"since":7,"carry":"as_is","earlier":[{"since":5,"carry":"additive","numbers":[{"kind":"token_bucket","rate":3,"period_ms":1000,"capacity":3,"max_debt":0,"initial":null,"offset_ms":null}]},{"since":6,"carry":"additive","numbers":[{"name":"a","kind":"token_bucket","rate":4,"period_ms":1000,"capacity":4,"max_debt":0,"initial":null,"offset_ms":null}]}]}"#;
+        let json = r#"{"since":7,"carry":"as_is","earlier":[{"since":5,"carry":"additive","numbers":[{"kind":"token_bucket","rate":3,"period_ms":1000,"capacity":3,"max_debt":0,"initial":null,"offset_ms":null}]},{"since":6,"carry":"additive","numbers":[{"kind":"token_bucket","rate":4,"period_ms":1000,"capacity":4,"max_debt":0,"initial":null,"offset_ms":null},{"name":"b","kind":"token_bucket","rate":5,"period_ms":1000,"capacity":5,"max_debt":0,"initial":null,"offset_ms":null}]}]}"#;
         assert_eq!(three.timeline().to_json(), json);
         assert_eq!(Timeline::from_json(json).as_ref(), Ok(three.timeline()));
         let merged = json.replacen("\"offset_ms\":null}]}", "\"offset_ms\":null}],\"merged\":\"additive\"}", 1);
@@ -304,10 +305,19 @@ mod tests {
         let shared = merged.replacen(r#""merged":"additive""#, shared, 1);
         let read = Timeline::from_json(&shared).unwrap();
         assert_eq!((read.earlier()[0].merged, read.to_json()), (of(3), shared));
+        let named = policy(r#"{"limits":[{"name":"a","rate":4,"period":"1s"}]}"#).succeeding(&three, 8, Carry::Reset);
+        let json = named.timeline().to_json();
+        assert!(json.ends_with(r#"],"unnamed":"a"}"#), "{json}");
+        assert_eq!(Timeline::from_json(&json).as_ref(), Ok(named.timeline()));
         assert_eq!(Timeline::from_json("null"), Ok(Timeline::default()));
-        for wrong in
-            ["", "{}", r#"{"since":"7"}"#, r#"{"since":7,"carry":"x"}"#, &json.replace("\"rate\":4", "\"rate\":-4")]
-        {
+        for wrong in [
+            "",
+            "{}",
+            r#"{"since":"7"}"#,
+            &json.replace(r#":"a"}"#, ":1}"),
+            r#"{"since":7,"carry":"x"}"#,
+            &json.replace("\"rate\":4", "\"rate\":-4"),
+        ] {
             assert!(Timeline::from_json(wrong).is_err(), "{wrong}");
         }
     }
@@ -327,6 +337,42 @@ mod tests {
         // Where only what is in force matters.
         let alone = Policy::from_definition(&two.definition_alone()).unwrap();
         assert_eq!((alone.timeline().since(), alone.timeline().earlier()), (6, &[][..]));
+    }
+
+    /// The one of the same numbers, or else the first; it keeps its account for as long as it is there.
+    #[test]
+    fn a_limit_that_had_no_name_is_known_as_before() {
+        let limits = |limits: &[(&str, u32)]| {
+            let limits: Vec<_> =
+                limits.iter().map(|(name, rate)| format!(r#"{{"name":"{name}","rate":"{rate}/1s"}}"#)).collect();
+            policy(&format!(r#"{{"limits":[{}]}}"#, limits.join(",")))
+        };
+        let accounts = |policy: &Policy| {
+            let accounts = policy.limits().iter().map(|limit| limit.account().map(str::to_owned));
+            accounts.collect::<Vec<_>>()
+        };
+        let other = |name: &str| Some(name.to_owned());
+        let one = policy(r#""3/1s""#).in_force_since(5);
+        for (after, expected) in [
+            (&[("a", 3)][..], vec![None]),
+            (&[("a", 4)], vec![None]),
+            (&[("a", 4), ("b", 3)], vec![other("a"), None]),
+            (&[("a", 4), ("b", 5)], vec![None, other("b")]),
+        ] {
+            let after = limits(after).succeeding(&one, 6, Carry::Additive);
+            assert_eq!(accounts(&after), expected);
+            let sent = Policy::from_definition(&after.definition()).unwrap();
+            assert_eq!((accounts(&sent), sent.id(), sent.numbers()), (expected, after.id(), after.numbers()));
+        }
+        let two = limits(&[("a", 3)]).succeeding(&one, 6, Carry::Additive);
+        let moved = limits(&[("b", 3), ("a", 9)]).succeeding(&two, 7, Carry::Additive);
+        assert_eq!(accounts(&moved), [other("b"), None]);
+        let renamed = limits(&[("b", 3)]).succeeding(&moved, 8, Carry::Additive);
+        assert_eq!(accounts(&renamed), [other("b")]);
+        let again = limits(&[("a", 3)]).succeeding(&renamed, 9, Carry::Additive);
+        assert_eq!(accounts(&again), [other("a")]);
+        let shared = policy(r#"{"limits":[{"name":"a","rate":"9/1s"}],"shards":3}"#).succeeding(&one, 6, Carry::AsIs);
+        assert!(shared.shards().iter().all(|shard| accounts(shard) == [None]));
     }
 
     #[test]
@@ -354,7 +400,8 @@ mod tests {
         for (since, expected) in [(12_001, vec![1, 2]), (12_002, vec![2])] {
             assert_eq!(earlier(&version(r#"{"rate":2,"period":"1s"}"#, &divided, since)), expected);
         }
-        let other = version(r#"{"limits":[{"name":"a","rate":9,"period":"1s"}]}"#, &slow, 2);
+        let named = |name: &str| format!(r#"{{"limits":[{{"name":"{name}","rate":9,"period":"1s"}}]}}"#);
+        let other = version(&named("b"), &policy(&named("a")).in_force_since(1), 2);
         let last = version(r#"{"rate":1,"period":"1s"}"#, &other, 1_000_000);
         assert_eq!(earlier(&last), [1, 2], "it lacks a limit, whose buckets go on");
         let share = policy(r#"{"rate":1,"period":"1s","capacity":10}"#).succeeding(&slow, 2, Carry::Proportional);

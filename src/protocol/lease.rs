@@ -57,6 +57,9 @@ pub struct Lease {
 }
 
 impl LeaseRequest {
+    /// The most leases that one request says have ended. A frontend remembers as many until the object has heard of them.
+    pub const MAX_ENDED: usize = 16;
+
     /// Whether any tokens are wanted.
     #[must_use]
     pub fn wants_any(&self) -> bool {

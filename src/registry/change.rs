@@ -68,7 +68,8 @@ impl Registry {
         }
         let [old, new] = [current, Some(&entry)].map(|entry| entry.filter(|entry| !entry.is_deleted));
         let [old, new] = [old, new].map(|entry| entry.map(|entry| &*entry.policy));
-        let changes = describe_change(old, new, carry);
+        let deleted = before.filter(|entry| entry.is_deleted).map(|entry| &*entry.policy);
+        let changes = describe_change(old, new, deleted, carry);
         let result = Changed { changes, standing: entry.standing(), is_new: current.is_none() };
         let mut writes = Writes::new();
         if !change.is_dry_run {

@@ -57,6 +57,16 @@ async function assertScopes({ call, pass }, scopes) {
       assert.equal(passed.status, status, `${verb}: ${passed.text}`);
     }
   }
+  // Of a reservation that does not exist.
+  for (const verb of ["settle", "cancel", "extend"]) {
+    const ask = { ...api, reservation: "0000000000001" };
+    const status = scopes.includes("consume") ? 404 : 403;
+    const answer = await call(verb, ask);
+    assert.equal(answer.status, status, `${verb}: ${JSON.stringify(answer)}`);
+    assert.equal((await pass("POST", `/v1/${verb}`, ask)).status, status, verb);
+  }
+  const leased = await pass("POST", "/v1/lease", { ...api, cost: 1, lease_ms: 1_000 });
+  assert.equal(leased.status, scopes.includes("consume") ? 400 : 403, `the policy has no leases: ${leased.text}`);
   const isAdmin = scopes.includes("admin");
   for (const [verb, ask] of Object.entries(KEYS)) {
     const answer = await call(`keys.${verb}`, ask);

@@ -53,6 +53,33 @@ test("lists the policies of the deployment, and shows each with its version", as
   );
 });
 
+test("a limit that gets a name keeps its tokens, and others can be put beside it", async () => {
+  const service = await started();
+  const reserved = await service.consume("api", "alice", 2);
+  assert.equal(reserved.status, 200);
+  const { body } = await service.consume("api", "alice", 4);
+  assert.equal(body.remaining, 4);
+  const limits = (...limits) => ({ limits: limits.map(([name, rate, mode = "enforce"]) => ({ name, rate, mode })) });
+  const tried = limits(["b", "5/10s", "shadow"], ["a", "10/10s"]);
+  const dry = await service.put("api", tried, { "if-match": "*" }, "?dry_run=true");
+  assert.ok(dry.body.changes.includes("api/a is the limit that had no name"), dry.text);
+  const left = async () => {
+    const peek = await service.send("POST", "/v1/peek", { policy: "api", key: "alice" });
+    return Object.fromEntries(peek.body.limits.map((limit) => [limit.limit, limit.remaining]));
+  };
+  for (const [policy, expected] of [
+    [tried, { a: 4 }],
+    [limits(["c", "7/10s"], ["a", "12/10s"]), { c: 7, a: 6 }],
+    [limits(["a", "10/10s"]), { a: 4 }],
+  ]) {
+    assert.equal((await service.put("api", policy)).status, 200);
+    assert.deepEqual(await left(), expected);
+  }
+  const unnamed = await service.put("api", "10/10s");
+  assert.equal(unnamed.status, 200);
+  assert.equal((await service.send("POST", "/v1/peek", { policy: "api", key: "alice" })).body.remaining, 4);
+});
+
 test("a change takes effect here at once; time before it counts at the old rate, and tokens come over", async () => {
   const service = await started();
   assert.equal((await service.consume("api", "alice", 10)).status, 200);

@@ -282,6 +282,13 @@ test("a reservation can be closed after its policy was given shards, and after t
   assert.equal(await left("c"), 16);
   const consumed = await Promise.all(Array.from({ length: 20 }, () => post("consume", "c")));
   assert.equal(consumed.filter(({ status }) => status === 200).length, 16);
+  const extended = await post("extend", "c", { reservation: ids[2] });
+  assert.deepEqual([extended.status, extended.body.reservation], [200, ids[2]], extended.text);
+  assert.equal(
+    (await post("extend", "c", { reservation: ids[2], cost: 1 })).status,
+    429,
+    "the first shard has nothing",
+  );
   const settle = (id, cost) => post("settle", "c", { reservation: id, cost });
   const settled = await settle(ids[0], 4);
   assert.deepEqual([settled.status, settled.body.tokens, settled.body.remaining], [200, 4, 0], settled.text);

@@ -168,6 +168,32 @@ mod tests {
         NamedLimit::new("p", None, Limit::new(config).unwrap(), 0)
     }
 
+    #[test]
+    fn an_override_from_before_its_limit_had_a_name_goes_on() {
+        let parse = |json: &str| Policy::parse("p", json).unwrap();
+        let one = parse(r#""9/1s""#).in_force_since(5);
+        let two = parse(r#"{"limits":[{"name":"b","rate":"3/1s"},{"name":"a","rate":"9/1s"}]}"#);
+        let two = two.succeeding(&one, 9, Carry::Additive);
+        let limit = Limit::new(&Config::token_bucket(4, 1_000)).unwrap();
+        for name in [None, Some("a".to_owned())] {
+            let since = if name.is_some() { 12 } else { 7 };
+            let plan = Plan::Limits(vec![Numbers { name, limit, write_ahead: 0 }]);
+            let change = Change { since, state: Some(InForce { plan, until: None }), beside: Vec::new() };
+            let policy = compose(&two, &[History { changes: vec![change] }], 20);
+            let rates: Vec<_> =
+                policy.limits().iter().map(|limit| (limit.account(), limit.limit().config().rate)).collect();
+            assert_eq!(rates, [(Some("b"), 3), (None, 4)]);
+            let earlier = policy.timeline().earlier().iter().map(|version| {
+                let rate = version.limits.iter().find(|(name, _)| name.is_none()).map(|(_, limit)| limit.config().rate);
+                (version.since, rate)
+            });
+            let expected = if since == 7 { [(5, Some(9)), (7, Some(4))] } else { [(5, Some(9)), (9, Some(9))] };
+            assert_eq!(earlier.collect::<Vec<_>>(), expected);
+            let sent = Policy::from_definition(&policy.definition()).unwrap();
+            assert_eq!((sent.numbers(), sent.id()), (policy.numbers(), policy.id()));
+        }
+    }
+
     fn configs() -> impl Strategy<Value = Config> {
         (0..9_u64, 1..9_u64, 0..20_u64)
             .prop_map(|(rate, period, capacity)| Config { capacity, ..Config::token_bucket(rate, period) })
