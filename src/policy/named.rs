@@ -209,7 +209,7 @@ impl Policy {
     #[must_use]
     pub fn succeeding(self, before: &Self, since: i64, carry: Carry) -> Self {
         let timeline = before.timeline.succeeded(&before.limits, before.shards, since, carry);
-        let timeline = timeline.with_unnamed(unnamed(&self.limits, &before.limits));
+        let timeline = timeline.with_unnamed(unnamed(&self.limits, before));
         let shadow = match (self.shadow.as_deref(), before.shadow.as_deref()) {
             (Some(shadow), Some(before)) => Some(Arc::new(shadow.clone().succeeding(before, since, carry))),
             _ => self.shadow.clone(),
@@ -345,15 +345,18 @@ impl Policy {
     pub const MAX_IDEMPOTENCY_KEYS: usize = 16_384;
 }
 
-/// Which of `limits` continues the one that had no name in an earlier version. If `before` still has it without one, that is the limit of the
-/// same numbers, or else the first.
-pub(super) fn unnamed(limits: &[NamedLimit], before: &[NamedLimit]) -> Option<String> {
-    let old = before.iter().find(|limit| limit.account().is_none())?;
-    let same = match old.name() {
-        Some(name) => limits.iter().find(|limit| limit.name() == Some(name)),
-        None => limits.iter().find(|limit| limit.limit() == old.limit()).or(limits.first()),
-    };
-    same?.name().map(str::to_owned)
+/// Which of `limits` continues the one that had no name in an earlier version. If it has none in `before`, either, that is the limit of the same
+/// numbers, or else the first; but none that was there before it under its name, and continues that.
+pub(super) fn unnamed(limits: &[NamedLimit], before: &Policy) -> Option<String> {
+    let old = before.limits.iter().find(|limit| limit.account().is_none())?;
+    if old.name().is_some() {
+        return old.name().filter(|name| limits.iter().any(|limit| limit.name() == Some(name))).map(str::to_owned);
+    }
+    let earlier = || before.timeline.earlier().iter().flat_map(|version| &version.limits);
+    let was_there = |limit: &NamedLimit| earlier().any(|(account, _)| account.as_deref() == limit.name());
+    let mut new = limits.iter().filter(|limit| limit.name().is_some() && !was_there(limit));
+    let first = new.clone().next();
+    new.find(|limit| limit.limit() == old.limit()).or(first)?.name().map(str::to_owned)
 }
 
 /// Two policies are equal if neither an object nor a client can tell them apart.

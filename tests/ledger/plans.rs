@@ -276,7 +276,7 @@ fn naming_a_limit_refills_nobody() {
             plans.take(Verb::Consume, 50);
             let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
             let id = plans.world.decided(reserve, vec![10]).reservation.unwrap().id;
-            let mut change = |plans: &mut Plans, limits: &[(&str, Numbers)]| {
+            let change = |plans: &mut Plans, limits: &[(&str, Numbers)]| {
                 plans.change_all(limits, Carry::default());
                 plans.learn(0);
                 if crashes {
@@ -319,6 +319,26 @@ fn renaming_a_limit_begins_it_anew() {
         plans.learn(0);
         assert_eq!(plans.left(), if first.is_empty() { 100 } else { 40 });
     }
+}
+
+/// A name that was there before goes on where it was.
+#[test]
+fn a_name_that_returns_continues_its_own_account() {
+    let fixed = Numbers::bucket(0, 1_000, 100);
+    let mut plans = Plans::named("a", fixed);
+    plans.take(Verb::Consume, 70);
+    let change = |plans: &mut Plans, limits: &[(&str, Numbers)]| {
+        plans.change_all(limits, Carry::default());
+        plans.learn(0);
+    };
+    change(&mut plans, &[("", fixed)]);
+    assert_eq!(plans.left(), 100);
+    plans.take(Verb::Consume, 60);
+    change(&mut plans, &[("a", fixed)]);
+    assert_eq!(plans.left(), 30);
+    change(&mut plans, &[("", fixed)]);
+    change(&mut plans, &[("a", fixed), ("b", fixed)]);
+    assert_eq!(plans.world.levels(), [30, 40]);
 }
 
 #[derive(Clone, Debug)]
