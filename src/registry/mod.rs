@@ -66,9 +66,12 @@ pub use self::audit::{MAX_KEY_ACTS, MAX_POLICY_ACTS};
 pub use self::change::{MAX_POLICIES, MAX_POLICY_LEN};
 pub use self::deployment::{BEAT_MS, ROLL_OUT_MS};
 pub use self::log::{AUDIT, JOINED_MS};
-pub use self::overrides::{MAX_OVERRIDE_LEN, MAX_OVERRIDES_AT_ONCE, MAX_PREFIX_LENS};
+pub use self::overrides::{MAX_OVERRIDE_LEN, MAX_OVERRIDES_AT_ONCE};
 pub use self::poll::PollError;
-pub use self::room::{MAX_OVERRIDES, MAX_OVERRIDES_OF_RESTRICTED, RESERVED_FOR_BANS, RESERVED_FOR_UNRESTRICTED};
+pub use self::room::{
+    MAX_OVERRIDES, MAX_OVERRIDES_OF_RESTRICTED, MAX_PREFIX_LENS, PREFIX_LENS_FOR_BANS, PREFIX_LENS_FOR_UNRESTRICTED,
+    RESERVED_FOR_BANS, RESERVED_FOR_UNRESTRICTED,
+};
 pub use self::stored_overrides::HEARD_MS;
 
 /// The policies of a service.

@@ -1,14 +1,14 @@
 //! Overrides of keys: what operators set and remove, what frontends get of them, and their end.
 //!
-//! Each has a row. One that was removed, or has ended, is kept for a month: buckets that are asked for again must know under what
-//! they were; of them a keyed hash is kept, and no text. Of those in force the text is kept as the operator wrote it,
-//! so that it can be listed.
+//! Each has a row. One that was removed, or has ended, is kept for a month, as long as there is room: buckets that are asked for again
+//! must know under what they were; of them a keyed hash is kept, and no text. Of those in force the text is kept as the operator wrote
+//! it, so that it can be listed.
 
 use std::ops::Bound;
 
 use super::entry::is_fixed;
 use super::log::Act;
-use super::room::{MAX_OVERRIDES, Room};
+use super::room::{MAX_OVERRIDES, MAX_PREFIX_LENS, Room, check_prefix_lens};
 use super::stored_overrides::{Entry, KEPT_MS, NO_TEXT, StoredOverrides, hash_of, hashes, nameless, row_name};
 use super::{Registry, Writes};
 use crate::access::{Key, KeyMisfit};
@@ -24,9 +24,6 @@ pub const MAX_OVERRIDES_AT_ONCE: usize = 2_000;
 
 /// The longest text of an override, in bytes: as long as that of a policy.
 pub const MAX_OVERRIDE_LEN: usize = 4_096;
-
-/// The most different lengths of the prefixes of one policy. Each costs every request a hash.
-pub const MAX_PREFIX_LENS: usize = 16;
 
 /// So many lines an error has at most.
 const MAX_LINES: usize = 20;
@@ -80,6 +77,7 @@ impl Registry {
         }
         self.end_overrides(now, &mut writes);
         self.make_room(&entries, now, &mut writes);
+        self.make_room_for_prefixes(&entries, since, now, &mut writes);
         self.moments.latest = since;
         if self.moments.born_at == 0 {
             self.moments.born_at = since;
@@ -169,32 +167,7 @@ impl Registry {
             let are_bans = new.iter().all(|entry| entry.is_ban());
             Room { only, are_bans }.check(all, entries, new.len(), now)?;
         }
-        let set = entries.iter().filter(|entry| entry.ended_at.is_none());
-        let mut new_lens: SortedMap<&str, Vec<u16>> = SortedMap::new();
-        for Entry { selector, .. } in set {
-            if let Some(len) = selector.prefix_len() {
-                new_lens.change(selector.policy(), |lens| lens.push(len));
-            }
-        }
-        let problem = |(policy, new): (&&str, &Vec<u16>)| {
-            let own = all.values().map(|entry| &entry.selector).filter(|selector| selector.policy() == *policy);
-            let mut lens: SortedMap<u16, ()> = own.filter_map(Selector::prefix_len).map(|len| (len, ())).collect();
-            let before = lens.len();
-            for len in new {
-                lens.insert(*len, ());
-            }
-            (lens.len() > MAX_PREFIX_LENS.max(before)).then(|| {
-                let count = lens.len();
-                let lens: Vec<_> = lens.keys().map(u16::to_string).collect();
-                format!(
-                    "the prefixes of the policy {policy} would have {count} different lengths, at most {MAX_PREFIX_LENS} are \
-                     possible: {} bytes (an override that has ended counts for 31 days)",
-                    lens.join(", ")
-                )
-            })
-        };
-        let problems: Vec<_> = new_lens.iter().filter_map(problem).collect();
-        if problems.is_empty() { Ok(()) } else { Err(OverridesError::Invalid(problems)) }
+        check_prefix_lens(only, &self.overrides, entries, now)
     }
 
     /// Forgets the oldest of those that are over until these have room.
@@ -216,6 +189,48 @@ impl Registry {
             }
             self.end_overrides(now, writes); // so that their ends are recorded
         }
+    }
+
+    /// Forgets prefixes until those of these have room by their lengths: all of the length that has been over for the longest time, then
+    /// of the next. Their rows stay, so that frontends that are awake forget them too and look up no more lengths than there can be.
+    fn make_room_for_prefixes(&mut self, entries: &[Entry], since: i64, now: i64, writes: &mut Writes) {
+        let mut set: SortedMap<&str, Vec<u16>> = SortedMap::new();
+        for entry in entries {
+            if let Some(len) = entry.prefix_len() {
+                set.change(entry.policy(), |lens| lens.push(len));
+            }
+        }
+        for (policy, set) in set.iter() {
+            while let Some(len) = self.surplus_len(policy, set, now) {
+                let over = self.overrides.prefixes(policy).filter(|(other, _)| *other == len);
+                let over: Vec<_> = over.map(|(_, entry)| entry.without_history(since)).collect();
+                if over.iter().any(|entry| entry.ended_at.is_none()) {
+                    self.end_overrides(now, writes); // so that their ends are recorded
+                    continue;
+                }
+                for entry in over {
+                    writes.push(entry.row());
+                    self.overrides.put(entry);
+                }
+            }
+        }
+    }
+
+    /// If the prefixes of a policy have too many lengths with these: the one that has been over for the longest time.
+    fn surplus_len(&self, policy: &str, set: &[u16], now: i64) -> Option<u16> {
+        let mut over_since: SortedMap<u16, i64> = SortedMap::new();
+        for (len, entry) in self.overrides.prefixes(policy) {
+            let end = entry.ended_at.or_else(|| entry.until()).filter(|_| entry.can_be_forgotten(now));
+            over_since.change(len, |latest| *latest = end.unwrap_or(i64::MAX).max(*latest));
+        }
+        for len in set {
+            over_since.insert(*len, i64::MAX);
+        }
+        if over_since.len() <= MAX_PREFIX_LENS {
+            return None;
+        }
+        let over = over_since.iter().filter(|(_, at)| **at < i64::MAX);
+        over.min_by_key(|(_, at)| **at).map(|(len, _)| *len)
     }
 
     /// How many are too many with these.

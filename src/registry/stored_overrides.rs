@@ -45,7 +45,8 @@ pub(super) struct Entry {
     pub(super) selector: Selector,
     /// As written: JSON; [`NO_TEXT`] if it has ended.
     pub(super) text: String,
-    /// The bytes of its [`History`]: as values they would need some 500 more, and all must fit into an isolate.
+    /// The bytes of its [`History`]: as values they would need some 500 more, and all must fit into an isolate. None if frontends
+    /// are to forget it.
     pub(super) history: Box<[u8]>,
     pub(super) changed_at: i64,
     /// Since when it is in force no more.
@@ -66,6 +67,12 @@ impl StoredOverrides {
     /// The latest change.
     pub(super) fn latest(&self) -> Option<i64> {
         self.by_change.last().map(|(at, _)| *at)
+    }
+
+    /// The prefixes of a policy of which something is known, and their lengths: those that frontends look up.
+    pub(super) fn prefixes(&self, policy: &str) -> impl Iterator<Item = (u16, &Entry)> {
+        let own = self.all.values().filter(move |entry| entry.policy() == policy);
+        own.filter_map(|entry| Some((entry.prefix_len()?, &**entry)))
     }
 
     /// What a frontend does not have yet, or the beginning of it.
@@ -132,6 +139,16 @@ impl Entry {
 
     pub(super) fn policy(&self) -> &str {
         self.selector.policy()
+    }
+
+    /// If it is of a prefix that has not been [forgotten](Entry::without_history).
+    pub(super) fn prefix_len(&self) -> Option<u16> {
+        self.selector.prefix_len().filter(|_| !self.history.is_empty())
+    }
+
+    /// What tells frontends, from `since` on, to forget one that is over.
+    pub(super) fn without_history(&self, since: i64) -> Self {
+        Self { history: Box::default(), changed_at: since, ..self.clone() }
     }
 
     pub(super) fn is_ban(&self) -> bool {

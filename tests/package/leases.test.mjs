@@ -1,5 +1,6 @@
 // LeasingLimiter against the real Worker, by the real clock.
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { after, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Client } from "../../build/package/client.js";
@@ -120,4 +121,35 @@ test("at most so many keys are remembered", async () => {
   assert.equal((await limiter.consume("busy")).isLocal, true);
   for (let key = 0; key < 4; key++) await limiter.consume(`other ${key}`);
   assert.equal((await limiter.consume("busy")).isLocal, false, "forgotten");
+});
+
+test("all spellings of an address share its leases, and no other key does", async () => {
+  const { networks } = JSON.parse(readFileSync(new URL("../vectors/addresses/networks.json", import.meta.url), "utf8"));
+  const ipv4 = networks.filter(({ network }) => network === "192.0.2.1").map(({ ip }) => ip);
+  assert.ok(ipv4.length > 5);
+  const ipv6 = ["2001:db8::1", "2001:DB8::1", "2001:0db8:0:0:0:0:0:1", "2001:db8::1%eth0", "2001:db8::0.0.0.1"];
+  for (const spellings of [ipv4, ipv6]) {
+    const limiter = make({ policy: "many", maxKeys: 4 });
+    const [ip] = spellings;
+    for (let round = 0; round < 6; round++) await limiter.consume({ ip });
+    for (const ip of spellings) assert.equal((await limiter.consume({ ip })).isLocal, true, ip);
+    // The policy might count each address of a network.
+    for (const key of [{ ip: "2001:db8::2" }, { ip: "192.0.2.2" }, ip, [ip]])
+      assert.equal((await limiter.consume(key)).isLocal, false, JSON.stringify(key));
+  }
+});
+
+test("what is no address is the service's to refuse, as it was written", async () => {
+  const sent = [];
+  const asked = async (request) => {
+    sent.push(request.key);
+    return client.lease(request);
+  };
+  const limiter = new LeasingLimiter({ lease: asked }, { policy: "many" });
+  limiters.push(limiter);
+  const keys = [{ ip: "192.0.2.1:80" }, { ip: "" }, { ip: 1 }, { ip: "192.0.2.1", port: 80 }, null];
+  for (const key of keys) await assert.rejects(limiter.consume(key), { code: "not_granted" }, JSON.stringify(key));
+  const spelled = { ip: "::FFFF:192.0.2.1" };
+  assert.equal((await limiter.consume(spelled)).allowed, true);
+  assert.deepEqual(sent, [...keys, spelled]);
 });

@@ -195,6 +195,43 @@ test("the command says what each environment lacks, or has too much of", async (
   }
 });
 
+test("the command warns of a missing binding where the code may not need it", async () => {
+  const api = { POLICIES: { api: "1/s" } };
+  const bound = (class_name, name = "OBJECTS") => ({ durable_objects: { bindings: [{ name, class_name }] } });
+  const exported = { exports: { Mailbox: { type: "durable-object", storage: "sqlite" } } };
+  const migrated = (class_name) => ({ migrations: [{ tag: "v1", new_sqlite_classes: [class_name] }] });
+  const unless = ", unless the code passes the option `keys` or uses only `tollgateIn`";
+  const missing = (place, end) => `${place}durable_objects: has no binding KEYS: add one for the class KeyObject${end}`;
+  const service = { ...bound("Mailbox"), vars: { ...api, TOLLGATE_TOKENS: {} } };
+  for (const [config, errors, warnings] of [
+    // The policies may be those of its objects.
+    [{ vars: api, ...bound("Mailbox") }, [], [missing("", unless)]],
+    [{ vars: api, ...exported }, [], [missing("", unless)]],
+    [{ vars: api, ...migrated("Mailbox") }, [], [missing("", unless)]],
+    // The code may take the namespace from `ctx.exports`.
+    [{ vars: api, ...migrated("KeyObject") }, [], [missing("", unless)]],
+    [
+      { vars: api, ...bound("Mailbox"), env: { e: { vars: api } } },
+      [],
+      [missing("", unless), missing("env.e.", `${unless}; an environment inherits no bindings`)],
+    ],
+    // An entry point of the package's own needs it, and so does code that has it elsewhere.
+    [service, [missing("", "")], []],
+    [{ vars: api, ...bound("Mailbox"), secrets: { required: ["TOLLGATE_GRANT_KEYS"] } }, [missing("", "")], []],
+    [{ vars: api, ...bound("Mailbox"), env: { e: { vars: api, ...bound("KeyObject") } } }, [missing("", "")], []],
+    [{ vars: api, ...migrated("PolicyRegistry") }, [missing("", "")], []],
+  ]) {
+    write("deployed.jsonc", JSON.stringify({ name: "limits", ...config }));
+    const { code, stdout, stderr } = await command(["deployed.jsonc"]);
+    const lines = [...errors.map((line) => `error: ${line}\n`), ...warnings.map((line) => `warning: ${line}\n`)];
+    assert.deepEqual([code, stderr], [errors.length > 0 ? 1 : 0, lines.join("")], JSON.stringify(config));
+    assert.match(stdout, new RegExp(`\\b${errors.length} errors?, . polic\\w+, ${warnings.length} warnings?, `));
+  }
+  write("deployed.jsonc", JSON.stringify({ name: "limits", vars: api, ...exported }));
+  const { errors, warnings } = JSON.parse((await command(["deployed.jsonc", "--json"])).stdout);
+  assert.deepEqual([errors, warnings], [[], [missing("", unless)]]);
+});
+
 test("the command reads policies as JSON, and writes JSON", async () => {
   write("policies.json", `{ "api": "20/s burst 40" }`);
   const { code, stdout } = await command(["policies.json", "--json"]);
@@ -219,7 +256,10 @@ test("the command fails for errors: 1, and where it cannot tell: 2", async () =>
   for (const [args, said] of [
     [["absent.toml"], /^tollgate: there is no file absent\.toml\n$/],
     [["broken.toml"], /^tollgate: broken\.toml: .*TOML/],
-    [["none.toml"], /^tollgate: none\.toml has no policies: /],
+    [
+      ["none.toml"],
+      /^tollgate: none\.toml has no policies: .* policies in code, which `lint` of tollgate\/lint checks\n$/,
+    ],
     [["a", "b"], /^tollgate: there is one argument too many: b\n$/],
     [["--strict"], /^tollgate: Unknown option '--strict'/],
   ]) {

@@ -1,6 +1,8 @@
 //! Overrides of keys: set, replaced, removed and ended, and what frontends get of them.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use tollgate::edge::PolicySnapshot;
@@ -9,8 +11,8 @@ use tollgate::policy::Standing;
 use tollgate::policy::overrides::Selector;
 use tollgate::protocol::{Condition, OverridesChange, OverridesChanged, OverridesError, Poll};
 use tollgate::registry::{
-    AUDIT, HEARD_MS, MAX_OVERRIDES, MAX_OVERRIDES_AT_ONCE, MAX_OVERRIDES_OF_RESTRICTED, RESERVED_FOR_BANS,
-    RESERVED_FOR_UNRESTRICTED,
+    AUDIT, HEARD_MS, MAX_OVERRIDES, MAX_OVERRIDES_AT_ONCE, MAX_OVERRIDES_OF_RESTRICTED, MAX_PREFIX_LENS,
+    PREFIX_LENS_FOR_BANS, PREFIX_LENS_FOR_UNRESTRICTED, RESERVED_FOR_BANS, RESERVED_FOR_UNRESTRICTED,
 };
 
 use super::chance;
@@ -609,32 +611,185 @@ fn no_hash_of_a_key_reaches_an_override_of_another_policy() {
     assert!(world.listed().contains(&ban.to_owned()), "{:?}", world.listed());
 }
 
+/// The prefix of that many bytes: none is the beginning of another.
+fn prefix(len: usize) -> String {
+    char::from(b'a' + u8::try_from(len).unwrap()).to_string().repeat(len)
+}
+
+/// For each of these lengths a prefix of `api`.
+fn prefixes(lens: RangeInclusive<usize>, fields: &str) -> String {
+    let one = |len| format!(r#"{{"policy":"api","prefix":"{}"{fields}}}"#, prefix(len));
+    lens.map(one).collect::<Vec<_>>().join(",")
+}
+
+const BAN: &str = r#","banned":true"#;
+const TWICE: &str = r#","multiple":2"#;
+
+/// The lengths that a request under `api` costs this frontend a hash for.
+fn lens_known(frontend: &PolicySnapshot, now: i64) -> Vec<usize> {
+    let policies = frontend.policies();
+    let api = policies.get("api").unwrap();
+    (1..=27).filter(|&len| !Arc::ptr_eq(&policies.for_key(api, prefix(len).as_bytes(), now), api)).collect()
+}
+
+/// The answer where the prefixes of `api` would have these lengths.
+fn too_many_lens(lens: impl IntoIterator<Item = usize>, max: usize, reserve: &str) -> OverridesError {
+    let lens: Vec<_> = lens.into_iter().map(|len| len.to_string()).collect();
+    let (count, lens) = (lens.len(), lens.join(", "));
+    OverridesError::Invalid(vec![format!(
+        "the prefixes of the policy api would have {count} different lengths, at most {max} are possible{reserve}. \
+         Remove all of one length and try again a minute later: {lens} bytes"
+    )])
+}
+
 #[test]
 fn the_prefixes_of_a_policy_have_a_bounded_number_of_lengths() {
     let mut world = world();
-    let prefix =
-        |policy: &str, len: usize| format!(r#"{{"policy":"{policy}","prefix":"{}","banned":true}}"#, "x".repeat(len));
-    let some = |lens: std::ops::RangeInclusive<usize>| lens.map(|len| prefix("api", len)).collect::<Vec<_>>().join(",");
-    let error = |lens: &str| {
-        let error = format!(
-            "the prefixes of the policy api would have 17 different lengths, at most 16 are possible: {lens} bytes \
-             (an override that has ended counts for 31 days)"
-        );
-        Err(OverridesError::Invalid(vec![error]))
-    };
-    let lens = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17";
-    assert_eq!(world.set(&some(1..=17), ""), error(lens));
-    world.set(&some(1..=16), "").unwrap();
+    let error = Err(too_many_lens(1..=17, MAX_PREFIX_LENS, ""));
+    assert_eq!(world.set(&prefixes(1..=17, BAN), ""), error);
+    world.set(&prefixes(1..=16, BAN), "").unwrap();
     world.crash();
-    assert_eq!(world.set(&prefix("api", 17), ""), error(lens));
-    world.set(&some(3..=3).replace("xxx", "yyy"), "").unwrap();
-    world.set(&prefix("llm", 17), "").unwrap();
+    let one_more = prefixes(17..=17, BAN);
+    assert_eq!(world.set(&one_more, ""), error);
+    world.set(r#"{"policy":"api","prefix":"yyy","banned":true}"#, "").unwrap();
+    world.set(&one_more.replace("api", "llm"), "").unwrap();
     world.set(r#"{"policy":"api","key":"a","banned":true}"#, "").unwrap();
-    world.set("", r#"{"policy":"api","prefix":"x"}"#).unwrap();
-    assert_eq!(world.set(&prefix("api", 17), ""), error(lens));
-    world.now += 31 * DAY_MS + 1_000;
-    world.refresh(&mut frontend(OWN));
-    world.set(&prefix("api", 17), "").unwrap();
+    // Of three bytes there is another one.
+    world.set("", &prefixes(3..=3, "")).unwrap();
+    world.now += HEARD_MS;
+    assert_eq!(world.set(&one_more, ""), error);
+    world.set("", r#"{"policy":"api","prefix":"yyy"}"#).unwrap();
+    world.now += HEARD_MS - 1;
+    assert_eq!(world.set(&one_more, ""), error);
+    world.now += 1;
+    assert_eq!(world.set(&one_more, "").unwrap().created, 1);
+}
+
+#[test]
+fn of_the_lengths_of_prefixes_some_are_for_bans_and_for_unrestricted_tokens() {
+    let own = ["api".to_owned()];
+    let (restricted, all) = (MAX_PREFIX_LENS - PREFIX_LENS_FOR_UNRESTRICTED, MAX_PREFIX_LENS);
+    for (only, fields, max, reserve) in [
+        (None, BAN, all, ""),
+        (None, TWICE, all - PREFIX_LENS_FOR_BANS, " (bans alone have more room)"),
+        (Some(&own[..]), BAN, restricted, " (an unrestricted token has more room)"),
+        (
+            Some(&own[..]),
+            TWICE,
+            restricted - PREFIX_LENS_FOR_BANS,
+            " (bans alone, or an unrestricted token, have more room)",
+        ),
+    ] {
+        let mut world = world();
+        let mut set = |lens: RangeInclusive<usize>, fields: &str, only| {
+            world.try_set(&format!(r#"{{"overrides":[{}]}}"#, prefixes(lens, fields)), only, false)
+        };
+        let error = Err(too_many_lens(1..=max + 1, max, reserve));
+        assert_eq!(set(1..=max + 1, fields, only), error);
+        assert_eq!(set(1..=max, fields, only).unwrap().created, max);
+        assert_eq!(set(max + 1..=max + 1, fields, only), error);
+        if max < all {
+            assert_eq!(set(max + 1..=all, BAN, None).unwrap().created, all - max);
+        }
+        // A length that is in use is open to all.
+        assert_eq!(set(1..=all, r#","multiple":3"#, only).unwrap().replaced, all);
+        assert_eq!(set(all + 1..=all + 1, BAN, None), Err(too_many_lens(1..=all + 1, all, "")));
+    }
+    // One that is no ban makes a change one of others.
+    let mut world = world();
+    world.set(&prefixes(1..=14, TWICE), "").unwrap();
+    let mixed = [prefixes(15..=15, BAN), prefixes(16..=16, TWICE)].join(",");
+    assert_eq!(world.set(&mixed, ""), Err(too_many_lens(1..=16, 14, " (bans alone have more room)")));
+    // Not if its length is in use.
+    let mixed = [prefixes(1..=1, r#","multiple":3"#), prefixes(15..=16, BAN)].join(",");
+    assert_eq!(world.set(&mixed, "").unwrap().created, 2);
+}
+
+#[test]
+fn lengths_of_prefixes_that_are_over_make_room_also_at_frontends() {
+    let own = ["api".to_owned()];
+    let mut world = world();
+    let [mut awake, mut asleep] = [frontend(OWN), frontend(OWN)];
+    let try_set = |world: &mut World, overrides: String, removed: String| {
+        let text = format!(r#"{{"overrides":[{overrides}],"removed":[{removed}]}}"#);
+        world.try_set(&text, Some(&own), false)
+    };
+    // A token for this policy alone sets and removes all that it can; those of one byte last.
+    try_set(&mut world, prefixes(1..=12, BAN), String::new()).unwrap();
+    world.refresh(&mut awake);
+    world.refresh(&mut asleep);
+    assert_eq!(lens_known(&awake, world.now), (1..=12).collect::<Vec<_>>());
+    try_set(&mut world, String::new(), prefixes(2..=12, "")).unwrap();
+    world.now += 1;
+    try_set(&mut world, String::new(), prefixes(1..=1, "")).unwrap();
+    // Within a minute, what is left is for unrestricted tokens.
+    world.set(&prefixes(13..=16, BAN), "").unwrap();
+    assert_eq!(world.set(&prefixes(17..=17, BAN), ""), Err(too_many_lens(1..=17, 16, "")));
+    world.now += HEARD_MS;
+    world.refresh(&mut awake);
+    assert_eq!(lens_known(&awake, world.now), (1..=16).collect::<Vec<_>>());
+    let before = world.storage.clone();
+    let dry_run = format!(r#"{{"overrides":[{}]}}"#, prefixes(17..=27, BAN));
+    assert_eq!(world.try_set(&dry_run, None, true).unwrap().created, 11);
+    assert_eq!(world.storage, before);
+    // As many as are needed, those first that ended first.
+    assert_eq!(world.set(&prefixes(17..=27, BAN), "").unwrap().created, 11);
+    let expected = [1].into_iter().chain(13..=27).collect::<Vec<_>>();
+    for crashes in [false, true] {
+        if crashes {
+            world.crash();
+        }
+        let mut new = frontend(OWN);
+        for frontend in [&mut awake, &mut asleep, &mut new] {
+            world.now += 5_000;
+            world.refresh(frontend);
+            assert_eq!(lens_known(frontend, world.now), expected);
+            assert_eq!([12, 27].map(|len| capacity(frontend, &prefix(len), world.now)), [Some(10), Some(0)]);
+        }
+    }
+    // One that is forgotten can be set again, as any other, and is not in the way of what is known then.
+    assert_eq!(world.set(&prefixes(2..=2, BAN), "").unwrap().created, 1);
+    let lens = (1..=2).chain(13..=27);
+    assert_eq!(world.set(&prefixes(1..=1, BAN), ""), Err(too_many_lens(lens, 16, "")));
+    world.now += 5_000;
+    world.refresh(&mut awake);
+    assert_eq!(lens_known(&awake, world.now), [2].into_iter().chain(13..=27).collect::<Vec<_>>());
+    // A frontend that slept until even that is gone loads all again.
+    world.now += 31 * DAY_MS;
+    world.refresh(&mut awake);
+    world.refresh(&mut asleep);
+    for frontend in [&awake, &asleep] {
+        assert_eq!(lens_known(frontend, world.now), [2].into_iter().chain(13..=27).collect::<Vec<_>>());
+    }
+    let forgotten = world.storage.values().filter(|row| row.contains("\"ended_at\"")).count();
+    assert_eq!(forgotten, 0);
+}
+
+#[test]
+fn ends_that_are_late_make_room_for_other_lengths_and_are_recorded() {
+    let mut world = world();
+    let until = world.now + HEARD_MS;
+    let mut one = frontend(OWN);
+    // More than one call carries out, of one length.
+    let many = (0..1_200).map(|n| format!(r#"{{"policy":"api","prefix":"{n:04}","banned":true,"until":{until}}}"#));
+    world.set(&many.collect::<Vec<_>>().join(","), "").unwrap();
+    world.set(&[prefixes(1..=3, BAN), prefixes(5..=16, BAN)].join(","), "").unwrap();
+    world.refresh(&mut one);
+    let before = world.acts().len();
+    world.now = until - 1;
+    assert_eq!(world.set(&prefixes(17..=17, BAN), ""), Err(too_many_lens(1..=17, 16, "")));
+    world.now = until;
+    assert_eq!(world.set(&prefixes(17..=17, BAN), "").unwrap().created, 1);
+    let acts = world.acts();
+    let ended = |act: &&String| act.starts_with(r#""by":"until","act":"override.deleted""#);
+    assert_eq!((acts[before..].iter().filter(ended).count(), acts.len()), (3, before + 4));
+    world.now += 5_000;
+    world.refresh(&mut one);
+    let expected = (1..=3).chain(5..=17).collect::<Vec<_>>();
+    assert_eq!(lens_known(&one, world.now), expected);
+    let policies = one.policies();
+    let api = policies.get("api").unwrap();
+    assert!(Arc::ptr_eq(&policies.for_key(api, b"0007", world.now), api), "of its length nothing is known any more");
 }
 
 /// Random changes, ends and crashes; frontends that ask now and then know what a plain list says.

@@ -103,6 +103,34 @@ test("a token removed from the settings is refused, and only the owner may read 
   writeFileSync(join(service, "wrangler.toml"), removed);
 });
 
+test("while it runs, a token that is added works, and one that is removed does not", async () => {
+  const file = join(service, "wrangler.toml");
+  const settings = readFileSync(file, "utf8");
+  const made = "tg_added-while-it-runs";
+  const sha256 = createHash("sha256").update(made).digest("hex");
+  const ask = { policy: "daily", key: "while" };
+  const own = readFileSync(join(service, ".tollgate/token"), "utf8").trim();
+  await start();
+  assert.equal((await post("consume", ask, made)).status, 401);
+  for (const [text, status] of [
+    [`${settings}\n[vars.TOLLGATE_TOKENS.while]\nsha256 = "${sha256}"\nscopes = ["consume"]\n`, 200],
+    [settings, 401],
+  ]) {
+    const again = printed("Tollgate runs again");
+    writeFileSync(file, text);
+    await again;
+    assert.equal((await post("consume", ask, made)).status, status);
+    assert.equal((await post("consume", ask, own)).status, 200, "that of start");
+  }
+  // Half of an edit changes no token.
+  const complaint = printed("the tokens stay as they are");
+  writeFileSync(file, `${settings}\n[vars`);
+  await complaint;
+  assert.equal((await post("consume", ask, own)).status, 200);
+  writeFileSync(file, settings);
+  await stop();
+});
+
 test("start takes each configuration that Wrangler takes, and tokens from .dev.vars where that has none", async () => {
   const other = join(folder, "my-limits-jsonc");
   await tollgate(["init", "my-limits-jsonc"], folder);
@@ -131,18 +159,28 @@ test("start says what is missing", async () => {
 /** What `tollgate start` has printed when it is ready. */
 async function start(cwd = service) {
   running = spawn(bin, ["start"], { cwd, env: { ...process.env, ...ENVIRONMENT, PORT: port }, stdio: "pipe" });
-  let printed = "";
-  const told = new Promise((resolve, reject) => {
-    for (const stream of [running.stdout, running.stderr]) {
-      stream.setEncoding("utf8").on("data", (text) => {
-        printed += text;
-        if (printed.includes("curl ")) resolve();
-      });
-    }
-    running.on("exit", () => reject(new Error(`it ended:\n${printed}`)));
+  for (const stream of [running.stdout, running.stderr]) stream.setEncoding("utf8");
+  return printed("curl ");
+}
+
+/** What it has printed from now on, once that has this text. */
+function printed(part) {
+  const { stdout, stderr } = running;
+  let all = "";
+  return new Promise((resolve, reject) => {
+    const read = (text) => {
+      all += text;
+      if (all.includes(part)) settle(resolve, all);
+    };
+    const ended = () => settle(reject, new Error(`it ended:\n${all}`));
+    const settle = (how, what) => {
+      for (const stream of [stdout, stderr]) stream.off("data", read);
+      running.off("exit", ended);
+      how(what);
+    };
+    for (const stream of [stdout, stderr]) stream.on("data", read);
+    running.on("exit", ended);
   });
-  await told;
-  return printed;
 }
 
 async function stop() {

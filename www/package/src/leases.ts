@@ -4,12 +4,16 @@ import type { Cost } from "./budget.js";
 import type { BudgetCost, Client, Degraded, Key, Leased, PolicyName, PolicyNames, Problem } from "./client.js";
 import { type Clock, systemClock } from "./clock.js";
 import { checkWhole, TollgateError } from "./errors.js";
+import { networkOf } from "./network.js";
 
 /** Of what a {@link LeasingLimiter} takes its tokens. */
 export interface LeasingOptions<Name extends string = string> {
   /** A policy of the service that has a `lease`. */
   readonly policy: Name;
-  /** The most keys that are remembered. What is leased for one that is forgotten counts as spent. Default: 10 000. */
+  /**
+   * The most keys that are remembered. What is leased for one that is forgotten counts as spent. Each IPv6 address is a key of its own here,
+   * also where the policy counts a whole network as one. Default: 10 000.
+   */
   readonly maxKeys?: number;
   /** Default: {@link systemClock}. */
   readonly clock?: Clock;
@@ -117,7 +121,7 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
   }
 
   #entry(key: Key): Entry {
-    const [keys, name] = typeof key === "string" ? [this.#texts, key] : [this.#others, JSON.stringify(key)];
+    const [keys, name] = typeof key === "string" ? [this.#texts, key] : [this.#others, nameOf(key)];
     return keys.get(name) ?? keys.add(name, newEntry(key, this.#clock.now()));
   }
 
@@ -368,6 +372,20 @@ interface Demand {
   askedBefore: number;
   tokensBefore: number[];
   latest: number;
+}
+
+/**
+ * What the entry of a key that is not a text is kept under: the same for all spellings of an address. Of an IPv6 address all bits count,
+ * because only the service knows the policy's `ipv6_prefix`: addresses in one entry share its leases, so they must share a budget.
+ */
+function nameOf(key: Exclude<Key, string>): string {
+  const ip: unknown = (key as { readonly ip?: unknown } | null | undefined)?.ip;
+  if (typeof ip !== "string") return JSON.stringify(key);
+  try {
+    return JSON.stringify({ ...key, ip: networkOf(ip, 128) });
+  } catch {
+    return JSON.stringify(key); // the service rejects it
+  }
 }
 
 function newEntry(key: Key, now: number): Entry {

@@ -8,6 +8,15 @@ export interface Environment {
   readonly name?: string;
   readonly vars?: Readonly<Record<string, unknown>>;
   readonly durable_objects?: { readonly bindings?: readonly ObjectBinding[] };
+  readonly secrets?: { readonly required?: readonly unknown[] };
+  /** The classes of the Worker, also for environments. */
+  readonly exports?: Readonly<Record<string, { readonly type?: unknown }>>;
+  readonly migrations?: readonly Migration[];
+}
+
+interface Migration {
+  readonly new_classes?: readonly unknown[];
+  readonly new_sqlite_classes?: readonly unknown[];
 }
 
 interface ObjectBinding {
@@ -32,23 +41,34 @@ export async function environmentsIn(file: string): Promise<Environment[]> {
   }
 }
 
-/** What keeps environments from working once they are deployed, apart from errors in policies: a line for each fault. */
-export function deploymentErrors(environments: readonly Environment[]): string[] {
+/** What is wrong with environments, apart from their policies: a line for each fault. */
+export interface DeploymentFaults {
+  /** What keeps them from working once they are deployed. */
+  readonly errors: string[];
+  /** What does so, too, unless the code is written for it. */
+  readonly warnings: string[];
+}
+
+/** The faults of environments, of which at least one has policies. */
+export function deploymentFaults(environments: readonly Environment[]): DeploymentFaults {
   const isApart = environments.length > 1;
-  return environments.flatMap(({ name, vars = {}, durable_objects }) => {
-    const bindings = durable_objects?.bindings ?? [];
-    // Code can use the class under another name, by the option `keys`.
-    const hasObjects = bindings.some((binding) => binding.name === "KEYS" || binding.class_name === "KeyObject");
+  const isNeeded = needsKeyObject(environments);
+  const warnings: string[] = [];
+  const errors = environments.flatMap((environment) => {
+    const { name, vars = {} } = environment;
+    const hasObjects = hasKeyObject(environment);
     const hasPolicies = vars.POLICIES !== undefined;
     // Where each deployment has a name, what is outside of environments is not deployed.
     if (name === undefined && isApart && !hasObjects && !hasPolicies) return [];
     const place = name === undefined ? "" : `env.${name}.`;
     const inherits = (what: string) => (name === undefined ? "" : `; an environment inherits no ${what}`);
     const errors: string[] = [];
-    if (!hasObjects)
-      errors.push(
-        `${place}durable_objects: has no binding KEYS: add one for the class KeyObject${inherits("bindings")}`,
+    if (!hasObjects) {
+      const unless = isNeeded ? "" : ", unless the code passes the option `keys` or uses only `tollgateIn`";
+      (isNeeded ? errors : warnings).push(
+        `${place}durable_objects: has no binding KEYS: add one for the class KeyObject${unless}${inherits("bindings")}`,
       );
+    }
     if (!hasPolicies) errors.push(`${place}vars.POLICIES: is missing: add policies${inherits("variables")}`);
     for (const [variable, value] of Object.entries(vars)) {
       const text = typeof value === "string" ? value : (JSON.stringify(value) ?? "");
@@ -61,7 +81,38 @@ export function deploymentErrors(environments: readonly Environment[]): string[]
     }
     return errors;
   });
+  return { errors, warnings };
 }
+
+/**
+ * Whether the Worker certainly needs a binding of KeyObject: another environment has one, or callers come by HTTP, or there is no class of
+ * objects at all. Otherwise the policies may be for objects of the application (`tollgateIn`), or the code has the namespace from elsewhere,
+ * such as `ctx.exports`.
+ */
+function needsKeyObject(environments: readonly Environment[]): boolean {
+  return environments.some(hasKeyObject) || environments.some(isService) || !environments.some(hasOtherObjects);
+}
+
+/** Code can use the class under another name, by the option `keys`. */
+const hasKeyObject = ({ durable_objects }: Environment): boolean =>
+  (durable_objects?.bindings ?? []).some((binding) => binding.name === "KEYS" || binding.class_name === "KeyObject");
+
+function isService({ vars, secrets }: Environment): boolean {
+  return HTTP_SETTINGS.some((name) => vars?.[name] !== undefined || secrets?.required?.includes(name));
+}
+
+function hasOtherObjects({ durable_objects, exports = {}, migrations = [] }: Environment): boolean {
+  const bound = (durable_objects?.bindings ?? []).map((binding) => binding.class_name);
+  const exported = Object.entries(exports).flatMap(([name, { type }]) => (type === "durable-object" ? [name] : []));
+  const migrated = migrations.flatMap(({ new_classes = [], new_sqlite_classes = [] }) => [
+    ...new_classes,
+    ...new_sqlite_classes,
+  ]);
+  return [...bound, ...exported, ...migrated].some((name) => name !== "PolicyRegistry");
+}
+
+/** The credentials of callers by HTTP, who are answered by the objects of KEYS alone. */
+const HTTP_SETTINGS = ["TOLLGATE_TOKENS", "TOLLGATE_TOKEN", "TOLLGATE_GRANT_KEYS"];
 
 /** The 5 KB of Cloudflare's limits for Workers. */
 const MAX_VARIABLE_LEN = 5120;

@@ -1,27 +1,35 @@
 // `npx tollgate lint`: what policies admit and cost at worst, without a server.
 import { type LintResult, lint as lintOf } from "../lint.js";
 import { parse } from "./arguments.js";
-import { deploymentErrors, environmentsIn } from "./environments.js";
+import { deploymentFaults, environmentsIn } from "./environments.js";
 import { fileOr, isConfiguration, policiesIn } from "./policies.js";
 
 export async function lint(args: string[]): Promise<string> {
   const { flags, others } = parse(args, [], 1, ["json"]);
-  const { errors, policies } = await lintFile(others[0]);
+  const { errors, warnings, policies } = await lintFile(others[0]);
   if (errors.length > 0) process.exitCode = 1;
-  if (flags.json) return JSON.stringify({ errors, policies }, null, 2);
+  if (flags.json) return JSON.stringify({ errors, ...(warnings.length > 0 && { warnings }), policies }, null, 2);
   for (const error of errors) console.error(`error: ${error}`);
+  for (const warning of warnings) console.error(`warning: ${warning}`);
   const count = (level: string) =>
     policies.flatMap(({ findings }) => findings.filter((finding) => finding.level === level)).length;
   const texts = policies.map(({ environment, text }) => (environment ? `env.${environment} ${text}` : text));
-  const counts = [errors.length, policies.length, count("warning"), count("note")];
+  const counts = [errors.length, policies.length, warnings.length + count("warning"), count("note")];
   return [...texts, KINDS.map((kind, i) => plural(counts[i]!, kind)).join(", ")].join("\n\n");
 }
 
 /** A policy of an environment of Wrangler has its name. */
 type Linted = LintResult["policies"][number] & { readonly environment?: string };
 
-async function lintFile(named?: string): Promise<{ errors: string[]; policies: Linted[] }> {
-  const results: { errors: string[]; policies: Linted[] } = { errors: [], policies: [] };
+/** `warnings` are of the configuration; those of policies are their findings. */
+interface Results {
+  readonly errors: string[];
+  readonly warnings: string[];
+  readonly policies: Linted[];
+}
+
+async function lintFile(named?: string): Promise<Results> {
+  const results: Results = { errors: [], warnings: [], policies: [] };
   const file = fileOr(named);
   for (const { environment, policies: written } of await policiesIn(file)) {
     const { errors, policies } = await lintOf(JSON.stringify(written));
@@ -29,7 +37,11 @@ async function lintFile(named?: string): Promise<{ errors: string[]; policies: L
     results.errors.push(...errors.map((error) => `${place}${error}`));
     results.policies.push(...policies.map((policy) => ({ ...policy, ...(environment && { environment }) })));
   }
-  if (isConfiguration(file)) results.errors.push(...deploymentErrors(await environmentsIn(file)));
+  if (isConfiguration(file)) {
+    const { errors, warnings } = deploymentFaults(await environmentsIn(file));
+    results.errors.push(...errors);
+    results.warnings.push(...warnings);
+  }
   return results;
 }
 

@@ -83,7 +83,10 @@ async function configured(file: string): Promise<PolicyTable[]> {
       policies: table(place, typeof policies === "string" ? json(place, policies) : policies),
     });
   }
-  if (tables.length === 0) throw new Mistake(`${file} has no policies: they are tables such as [vars.POLICIES.api]`);
+  if (tables.length === 0)
+    throw new Mistake(
+      `${file} has no policies: they are tables such as [vars.POLICIES.api]; this command does not read policies in code, which \`lint\` of tollgate/lint checks`,
+    );
   return tables;
 }
 

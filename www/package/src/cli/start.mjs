@@ -2,7 +2,7 @@
 // that matters. Plain JavaScript, so that a checkout needs no compiler of TypeScript to start.
 import { spawn } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
-import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, readFileSync, watchFile, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
@@ -12,21 +12,69 @@ import { CONFIGURATIONS, configurationHere } from "./configuration.mjs";
 
 /**
  * Runs the service in this folder until it is stopped; `build` comes before. PORT is the port. Budgets are kept in .tollgate/state,
- * the token in .tollgate/token, secrets in .dev.vars.
+ * the token in .tollgate/token, secrets in .dev.vars. When the tokens in the settings change, Wrangler is started again with the new ones.
  */
 export async function start(build = () => {}) {
   const port = Number(process.env.PORT || 8787);
   const found = configurationHere();
   if (!found)
     fail(`There is no ${CONFIGURATIONS.join(" or ")} here. Make a service first: npx tollgate init my-limits`);
-  const configuration = readConfiguration(found);
-  const { token, tokens } = keepCredentials(configuration);
+  const configuration = orFail(() => unstable_readConfig({ config: found }));
+  keepSecret();
+  const token = keepToken();
+  let tokens = orFail(() => tokensIn(configuration, token));
   if (!(await isFree(port)))
     fail(`Cannot listen on port ${port}: it is taken or not a port. Choose another: PORT=8788 npm start`);
   build();
-  const args = ["dev", "--config", found, "--port", port, "--persist-to", ".tollgate/state"];
+  let wrangler;
+  let isReady = false;
+  let isReplaced = false;
+  const run = (introduced) => {
+    wrangler = runWrangler(found, port, tokens, async () => {
+      await introduced();
+      isReady = true;
+      follow(); // they may have changed meanwhile
+    });
+    wrangler.on("exit", (code, signal) => {
+      if (!isReplaced) process.exit(signal ? 0 : code);
+      isReplaced = false;
+      run(() => console.log("Tollgate runs again, with the new tokens."));
+    });
+  };
+  // Wrangler reloads its settings, but the tokens on its command line stay as they were.
+  const follow = () => {
+    if (!isReady) return;
+    const before = tokens;
+    try {
+      tokens = tokensIn(unstable_readConfig({ config: found }, { hideWarnings: true }), token);
+    } catch (error) {
+      return console.error(`${error.message}\nUntil that is corrected, the tokens stay as they are.`);
+    }
+    if (tokens === before) return;
+    console.log("The tokens in the settings have changed. Starting again ...");
+    isReady = false;
+    isReplaced = true;
+    wrangler.kill();
+  };
+  run(() => introduce(`http://localhost:${port}`, token, configuration));
+  for (const file of [found, SECRETS_FILE]) watchFile(file, { interval: WATCH_MS }, follow);
+  // Ctrl-C reaches Wrangler directly. We wait until it has stopped, so that the shell's prompt returns only then.
+  const stop = () => {
+    isReady = false;
+    isReplaced = false;
+  };
+  process.on("SIGINT", stop);
+  process.on("SIGTERM", () => {
+    stop();
+    wrangler.kill();
+  });
+}
+
+/** Runs Wrangler with these tokens, as JSON, and calls `onReady` once it answers. */
+function runWrangler(config, port, tokens, onReady) {
+  const args = ["dev", "--config", config, "--port", port, "--persist-to", ".tollgate/state"];
   // A variable of the command line comes before those of the configuration and of .dev.vars.
-  args.push("--show-interactive-dev-session=false", "--var", `TOLLGATE_TOKENS:${JSON.stringify(tokens)}`);
+  args.push("--show-interactive-dev-session=false", "--var", `TOLLGATE_TOKENS:${tokens}`);
   // By its file, without a shell that would read the quotes in the JSON.
   const wrangler = spawn(process.execPath, [WRANGLER, ...args], { stdio: ["ignore", "pipe", "pipe"] });
   const began = Date.now();
@@ -35,14 +83,12 @@ export async function start(build = () => {}) {
     const text = line.replace("[custom build] ", "").replace("[wrangler:info] ", "");
     if (text.startsWith("Ready on ")) {
       clearInterval(progress);
-      introduce(`http://localhost:${port}`, token, configuration);
+      onReady();
     } else if (!NOISE.test(text)) console.log(text);
   };
   for (const stream of [wrangler.stdout, wrangler.stderr]) createInterface({ input: stream }).on("line", show);
-  wrangler.on("exit", (code, signal) => process.exit(signal ? 0 : code));
-  // Ctrl-C reaches Wrangler directly. We wait until it has stopped, so that the shell's prompt returns only then.
-  process.on("SIGINT", () => {});
-  process.on("SIGTERM", () => wrangler.kill());
+  wrangler.on("exit", () => clearInterval(progress));
+  return wrangler;
 }
 
 async function introduce(url, token, configuration) {
@@ -61,38 +107,50 @@ curl -i ${url}/v1/consume -H 'Authorization: Bearer ${token}' -H 'Content-Type: 
 `);
 }
 
-/**
- * A token for this machine, kept in .tollgate/token, where users find it, and all tokens of the service: that one, and those of the
- * settings, which are in the configuration or, where that has none, in .dev.vars. They are never copied to a file, so that one removed
- * from the settings is gone. The secret that names the objects is kept in .dev.vars, where Wrangler reads it.
- */
-function keepCredentials(configuration) {
-  const file = ".dev.vars";
-  const lines = existsSync(file) ? readFileSync(file, "utf8").split("\n").filter(Boolean) : [];
-  const get = (name) => {
-    const line = lines.find((line) => line.match(/^\s*(\w+)\s*=/)?.[1] === name);
-    return line
-      ?.slice(line.indexOf("=") + 1)
-      .trim()
-      .replace(/^(['"])(.*)\1$/, "$2");
-  };
-  if (existsSync(file)) chmodSync(file, 0o600);
-  if (!get("TOLLGATE_KEY_SECRET"))
-    writePrivate(file, `${[...lines, `TOLLGATE_KEY_SECRET=${randomBytes(32).toString("hex")}`].join("\n")}\n`);
+/** Makes the secret that names the objects, and keeps it in .dev.vars, where Wrangler reads it. */
+function keepSecret() {
+  if (existsSync(SECRETS_FILE)) chmodSync(SECRETS_FILE, 0o600);
+  if (secret("TOLLGATE_KEY_SECRET")) return;
+  const lines = [...secretLines(), `TOLLGATE_KEY_SECRET=${randomBytes(32).toString("hex")}`];
+  writePrivate(SECRETS_FILE, `${lines.join("\n")}\n`);
+}
+
+/** A token for this machine, kept in .tollgate/token, where users find it. */
+function keepToken() {
   const token = existsSync(TOKEN_FILE)
     ? readFileSync(TOKEN_FILE, "utf8").trim()
     : `tg_${randomBytes(32).toString("base64url")}`;
   mkdirSync(dirname(TOKEN_FILE), { recursive: true });
   writePrivate(TOKEN_FILE, `${token}\n`);
+  return token;
+}
+
+/**
+ * All tokens of the service, as JSON: that of this machine, and those of the settings, which are in the configuration or, where that has
+ * none, in .dev.vars. They are never copied to a file, so that one removed from the settings is gone.
+ */
+function tokensIn({ vars: { TOLLGATE_TOKENS: configured } }, token) {
   const start = { sha256: createHash("sha256").update(token).digest("hex"), scopes: ["consume", "adjust", "admin"] };
-  const { TOLLGATE_TOKENS: configured } = configuration.vars;
   const own =
     configured === undefined
-      ? objectIn(get("TOLLGATE_TOKENS") ?? "{}", file)
+      ? objectIn(secret("TOLLGATE_TOKENS") ?? "{}", SECRETS_FILE)
       : typeof configured === "string"
         ? objectIn(configured, "Wrangler's configuration")
         : configured;
-  return { token, tokens: { ...own, start } };
+  return JSON.stringify({ ...own, start });
+}
+
+/** A value in .dev.vars, without its quotes. */
+function secret(name) {
+  const line = secretLines().find((line) => line.match(/^\s*(\w+)\s*=/)?.[1] === name);
+  return line
+    ?.slice(line.indexOf("=") + 1)
+    .trim()
+    .replace(/^(['"])(.*)\1$/, "$2");
+}
+
+function secretLines() {
+  return existsSync(SECRETS_FILE) ? readFileSync(SECRETS_FILE, "utf8").split("\n").filter(Boolean) : [];
 }
 
 /** Writes a file that only its owner may read, also if it was there and others could. */
@@ -101,19 +159,11 @@ function writePrivate(file, text) {
   writeFileSync(file, text, { mode: 0o600 });
 }
 
-function readConfiguration(config) {
-  try {
-    return unstable_readConfig({ config });
-  } catch (error) {
-    return fail(error.message);
-  }
-}
-
 function objectIn(json, place) {
   try {
     return Object(JSON.parse(json));
   } catch {
-    return fail(`TOLLGATE_TOKENS in ${place} is not valid JSON. Correct it, or remove it.`);
+    throw new Error(`TOLLGATE_TOKENS in ${place} is not valid JSON. Correct it, or remove it.`);
   }
 }
 
@@ -127,6 +177,15 @@ async function isFree(port) {
   return Number.isInteger(port) && port > 0 && port < 65536 && (await listens("127.0.0.1")) && (await listens("::1"));
 }
 
+/** What `read` returns; without it nothing can start. */
+function orFail(read) {
+  try {
+    return read();
+  } catch (error) {
+    return fail(error.message);
+  }
+}
+
 function fail(message) {
   console.error(message);
   process.exit(1);
@@ -135,6 +194,9 @@ function fail(message) {
 /** The command of the Wrangler that is imported above. */
 const WRANGLER = join(dirname(fileURLToPath(import.meta.resolve("wrangler"))), "../bin/wrangler.js");
 const TOKEN_FILE = ".tollgate/token";
+const SECRETS_FILE = ".dev.vars";
+// By polling: an editor that replaces a file, and some shared folders, end any other watch.
+const WATCH_MS = 500;
 // Output of Wrangler that users do not need.
 const NOISE = /^\s*$|^Running: |^⎔ Starting|^Using secrets|^Your Worker has access|^Binding |^env\.|GET \/healthz/u;
 // Wrangler forwards log lines shortly after the answer.
