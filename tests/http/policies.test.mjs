@@ -65,7 +65,7 @@ test("a limit that gets a name keeps its tokens, and others can be put beside it
   assert.ok(dry.body.changes.includes("api/a is the limit that had no name"), dry.text);
   const left = async () => {
     const peek = await service.send("POST", "/v1/peek", { policy: "api", key: "alice" });
-    return Object.fromEntries(peek.body.limits.map((limit) => [limit.limit, limit.remaining]));
+    return Object.fromEntries(peek.body.limits.map((limit) => [limit.name, limit.remaining]));
   };
   for (const [policy, expected] of [
     [tried, { a: 4 }],
