@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::accounts::{Change, is_as_generous};
 use super::cover::{block, cover};
-use super::follow::{follow, untouched};
+use super::follow::{follow, rename, untouched};
 use super::leases::Leases;
 use super::reservation::ReservedPart;
 use super::returns::{Return, Returns};
@@ -162,6 +162,7 @@ impl Bucket {
             limit.state = stored.uncovered(&limit.limit, &limit.state, changed_at.unwrap_or(now).min(now));
         }
         let mut leases = Leases::stored(&stored, old.iter_mut().map(NamedState::parts), now);
+        rename(&mut old, &mut leases, policy, || stored.unnamed(policy.name()));
         leases.move_to(policy);
         let stored_states: Vec<_> = old.iter().map(|limit| limit.state).take(policy.limits().len()).collect();
         let (states, cuts, dormant) = followed(old, since, policy, &leases, now, phase);
@@ -184,6 +185,7 @@ impl Bucket {
         let persisted = Some(old.iter().map(|account| &account.state).chain(newest).copied().collect());
         // Leased while a policy had its name.
         let mut leases = Leases::stored(stored, old.iter_mut().map(NamedState::parts), now);
+        rename(&mut old, &mut leases, &self.policy, || stored.unnamed(self.policy.name()));
         leases.move_to(&self.policy);
         if !stored.is_exact {
             // Grants may have come since that are not in the row: the time before now is not idle time.
@@ -234,8 +236,9 @@ impl Bucket {
         if before.version() == policy.version() && since == policy.timeline().since() {
             return self.resize(&before);
         }
+        let mut old: Vec<_> = self.all_of(&before).collect();
+        rename(&mut old, &mut self.leases, policy, || before.timeline().unnamed().map(str::to_owned));
         self.leases.move_to(policy);
-        let old: Vec<_> = self.all_of(&before).collect();
         if policy.is_inline() && before.is_inline() {
             return self.set_accounts(&old, now, phase);
         }

@@ -1,7 +1,7 @@
 //! How a bucket follows its policy from version to version: its tokens are carried over at the moment of each change. So
 //! refills before it count at the old numbers and refills after it at the new, whenever the bucket is next asked.
 //!
-//! A limit is known by its name. One that was not there starts as in a new bucket. One that is not
+//! A limit is known by its account: its name, or none if it had none at first. One that was not there starts as in a new bucket. One that is not
 //! there any more is kept, dormant, until it is full and none of its tokens are leased: versions that alternate during a roll-out give
 //! nothing away. If it was there with other numbers, [`Carry`] says how it goes on: with [`Carry::Additive`] the earlier numbers keep their
 //! account, as in `accounts.rs`; with the others they are forgotten, but those of another kind.
@@ -91,6 +91,33 @@ pub(super) fn follow(
         None => _ = steps.drain(..if since == 0 { first } else { known }),
     }
     steps.iter().fold(old, |old, step| carried(old, step, leases, now, phase))
+}
+
+/// Calls accounts as `policy` does. Without the registry's timeline, a policy does not know that one of its limits had no name at first; `unnamed` says
+/// so for the policy that was asked before.
+pub(super) fn rename(
+    old: &mut [NamedState],
+    leases: &mut Leases,
+    policy: &Policy,
+    unnamed: impl FnOnce() -> Option<String>,
+) {
+    let has = |old: &[NamedState], name: Option<&str>| old.iter().any(|account| account.name.as_deref() == name);
+    let limits = || policy.limits().iter().filter(|limit| limit.name().is_some());
+    let (from, to) = match limits().find(|limit| limit.account().is_none()) {
+        Some(known) => (known.name().map(str::to_owned), None),
+        None if has(old, None) && limits().any(|limit| !has(old, limit.account())) => match unnamed() {
+            Some(name) if limits().any(|limit| limit.account() == Some(&name)) => (None, Some(name)),
+            _ => return,
+        },
+        None => return,
+    };
+    if has(old, to.as_deref()) {
+        return;
+    }
+    leases.rename(from.as_deref(), to.as_deref());
+    for account in old.iter_mut().filter(|account| account.name == from) {
+        account.name.clone_from(&to);
+    }
 }
 
 /// The states of a bucket of which nothing was ever taken: a new one. A shard may not have been there all the time, and what it has

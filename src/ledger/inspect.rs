@@ -12,7 +12,7 @@ use super::row::StoredRow;
 use super::{Ledger, Slot, Writes};
 use crate::limit::Decision;
 use crate::policy::Policy;
-use crate::protocol::{BucketState, KeyState, LimitState, ReservationState};
+use crate::protocol::{BucketState, HoldState, KeyState, LimitState, PolicyTokens, ReservationState};
 
 impl Ledger {
     /// How the key stands at `now`. `policies` are those of a frontend that knows the registry's changes up to `as_of`: a bucket
@@ -33,22 +33,20 @@ impl Ledger {
         }
         copy.end_holds(now);
         copy.end_expired(now, &mut Writes::default());
-        let buckets =
+        let buckets: Vec<_> =
             names.into_iter().map(|policy| BucketState { limits: copy.limits_of(&policy, now), policy }).collect();
+        let called = |tokens: Vec<PolicyTokens>| tokens.into_iter().map(|tokens| called(tokens, &buckets)).collect();
         let reservations = copy.reservations.iter().map(|(id, reservation)| ReservationState {
             id: *id,
             opened_at: reservation.opened_at,
             expires_at: reservation.expires_at,
             is_refunded: reservation.is_refunded(),
-            tokens: reservation.to_tokens(),
+            tokens: called(reservation.to_tokens()),
         });
-        KeyState {
-            now,
-            buckets,
-            reservations: reservations.collect(),
-            holds: copy.hold_states(),
-            decisions: self.recent.list(),
-        }
+        let holds = copy.hold_states().into_iter();
+        let holds = holds.map(|hold| HoldState { tokens: called(hold.tokens), ..hold }).collect();
+        let reservations = reservations.collect();
+        KeyState { now, buckets, reservations, holds, decisions: self.recent.list() }
     }
 
     /// All that levels depend on.
@@ -96,4 +94,15 @@ impl Ledger {
         let states = states.collect();
         Ok((policy, states))
     }
+}
+
+/// With the name of the limit that had none at first.
+fn called(mut tokens: PolicyTokens, buckets: &[BucketState]) -> PolicyTokens {
+    let bucket = buckets.iter().find(|bucket| bucket.policy == tokens.policy);
+    if let Some(Ok((policy, _))) = bucket.map(|bucket| &bucket.limits) {
+        for (name, _) in tokens.limits.iter_mut().filter(|(name, _)| name.is_none()) {
+            *name = policy.timeline().unnamed().map(str::to_owned);
+        }
+    }
+    tokens
 }

@@ -165,6 +165,13 @@ impl Leases {
         Some(spent)
     }
 
+    /// The limit of one name is known by another from now on.
+    pub(super) fn rename(&mut self, from: Option<&str>, to: Option<&str>) {
+        for limit in self.limits.iter_mut().filter(|limit| limit.name.as_deref() == from) {
+            limit.name = to.map(str::to_owned);
+        }
+    }
+
     /// Continues with the limits of `policy`, and those of others of which tokens are leased.
     pub(super) fn move_to(&mut self, policy: &Policy) {
         if self.limits.is_empty() {

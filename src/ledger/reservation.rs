@@ -9,7 +9,7 @@
 //! then for each policy
 //!   1 byte   the length of its name, then the name
 //!   1 byte   how many limits it has, then for each
-//!     1 byte   the length of its name, 0 if it has none, then the name
+//!     1 byte   the length of its account's name, 0 if it has none, then the name
 //!     8 bytes  the tokens
 //! then for each raise a byte of 0, where a policy would have the length of its name, 8 bytes for its id, and its policies in the same way
 //! ```
@@ -56,7 +56,7 @@ pub(super) enum End {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ReservedPart {
     pub(super) policy: String,
-    /// The tokens of each limit, by its name: the policy may have other limits, or another order, when it ends.
+    /// The tokens of each limit, by its account: the policy may have other limits, or another order, when it ends.
     tokens: Vec<(Option<String>, u64)>,
 }
 
@@ -91,7 +91,9 @@ impl ReservedPart {
 
     /// The tokens of each limit that `policy` has now; 0 for one added since.
     pub(super) fn tokens(&self, policy: &Policy) -> Vec<u64> {
-        policy.limits().iter().map(|limit| self.tokens_of(limit.account())).collect()
+        // It may have been reserved by a frontend that did not know that the limit had no name at first.
+        let taken = |limit: &NamedLimit| self.taken(limit.account()).or_else(|| self.taken(limit.name()));
+        policy.limits().iter().map(|limit| taken(limit).unwrap_or(0)).collect()
     }
 
     /// The tokens of the limit of that name; `None` if it has taken none because it would have refused, or was not there.

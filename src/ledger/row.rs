@@ -42,7 +42,7 @@ use super::open_lease::OpenLease;
 use crate::limit::{Cuts, Limit, Record, RecordError, Snapshot, State, encode};
 use crate::policy::{NamedLimit, Policy, StoredConfigError, numbers_of, stored_limits};
 
-/// A limit with its state, by its name.
+/// A limit with its state, by its account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NamedState {
     pub(super) name: Option<String>,
@@ -292,6 +292,11 @@ impl<'a> StoredRow<'a> {
             Policy::from_definition(definition).map(|policy| policy.with_id(id))
         };
         policy.map(Arc::new).map_err(RowError::Numbers)
+    }
+
+    /// What its policy called the limit that had no name at first.
+    pub(super) fn unnamed(&self, policy: &str) -> Option<String> {
+        self.policy(policy).ok()?.timeline().unnamed().map(str::to_owned)
     }
 
     /// The state. Versions that wrote format 1 took any `write_ahead`, and could store a level so low that the key would

@@ -24,6 +24,7 @@ pub fn describe_change(
                 Some(deleted) => {
                     lines.push(format!("it was deleted; before: {deleted}"));
                     limits(deleted, after, carry, &mut lines);
+                    terms(deleted, after, &mut lines);
                 }
             }
         }
@@ -55,6 +56,10 @@ fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>
             lines.push(format!("{shown} is the limit that had no name"));
         }
         let (old, new) = match (old, new) {
+            (None, Some((ENFORCED, new))) if before.had_limit(new) => {
+                lines.push(format!("{shown} was a limit before: a key goes on with what it had then"));
+                continue;
+            }
             (None, Some((mode, new))) => {
                 let mode = if mode == ENFORCED { String::new() } else { format!(", {mode}") };
                 lines.push(format!("{shown} is a new limit{mode}: every key starts with {}", count(initial(new))));
@@ -217,6 +222,17 @@ mod tests {
         assert!(new.starts_with("new: api: ") && was.starts_with("it was deleted; before: api: "), "{lines:?}");
         assert!(pace.starts_with("api: 12 per 1h instead of 9 per 1h"), "{pace}");
         assert_eq!(tokens, "api: every key gets 3 tokens: what is spent stays spent");
+    }
+
+    #[test]
+    fn a_limit_that_was_there_before_is_not_new() {
+        let parse = |json: &str| Policy::parse("api", json).unwrap();
+        let [one, two] = [r#"{"name":"a","rate":"9/1h"}"#, r#"{"name":"b","rate":"9/1h"}"#];
+        let both = parse(&format!(r#"{{"limits":[{one},{two}]}}"#));
+        let before = parse(&format!(r#"{{"limits":[{one}]}}"#));
+        let before = before.succeeding(&both.clone().in_force_since(5), 6, Carry::Additive);
+        let lines = describe_change(Some(&before), Some(&both), None, Carry::Additive);
+        assert_eq!(lines[2..], ["api/b was a limit before: a key goes on with what it had then", WHOM]);
     }
 
     #[test]

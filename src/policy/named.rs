@@ -193,6 +193,12 @@ impl Policy {
             })
     }
 
+    /// Whether a version before it had the limit.
+    pub(super) fn had_limit(&self, limit: &NamedLimit) -> bool {
+        let mut earlier = self.timeline.earlier().iter().flat_map(|version| &version.limits);
+        earlier.any(|(account, _)| account.as_deref() == limit.account())
+    }
+
     /// Identifies its [definition](Policy::definition): a hash of it.
     #[must_use]
     pub fn id(&self) -> u64 {
@@ -345,18 +351,22 @@ impl Policy {
     pub const MAX_IDEMPOTENCY_KEYS: usize = 16_384;
 }
 
-/// Which of `limits` continues the one that had no name in an earlier version. If it has none in `before`, either, that is the limit of the same
-/// numbers, or else the first; but none that was there before it under its name, and continues that.
+/// Which of `limits`, in place of `before`, is the one that had no name in an earlier version. It stays so while it is not there. If `before` has it without
+/// a name, it is chosen among those that were never there under their names: the first of the same numbers, else of the same kind and period, else
+/// of all.
 pub(super) fn unnamed(limits: &[NamedLimit], before: &Policy) -> Option<String> {
-    let old = before.limits.iter().find(|limit| limit.account().is_none())?;
-    if old.name().is_some() {
-        return old.name().filter(|name| limits.iter().any(|limit| limit.name() == Some(name))).map(str::to_owned);
+    if limits.iter().any(|limit| limit.name().is_none()) {
+        return None;
     }
-    let earlier = || before.timeline.earlier().iter().flat_map(|version| &version.limits);
-    let was_there = |limit: &NamedLimit| earlier().any(|(account, _)| account.as_deref() == limit.name());
-    let mut new = limits.iter().filter(|limit| limit.name().is_some() && !was_there(limit));
-    let first = new.clone().next();
-    new.find(|limit| limit.limit() == old.limit()).or(first)?.name().map(str::to_owned)
+    let Some(old) = before.limits.iter().find(|limit| limit.name().is_none()) else {
+        return before.timeline.unnamed().map(str::to_owned);
+    };
+    let difference = |limit: &&NamedLimit| {
+        let (new, old) = (limit.limit().config(), old.limit().config());
+        (new != old, (new.kind, new.period_ms) != (old.kind, old.period_ms))
+    };
+    let new = limits.iter().filter(|limit| !before.had_limit(limit));
+    new.min_by_key(difference)?.name().map(str::to_owned)
 }
 
 /// Two policies are equal if neither an object nor a client can tell them apart.

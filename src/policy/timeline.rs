@@ -21,7 +21,7 @@ pub struct Timeline {
     carry: Carry,
     /// Oldest first.
     pub(super) earlier: Vec<Version>,
-    /// The limit of the policy that had no name in an earlier version.
+    /// What the limit is called that had no name in an earlier version.
     unnamed: Option<String>,
 }
 
@@ -65,8 +65,8 @@ impl Timeline {
         Self { unnamed, ..self }
     }
 
-    /// The limit of the policy that had no name in an earlier version.
-    pub(super) fn unnamed(&self) -> Option<&str> {
+    /// What the limit is called that had no name in an earlier version, whether the policy has it now or not.
+    pub(crate) fn unnamed(&self) -> Option<&str> {
         self.unnamed.as_deref()
     }
 
@@ -370,7 +370,16 @@ mod tests {
         let renamed = limits(&[("b", 3)]).succeeding(&moved, 8, Carry::Additive);
         assert_eq!(accounts(&renamed), [other("b")]);
         let again = limits(&[("a", 3)]).succeeding(&renamed, 9, Carry::Additive);
-        assert_eq!(accounts(&again), [other("a")]);
+        assert_eq!(accounts(&again), [None]);
+        // A limit that goes into shadow and back goes on.
+        let shadow = r#"{"limits":[{"name":"a","rate":"3/1s","mode":"shadow"}]}"#;
+        let back =
+            limits(&[("a", 3)]).succeeding(&policy(shadow).succeeding(&two, 7, Carry::Additive), 8, Carry::Additive);
+        assert_eq!(accounts(&back), [None]);
+        // One that was there before under its name goes on as that.
+        let zero = limits(&[("a", 3)]).in_force_since(4);
+        let before = policy(r#""3/1s""#).succeeding(&zero, 5, Carry::Additive);
+        assert_eq!(accounts(&limits(&[("a", 3)]).succeeding(&before, 6, Carry::Additive)), [other("a")]);
         let shared = policy(r#"{"limits":[{"name":"a","rate":"9/1s"}],"shards":3}"#).succeeding(&one, 6, Carry::AsIs);
         assert!(shared.shards().iter().all(|shard| accounts(shard) == [None]));
     }

@@ -6,11 +6,11 @@ use proptest::prelude::*;
 
 use tollgate::limit::{Carry, Kind, Verb};
 use tollgate::policy::Policy;
-use tollgate::protocol::{Action, EndedLease};
+use tollgate::protocol::{Action, Decided, EndedLease, ObjectReply};
 
 use crate::chance;
 use crate::inline::{Numbers, defined, most_generous, most_of_each, numbers, plans};
-use crate::world::{DAY_MS, START, World, decided, tokens};
+use crate::world::{DAY_MS, START, World, decided, signed, tokens};
 
 /// A policy that a registry changes now and then.
 struct Plans {
@@ -285,6 +285,10 @@ fn naming_a_limit_refills_nobody() {
             };
             change(&mut plans, &after);
             assert_eq!(plans.world.levels(), left, "{after:?}");
+            let World { policy, as_of, now, ledger, .. } = &plans.world;
+            let state = ledger.inspect(std::slice::from_ref(policy), as_of.unwrap(), *now);
+            let called = |(name, tokens): &(Option<String>, u64)| name.as_deref() == Some("a") && *tokens == 10;
+            assert!(state.reservations[0].tokens[0].limits.iter().any(called), "{:?}", state.reservations);
             // A frontend that asks under the version before, and the next.
             plans.learn(1);
             assert_eq!(plans.left(), 40);
@@ -317,7 +321,46 @@ fn renaming_a_limit_begins_it_anew() {
         assert_eq!(plans.left(), 100);
         plans.change_all(&[("a", fixed)], Carry::default());
         plans.learn(0);
-        assert_eq!(plans.left(), if first.is_empty() { 100 } else { 40 });
+        assert_eq!(plans.left(), 40);
+    }
+}
+
+/// A frontend that cannot reach the registry does not know that the limit had no name at first, and neither does a registry that has lost its rows.
+#[test]
+fn without_the_registry_s_timeline_a_named_limit_is_the_same() {
+    let fixed = Numbers::bucket(0, 1_000, 100);
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+    for crashes in 0..8_u8 {
+        let crash = |plans: &mut Plans, bit: u8| {
+            if crashes & bit != 0 {
+                plans.world.crash(usize::MAX);
+            }
+        };
+        let alone = Arc::new(defined(&[("a", fixed)], false));
+        let mut plans = Plans::named("", fixed);
+        plans.change(fixed, Carry::default());
+        (plans.world.policy, plans.world.as_of) = (Arc::clone(&alone), Some(0));
+        plans.take(Verb::Consume, 50);
+        let id = plans.world.decided(reserve, vec![10]).reservation.unwrap().id;
+        let lease = decided(plans.world.lease(vec![5], Vec::new())).lease.unwrap();
+        crash(&mut plans, 1);
+        plans.learn(0);
+        assert_eq!(plans.left(), 35, "{crashes:03b}");
+        plans.world.lease(vec![0], vec![EndedLease { id: lease.id, spent: vec![2] }]);
+        decided(plans.world.ask(Action::Settle(id), Some(vec![4]), None));
+        assert_eq!(plans.left(), 44, "{crashes:03b}");
+        let lease = decided(plans.world.lease(vec![5], Vec::new())).lease.unwrap();
+        crash(&mut plans, 2);
+        let since = plans.world.now + 1;
+        let anew = defined(&[("a", fixed)], false).in_force_since(since);
+        (plans.world.policy, plans.world.as_of, plans.world.now) = (Arc::new(anew), Some(since), since);
+        assert_eq!(plans.left(), 39, "{crashes:03b}");
+        plans.world.lease(vec![0], vec![EndedLease { id: lease.id, spent: vec![2] }]);
+        crash(&mut plans, 4);
+        plans.versions.push(Arc::clone(&plans.world.policy));
+        plans.change_all(&[("b", fixed), ("a", fixed)], Carry::default());
+        plans.learn(0);
+        assert_eq!(plans.world.levels(), [100, 42], "{crashes:03b}");
     }
 }
 
@@ -443,11 +486,19 @@ fn limits(which: usize) -> Vec<(&'static str, Numbers)> {
     }
 }
 
+fn answer(reply: ObjectReply) -> Option<Decided> {
+    match reply {
+        ObjectReply::Decided(decided) => Some(decided),
+        _ => None,
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Naming {
     /// The numbers of the limit, and whether another is beside it once it has a name.
     Change(Numbers, bool, Carry),
     Learn(usize),
+    Unregistered,
     Take(Verb, u64),
     Reserve(u64),
     Settle(usize, u64),
@@ -463,6 +514,7 @@ fn naming() -> impl Strategy<Value = Naming> {
     prop_oneof![
         3 => (0..4_usize, any::<bool>(), how).prop_map(|(which, beside, how)| Naming::Change(limits(which)[0].1, beside, how)),
         1 => (0..3_usize).prop_map(Naming::Learn),
+        1 => Just(Naming::Unregistered),
         5 => (prop::sample::select(vec![Verb::Consume, Verb::ConsumeUpTo, Verb::Charge]), 0..20_u64)
             .prop_map(|(verb, cost)| Naming::Take(verb, cost)),
         3 => (0..20_u64).prop_map(Naming::Reserve),
@@ -558,6 +610,8 @@ proptest! {
         let first = Numbers { max_debt: 5, ..Numbers::bucket(10, 1_000, 40) };
         let mut both = ["", "a"].map(|name| Plans::named(name, first));
         let (mut changes, mut reserved, mut leased) = (0, Vec::new(), Vec::new());
+        let mut is_asked_by_name = false;
+        let (mut names, mut last) = ([vec![""], vec!["a"]], first);
         for step in steps {
             if let Naming::Change(..) = step {
                 changes += 1;
@@ -571,26 +625,36 @@ proptest! {
                         let limits = match () {
                             () if index == 0 && changes <= named_at => vec![("", numbers)],
                             () if changes <= named_at => vec![("a", numbers)],
-                            () if beside => vec![("a", numbers), ("b", Numbers::bucket(1, 1_000, 20))],
+                            () if beside => vec![("a", numbers), ("b", Numbers::bucket(1, 700, 20))],
                             () => vec![("a", numbers)],
                         };
+                        (names[index], last) = (limits.iter().map(|(name, _)| *name).collect(), numbers);
                         plans.change_all(&limits, how);
                         plans.learn(0);
                     }
+                    // Who has not heard of the name knows it no more than who has not heard from the registry knows what was before.
+                    Naming::Learn(back) if is_asked_by_name => plans.learn(back.min(changes.saturating_sub(named_at + 1))),
                     Naming::Learn(back) => plans.learn(back),
-                    Naming::Take(verb, cost) => {
-                        plans.take(verb, cost);
+                    // A frontend that has not heard from the registry. A bucket in memory or with a row tells it of the newer version.
+                    Naming::Unregistered => {
+                        is_asked_by_name |= changes > named_at;
+                        let limits: Vec<_> = names[index].iter().map(|name| (*name, last)).collect();
+                        plans.world.policy = Arc::new(defined(&limits, false));
+                        plans.world.as_of = Some(0);
                     }
+                    Naming::Take(verb, cost) => _ = plans.world.ask(Action::Take(verb), Some(vec![cost; count]), None),
                     Naming::Reserve(cost) => {
                         let action = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
-                        opened.extend(plans.world.decided(action, vec![cost; count]).reservation.map(|one| one.id));
+                        let reserved = answer(plans.world.ask(action, Some(vec![cost; count]), None));
+                        opened.extend(reserved.and_then(|decided| decided.reservation).map(|one| one.id));
                     }
                     Naming::Settle(which, cost) => {
                         let id = reserved.get(which).map(|ids: &Vec<u64>| ids[index]);
                         id.map(|id| plans.world.ask(Action::Settle(id), Some(vec![cost; count]), None));
                     }
                     Naming::Lease(wanted) => {
-                        lent.extend(decided(plans.world.lease(vec![wanted; count], Vec::new())).lease.map(|lease| lease.id));
+                        let leased = answer(plans.world.lease(vec![wanted; count], Vec::new()));
+                        lent.extend(leased.and_then(|decided| decided.lease).map(|lease| lease.id));
                     }
                     Naming::Return(which, spent) => {
                         if let Some(ids) = leased.get(which).map(|ids: &Vec<u64>| ids[index]) {
@@ -601,7 +665,13 @@ proptest! {
                     Naming::Crash(arrived) => plans.world.crash(arrived),
                     Naming::Clean => plans.world.clean(),
                 }
-                stands.push((plans.world.levels(), plans.world.now));
+                let count = plans.world.policy.limits().len();
+                let look = plans.world.ask(Action::Look(Verb::Refund), Some(vec![0; count]), None);
+                let levels = answer(look).map(|decided| {
+                    let levels = decided.limits.iter().map(|limit| signed(limit.remaining, limit.owed));
+                    levels.collect::<Vec<_>>()
+                });
+                stands.push((levels, plans.world.now));
             }
             prop_assert_eq!(&stands[0], &stands[1], "{:?}", step);
             reserved.extend((opened.len() == 2).then_some(opened));

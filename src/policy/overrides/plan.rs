@@ -85,16 +85,15 @@ impl Plan {
             Self::Banned | Self::Unlimited => limits.to_vec(),
             Self::Multiple(multiple) => limits.iter().map(|limit| multiple.of(limit)).collect(),
             Self::Limits(all) => {
-                // An override from before the limit had a name goes on.
-                let is_of = |numbers: &Numbers, limit: &NamedLimit| {
-                    [limit.name(), limit.account()].contains(&numbers.name.as_deref())
+                let apply = |limit: &NamedLimit| {
+                    let mut numbers = all.iter().filter(|numbers| numbers.is_for(limit));
+                    let Some(first) = numbers.next() else { return limit.clone() };
+                    // Plans of a time of which several were merged may have them under both names.
+                    let same = numbers.filter(|other| other.limit.config().kind == first.limit.config().kind);
+                    let weakest = same.fold(first.limit, |one, other| one.weaker(&other.limit, Carry::AsIs));
+                    limit.with_numbers(weakest, first.write_ahead)
                 };
-                let numbers = |limit: &NamedLimit| all.iter().find(|numbers| is_of(numbers, limit));
-                let limits = limits.iter().map(|limit| match numbers(limit) {
-                    Some(numbers) => limit.with_numbers(numbers.limit, numbers.write_ahead),
-                    None => limit.clone(),
-                });
-                limits.collect()
+                limits.iter().map(apply).collect()
             }
         }
     }
@@ -124,11 +123,16 @@ impl Numbers {
         self.name == other.name && self.limit.config().kind == other.limit.config().kind
     }
 
+    /// Whether they are numbers of that limit: by its name, or from before it had one.
+    fn is_for(&self, limit: &NamedLimit) -> bool {
+        [limit.name(), limit.account()].contains(&self.name.as_deref())
+    }
+
     fn misfit(&self, policy: &Policy, limits: &[&NamedLimit]) -> Option<String> {
         if policy.off_limits().contains(&self.name) {
             return None;
         }
-        let Some(own) = limits.iter().find(|limit| limit.name() == self.name.as_deref()) else {
+        let Some(own) = limits.iter().find(|limit| self.is_for(limit)) else {
             let off = policy.off_limits().iter().filter_map(Option::as_deref);
             let names: Vec<_> = limits.iter().filter_map(|limit| limit.name()).chain(off).collect();
             return Some(match &self.name {
