@@ -79,7 +79,8 @@ impl Ledger {
     fn forget_full(&mut self, now: i64, writes: &mut Writes, is_meant: impl Fn(&str, &Slot) -> bool) {
         self.buckets.retain(|(name, slot)| {
             let has_ended = is_meant(name, slot) && slot.expires_at(now).is_some_and(|at| at <= now);
-            let mut parts = self.reservations.iter().chain(&self.ended).flat_map(|(_, one)| &one.parts);
+            let ended = self.ended.iter().map(|(_, ended)| ended);
+            let mut parts = self.reservations.iter().map(|(_, open)| open).chain(ended).flat_map(|one| &one.parts);
             let is_over = has_ended && !parts.any(|part| part.policy == without_shadow(name));
             if is_over && slot.has_row() {
                 writes.before_reply.push((format!("{BUCKET}{name}"), None));
@@ -110,7 +111,7 @@ impl Ledger {
         let buckets = self.buckets.iter().filter_map(|(_, slot)| slot.expires_at(now));
         // An expired one waits for a bucket that cannot be read: twice as long each time.
         let again = |expires_at: i64| now.saturating_add(now.saturating_sub(expires_at));
-        let reservations = self.reservations.iter().map(|(_, open)| open.expires_at);
+        let reservations = self.reservations.ends();
         let reservations = reservations.map(|at| if at > now { at } else { again(at) });
         let reservations = reservations.chain(self.ended.iter().map(|(_, ended)| ended.forgotten_at()));
         let notices = self.notices.expires_at();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::ask::asks_for_any;
 use super::bucket::Bucket;
 use super::quota::{MAX_RESERVATIONS, is_full};
-use super::reservation::{End, Raise, ReservedPart, reservation_row};
+use super::reservation::{End, Raise, Reservation, ReservedPart, reservation_row};
 use super::shadow::taken_of;
 use super::{Ledger, LedgerError, Writes};
 use crate::limit::Verb;
@@ -36,7 +36,7 @@ impl Ledger {
             }
         }
         let asks = asks_for_any(request);
-        let full = is_full(self.openings(), request, MAX_RESERVATIONS);
+        let full = is_full(self.reservations.openings(), request, MAX_RESERVATIONS);
         if let Some(max) = full.filter(|_| asks) {
             return Ok(ObjectReply::TooManyReservations { max });
         }
@@ -73,9 +73,7 @@ impl Ledger {
         }
         let reserved = Reserved { id, expires_at: reservation.expires_at };
         writes.before_reply.push((reservation_row(id), Some(reservation.encode())));
-        for (_, open) in self.reservations.iter_mut().filter(|(of, _)| *of == id) {
-            open.clone_from(&reservation);
-        }
+        self.reservations.insert(id, reservation);
         if asks {
             self.remember(asked, request.request_id, now, Some(reserved), &limits);
         }
@@ -84,8 +82,8 @@ impl Ledger {
 
     /// Sets what happens when it expires, and drops the returns that were found before.
     fn let_end(&mut self, asked: &[Arc<Policy>], id: u64, end: End) -> Result<(), LedgerError> {
-        for (_, open) in self.reservations.iter_mut().filter(|(of, _)| *of == id) {
-            open.end = end;
+        if let Some(open) = self.reservations.remove(id) {
+            self.reservations.insert(id, Reservation { end, ..open });
         }
         asked.iter().try_for_each(|policy| self.bucket(policy).map(Bucket::forget_returns))
     }

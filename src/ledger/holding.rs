@@ -17,6 +17,7 @@ use std::sync::Arc;
 use super::accounts::Change;
 use super::bucket::Need;
 use super::hold::{Hold, insert_once};
+use super::open_reservations::Openings;
 use super::page::Replay;
 use super::quota::{MAX_RESERVATIONS, is_full};
 use super::replay::grants_of;
@@ -41,8 +42,8 @@ impl Ledger {
             return Ok(reply);
         }
         // Those that are committed keep nothing from others. They are no more than a key can take in ten seconds.
-        let by_grants = self.holds.open().map(|hold| hold.request_id.is_some_and(|id| id.by_grant));
-        if let Some(max) = is_full(by_grants, request, MAX_RESERVATIONS) {
+        let by_grants = self.holds.open().filter(|hold| hold.request_id.is_some_and(|id| id.by_grant)).count();
+        if let Some(max) = is_full(Openings { all: self.holds.open().count(), by_grants }, request, MAX_RESERVATIONS) {
             return Ok(ObjectReply::TooManyReservations { max });
         }
         let (limits, decision) = self.decide(asked, Verb::Consume, &request.costs, now, false)?;

@@ -13,6 +13,7 @@ use super::{Ledger, Slot, Writes};
 use crate::limit::Decision;
 use crate::policy::Policy;
 use crate::protocol::{BucketState, HoldState, KeyState, LimitState, PolicyTokens, ReservationState};
+use crate::sorted::sort_by;
 
 impl Ledger {
     /// How the key stands at `now`. `policies` are those of a frontend that knows the registry's changes up to `as_of`: a bucket
@@ -37,7 +38,7 @@ impl Ledger {
             names.into_iter().map(|policy| BucketState { limits: copy.limits_of(&policy, now), policy }).collect();
         let called = |tokens: Vec<PolicyTokens>| tokens.into_iter().map(|tokens| called(tokens, &buckets)).collect();
         let reservations = copy.reservations.iter().map(|(id, reservation)| ReservationState {
-            id: *id,
+            id,
             opened_at: reservation.opened_at,
             expires_at: reservation.expires_at,
             is_refunded: reservation.is_refunded(),
@@ -45,7 +46,8 @@ impl Ledger {
         });
         let holds = copy.hold_states().into_iter();
         let holds = holds.map(|hold| HoldState { tokens: called(hold.tokens), ..hold }).collect();
-        let reservations = reservations.collect();
+        let mut reservations: Vec<_> = reservations.collect();
+        sort_by(&mut reservations, |one, other| (one.opened_at, one.id).cmp(&(other.opened_at, other.id)));
         KeyState { now, buckets, reservations, holds, decisions: self.recent.list() }
     }
 

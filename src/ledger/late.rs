@@ -10,6 +10,7 @@ use super::reservation::{Reservation, reservation_row};
 use super::row::StoredRow;
 use super::{Ledger, LedgerError, Slot, Writes};
 use crate::policy::{Policy, shadow_of};
+use crate::sorted::SortedMap;
 
 /// How long a reservation that is over may be settled: an hour, as long as one that was closed is remembered.
 pub const LATE_MS: u64 = 3_600_000;
@@ -29,7 +30,7 @@ impl Reservation {
 impl Ledger {
     /// Those that are open, and those that are over.
     pub(super) fn all_reservations(&self) -> impl Iterator<Item = (u64, &Reservation)> {
-        self.reservations.iter().chain(&self.ended).map(|(id, reservation)| (*id, reservation))
+        self.reservations.iter().chain(self.ended.iter().map(|(id, ended)| (*id, ended)))
     }
 
     /// The ids of what was opened for them: their own, and those of their raises.
@@ -40,7 +41,7 @@ impl Ledger {
     /// Ends the expired reservations, and forgets those that ended long ago. To do so late makes no difference: tokens given back now leave
     /// the bucket as if they had never been taken.
     pub(super) fn end_expired(&mut self, now: i64, writes: &mut Writes) {
-        let expired: Vec<_> = self.reservations.extract_if(.., |(_, open)| open.expires_at <= now).collect();
+        let expired = self.reservations.take_expired(now);
         for (id, reservation) in &expired {
             let place = self.ended.partition_point(|(_, ended)| ended.expires_at <= reservation.expires_at);
             self.ended.insert(place, (*id, reservation.clone()));
@@ -48,7 +49,7 @@ impl Ledger {
         for (id, reservation) in expired.into_iter().filter(|(_, reservation)| reservation.is_refunded()) {
             if self.return_unasked(id, &reservation, now).is_err() {
                 self.ended.retain(|(of, _)| *of != id);
-                self.reservations.push((id, reservation)); // until its bucket can be read
+                self.reservations.insert(id, reservation); // until its bucket can be read
             }
         }
         while let Some(index) = self.first_to_forget(now) {
@@ -120,8 +121,8 @@ impl Ledger {
 
     /// Closes what was opened in a bucket that has just been read, for reservations that have been forgotten or cannot be read.
     pub(super) fn close_forgotten(&mut self, policy: &Policy) -> Result<(), LedgerError> {
-        let known: Vec<_> = self.opened_ids().collect();
-        self.bucket(policy)?.retain(|id| known.contains(&id));
+        let known: SortedMap<u64, ()> = self.opened_ids().map(|id| (id, ())).collect();
+        self.bucket(policy)?.retain(|id| known.contains_key(&id));
         Ok(())
     }
 }

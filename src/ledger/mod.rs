@@ -73,6 +73,7 @@ mod names;
 mod notices;
 mod noticing;
 mod open_lease;
+mod open_reservations;
 mod page;
 mod quota;
 mod recent;
@@ -94,6 +95,7 @@ use self::bucket::Bucket;
 use self::holds::Holds;
 use self::names::{BUCKET, RESERVATION};
 use self::notices::Notices;
+use self::open_reservations::OpenReservations;
 use self::recent::Recent;
 use self::replays::Replays;
 use self::reservation::{Reservation, Stored};
@@ -115,8 +117,7 @@ pub struct Ledger {
     phase: u64,
     /// By the policy's name. These lists are short, and each request looks at all of them: sorting gains nothing.
     buckets: Vec<(String, Slot)>,
-    /// The open ones, by their id.
-    reservations: Vec<(u64, Reservation)>,
+    reservations: OpenReservations,
     /// Those that are over, and may still be settled: see `late.rs`. The earliest end comes first.
     ended: Vec<(u64, Reservation)>,
     holds: Holds,
@@ -159,7 +160,7 @@ impl Ledger {
         let mut ledger = Self {
             phase,
             buckets: Vec::new(),
-            reservations: Vec::new(),
+            reservations: OpenReservations::default(),
             ended: Vec::new(),
             holds: Holds::default(),
             replays: Replays::default(),
@@ -189,7 +190,7 @@ impl Ledger {
             }
             let id = name.strip_prefix(RESERVATION).and_then(|id| u64::from_str_radix(id, 16).ok());
             match id.zip(Reservation::decode(&row)) {
-                Some((id, Stored::Open(reservation))) => ledger.reservations.push((id, reservation)),
+                Some((id, Stored::Open(reservation))) => ledger.reservations.insert(id, reservation),
                 Some((_, Stored::Hold)) => ledger.stale_rows.push(name),
                 None => ledger.unreadable.push(name),
             }

@@ -26,7 +26,7 @@ impl Ledger {
         id: u64,
         writes: &mut Writes,
     ) -> Result<ObjectReply, LedgerError> {
-        if let Some(max) = is_full(self.openings(), request, MAX_RESERVATIONS) {
+        if let Some(max) = is_full(self.reservations.openings(), request, MAX_RESERVATIONS) {
             return Ok(ObjectReply::TooManyReservations { max });
         }
         let (limits, decision) = self.decide(asked, verb, &request.costs, now, true)?;
@@ -52,14 +52,9 @@ impl Ledger {
         let reservation =
             Reservation { opened_at: now, expires_at: reserved.expires_at, end, by_grant, parts, raises: Vec::new() };
         writes.before_reply.push((reservation_row(id), Some(reservation.encode())));
-        self.reservations.push((id, reservation));
+        self.reservations.insert(id, reservation);
         self.remember(asked, request.request_id, now, Some(reserved), &limits);
         Ok(ObjectReply::Decided(Decided { reservation: Some(reserved), shadow, ..self.decided(now, limits) }))
-    }
-
-    /// Of each open reservation and each of its raises, whether the holder of a grant has made or raised that reservation.
-    pub(super) fn openings(&self) -> impl Iterator<Item = bool> {
-        self.reservations.iter().flat_map(|(_, open)| std::iter::repeat_n(open.by_grant, open.openings()))
     }
 
     /// An id for a reservation or a hold.
@@ -193,17 +188,16 @@ impl Ledger {
 
     /// The reservation, if it belongs to these policies, and whether it is over.
     pub(super) fn found(&self, asked: &[Arc<Policy>], id: u64) -> Option<(Reservation, bool)> {
-        let is_meant = |(of, one): &&(u64, Reservation)| {
-            *of == id && is_of(asked, one.parts.iter().map(|part| part.policy.as_str()))
-        };
-        let open = self.reservations.iter().find(is_meant).map(|(_, open)| (open.clone(), false));
-        open.or_else(|| self.ended.iter().find(is_meant).map(|(_, ended)| (ended.clone(), true)))
+        let open = self.reservations.get(id).map(|open| (open, false));
+        let ended = || self.ended.iter().find(|(of, _)| *of == id).map(|(_, ended)| (ended, true));
+        let (found, is_over) = open.or_else(ended)?;
+        is_of(asked, found.parts.iter().map(|part| part.policy.as_str())).then(|| (found.clone(), is_over))
     }
 
     /// Closes the reservation in all buckets, and forgets it.
     fn close(&mut self, id: u64, reservation: &Reservation, writes: &mut Writes) {
         self.close_all(id, reservation);
-        self.reservations.retain(|(of, _)| *of != id);
+        self.reservations.remove(id);
         self.ended.retain(|(of, _)| *of != id);
         writes.before_reply.push((reservation_row(id), None));
     }
@@ -304,7 +298,7 @@ impl Ledger {
         }
         let mut expiring = Vec::new();
         for (id, open) in self.reservations.iter().filter(|(_, open)| open.is_refunded()) {
-            for (id, parts) in open.pieces(*id) {
+            for (id, parts) in open.pieces(id) {
                 expiring.extend(part_of(parts, policy).map(|part| (open.expires_at, id, part.tokens(policy))));
             }
         }

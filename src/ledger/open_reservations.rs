@@ -1,0 +1,115 @@
+//! The open reservations of a key: found by their ids, and by when they expire.
+
+use super::reservation::Reservation;
+use crate::sorted::SortedMap;
+
+/// The open reservations of a key.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OpenReservations {
+    all: SortedMap<u64, Reservation>,
+    /// When each expires, with its id.
+    ends: SortedMap<(i64, u64), ()>,
+    openings: Openings,
+}
+
+/// How many openings there are: a reservation has one, and one more for each raise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Openings {
+    pub(super) all: usize,
+    /// Those of reservations that holders of grants have made or raised.
+    pub(super) by_grants: usize,
+}
+
+impl OpenReservations {
+    pub(super) fn get(&self, id: u64) -> Option<&Reservation> {
+        self.all.get(&id)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Reservation)> {
+        self.all.iter().map(|(id, open)| (*id, open))
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) const fn openings(&self) -> Openings {
+        self.openings
+    }
+
+    /// When they expire, or have, the first first.
+    pub(super) fn ends(&self) -> impl Iterator<Item = i64> {
+        self.ends.keys().map(|(at, _)| *at)
+    }
+
+    /// Takes the place of the one of that id, if there is one.
+    pub(super) fn insert(&mut self, id: u64, reservation: Reservation) {
+        self.remove(id);
+        self.openings.add(&reservation);
+        self.ends.insert((reservation.expires_at, id), ());
+        self.all.insert(id, reservation);
+    }
+
+    pub(super) fn remove(&mut self, id: u64) -> Option<Reservation> {
+        let open = self.all.remove(&id)?;
+        self.ends.remove(&(open.expires_at, id));
+        self.openings.remove(&open);
+        Some(open)
+    }
+
+    /// Removes those that have expired by `now`, in the order in which they did.
+    pub(super) fn take_expired(&mut self, now: i64) -> Vec<(u64, Reservation)> {
+        let expired = self.ends.keys().take_while(|(at, _)| *at <= now).map(|(_, id)| *id);
+        let expired: Vec<_> = expired.collect();
+        expired.into_iter().filter_map(|id| Some((id, self.remove(id)?))).collect()
+    }
+}
+
+impl Openings {
+    fn add(&mut self, reservation: &Reservation) {
+        let count = reservation.openings();
+        self.all = self.all.saturating_add(count);
+        if reservation.by_grant {
+            self.by_grants = self.by_grants.saturating_add(count);
+        }
+    }
+
+    fn remove(&mut self, reservation: &Reservation) {
+        let count = reservation.openings();
+        self.all = self.all.saturating_sub(count);
+        if reservation.by_grant {
+            self.by_grants = self.by_grants.saturating_sub(count);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reservation::{End, Raise};
+    use super::*;
+
+    fn reservation(expires_at: i64, by_grant: bool, raises: u64) -> Reservation {
+        let raises = (0..raises).map(|id| Raise { id, parts: Vec::new() }).collect();
+        Reservation { opened_at: 0, expires_at, end: End::Charged, by_grant, parts: Vec::new(), raises }
+    }
+
+    #[test]
+    fn what_is_open_is_found_and_counted_until_it_expires() {
+        let mut open = OpenReservations::default();
+        for (id, expires_at, by_grant, raises) in [(7, 30, false, 0), (3, 10, true, 2), (5, 20, false, 1)] {
+            open.insert(id, reservation(expires_at, by_grant, raises));
+        }
+        assert_eq!((open.len(), open.openings()), (3, Openings { all: 6, by_grants: 3 }));
+        assert_eq!(open.iter().map(|(id, _)| id).collect::<Vec<_>>(), [3, 5, 7]);
+        // It is prolonged and raised by the holder of a grant.
+        open.insert(5, reservation(40, true, 2));
+        assert_eq!((open.openings(), open.ends().next()), (Openings { all: 7, by_grants: 6 }, Some(10)));
+        let expired =
+            |open: &mut OpenReservations, now| open.take_expired(now).into_iter().map(|(id, _)| id).collect::<Vec<_>>();
+        assert_eq!(expired(&mut open, 9), [0_u64; 0]);
+        assert_eq!(expired(&mut open, 30), [3, 7]);
+        assert_eq!((open.ends().next(), open.openings()), (Some(40), Openings { all: 3, by_grants: 3 }));
+        assert!(open.get(3).is_none() && open.remove(3).is_none() && open.remove(5).is_some());
+        assert_eq!((open.len(), open.openings(), open.ends().next()), (0, Openings::default(), None));
+    }
+}
