@@ -8,7 +8,7 @@ use std::ops::Bound;
 
 use super::entry::is_fixed;
 use super::log::Act;
-use super::room::{MAX_OVERRIDES, MAX_PREFIX_LENS, Room, check_prefix_lens};
+use super::room::{MAX_OVERRIDES, Room, room_for_prefixes};
 use super::stored_overrides::{Entry, KEPT_MS, NO_TEXT, StoredOverrides, hash_of, hashes, nameless, row_name};
 use super::{Registry, Writes};
 use crate::access::{Key, KeyMisfit};
@@ -67,7 +67,7 @@ impl Registry {
             history.push(since, state);
             entries.push(Entry { selector, text, history: history.encode().into(), changed_at: since, ended_at });
         }
-        self.check_room(&entries, change.only, now)?;
+        let forgotten = self.check_room(&entries, change.only, now)?;
         if entries.is_empty() {
             return Ok((changed, writes));
         }
@@ -77,7 +77,7 @@ impl Registry {
         }
         self.end_overrides(now, &mut writes);
         self.make_room(&entries, now, &mut writes);
-        self.make_room_for_prefixes(&entries, since, now, &mut writes);
+        self.forget_prefixes(&forgotten, since, &mut writes);
         self.moments.latest = since;
         if self.moments.born_at == 0 {
             self.moments.born_at = since;
@@ -158,8 +158,13 @@ impl Registry {
         writes.push((row_name(hash), None));
     }
 
-    /// Whether these have room: what can be forgotten does not count.
-    fn check_room(&self, entries: &[Entry], only: Option<&[String]>, now: i64) -> Result<(), OverridesError> {
+    /// Whether these have room: what can be forgotten does not count. Also the prefixes that must be forgotten for those of these.
+    fn check_room(
+        &self,
+        entries: &[Entry],
+        only: Option<&[String]>,
+        now: i64,
+    ) -> Result<Vec<SelectorHash>, OverridesError> {
         let all = &self.overrides.all;
         let was_in_force = |entry: &&Entry| all.get(&entry.hash()).is_some_and(|before| before.in_force(now).is_some());
         let new: Vec<_> = entries.iter().filter(|entry| entry.ended_at.is_none() && !was_in_force(entry)).collect();
@@ -167,7 +172,7 @@ impl Registry {
             let are_bans = new.iter().all(|entry| entry.is_ban());
             Room { only, are_bans }.check(all, entries, new.len(), now)?;
         }
-        check_prefix_lens(only, &self.overrides, entries, now)
+        room_for_prefixes(only, &self.overrides, entries, now)
     }
 
     /// Forgets the oldest of those that are over until these have room.
@@ -191,46 +196,20 @@ impl Registry {
         }
     }
 
-    /// Forgets prefixes until those of these have room by their lengths: all of the length that has been over for the longest time, then
-    /// of the next. Their rows stay, so that frontends that are awake forget them too and look up no more lengths than there can be.
-    fn make_room_for_prefixes(&mut self, entries: &[Entry], since: i64, now: i64, writes: &mut Writes) {
-        let mut set: SortedMap<&str, Vec<u16>> = SortedMap::new();
-        for entry in entries {
-            if let Some(len) = entry.prefix_len() {
-                set.change(entry.policy(), |lens| lens.push(len));
-            }
+    /// Forgets these prefixes, which are over. Their rows stay, so that frontends that are awake forget them too and look up no more lengths
+    /// than there can be.
+    fn forget_prefixes(&mut self, hashes: &[SelectorHash], since: i64, writes: &mut Writes) {
+        let known = || hashes.iter().filter_map(|hash| self.overrides.all.get(hash));
+        let forgotten = |is_late: bool| {
+            let some = known().filter(|entry| entry.ended_at.is_none() == is_late);
+            some.map(|entry| entry.without_history(since)).collect::<Vec<_>>()
+        };
+        let (late, ended) = (forgotten(true), forgotten(false));
+        self.record_overrides(&late, "until", None, writes); // their ends have not been
+        for entry in late.into_iter().chain(ended) {
+            writes.push(entry.row());
+            self.overrides.put(entry);
         }
-        for (policy, set) in set.iter() {
-            while let Some(len) = self.surplus_len(policy, set, now) {
-                let over = self.overrides.prefixes(policy).filter(|(other, _)| *other == len);
-                let over: Vec<_> = over.map(|(_, entry)| entry.without_history(since)).collect();
-                if over.iter().any(|entry| entry.ended_at.is_none()) {
-                    self.end_overrides(now, writes); // so that their ends are recorded
-                    continue;
-                }
-                for entry in over {
-                    writes.push(entry.row());
-                    self.overrides.put(entry);
-                }
-            }
-        }
-    }
-
-    /// If the prefixes of a policy have too many lengths with these: the one that has been over for the longest time.
-    fn surplus_len(&self, policy: &str, set: &[u16], now: i64) -> Option<u16> {
-        let mut over_since: SortedMap<u16, i64> = SortedMap::new();
-        for (len, entry) in self.overrides.prefixes(policy) {
-            let end = entry.ended_at.or_else(|| entry.until()).filter(|_| entry.can_be_forgotten(now));
-            over_since.change(len, |latest| *latest = end.unwrap_or(i64::MAX).max(*latest));
-        }
-        for len in set {
-            over_since.insert(*len, i64::MAX);
-        }
-        if over_since.len() <= MAX_PREFIX_LENS {
-            return None;
-        }
-        let over = over_since.iter().filter(|(_, at)| **at < i64::MAX);
-        over.min_by_key(|(_, at)| **at).map(|(len, _)| *len)
     }
 
     /// How many are too many with these.

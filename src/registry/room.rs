@@ -4,14 +4,16 @@
 //! for these alone, in steps: bans of restricted tokens, anything of unrestricted ones, bans of unrestricted ones. The policies of one
 //! restricted token never have more than about half, so that another team finds room too.
 //!
-//! The different lengths of the prefixes of a policy are few, and have the same steps.
+//! The different lengths of the prefixes of a policy are few, and have the same steps. A length that is over makes room, if one change can
+//! forget all of its prefixes. One with more counts like one in use: so the work of a change is bounded, and a restricted token that leaves many
+//! ended prefixes behind still cannot reach the last part.
 
 use std::collections::BTreeMap;
 
 use super::stored_overrides::{Entry, StoredOverrides, hashes};
 use crate::policy::overrides::SelectorHash;
 use crate::protocol::OverridesError;
-use crate::sorted::SortedMap;
+use crate::sorted::{SortedMap, sort_by};
 
 /// Maximum number of overrides. An isolate keeps them all, some 100 bytes each: see [`crate::policy::overrides`].
 pub const MAX_OVERRIDES: usize = 100_000;
@@ -33,6 +35,10 @@ pub const PREFIX_LENS_FOR_BANS: usize = 2;
 
 /// Lengths that only unrestricted tokens can add: twice as many, so that they have them for bans and for other overrides.
 pub const PREFIX_LENS_FOR_UNRESTRICTED: usize = 4;
+
+/// Maximum number of prefixes that one change forgets to make room for other lengths: as many as it can set, since each is a row written
+/// as well.
+pub const MAX_FORGOTTEN_AT_ONCE: usize = 2_000;
 
 /// Who adds overrides, and which.
 #[derive(Clone, Copy, Debug)]
@@ -91,45 +97,165 @@ impl Room<'_> {
     }
 }
 
-/// Whether the prefixes that `changed` sets have room, by their lengths. One that is in use can always be used again.
-pub(super) fn check_prefix_lens(
+/// Checks that the prefixes that `changed` sets have room, by their lengths, and returns those to forget for it: all of the lengths that
+/// are over and have the fewest, at most [`MAX_FORGOTTEN_AT_ONCE`]. A length that counts can always be used again.
+pub(super) fn room_for_prefixes(
     only: Option<&[String]>,
     overrides: &StoredOverrides,
     changed: &[Entry],
     now: i64,
-) -> Result<(), OverridesError> {
-    let mut set: SortedMap<&str, Vec<(u16, bool)>> = SortedMap::new();
+) -> Result<Vec<SelectorHash>, OverridesError> {
+    let mut policies: SortedMap<&str, PrefixLens> = SortedMap::new();
     for entry in changed.iter().filter(|entry| entry.ended_at.is_none()) {
         if let Some(len) = entry.prefix_len() {
-            set.change(entry.policy(), |set| set.push((len, entry.is_ban())));
+            policies.change(entry.policy(), |lens| lens.set.push((len, entry.is_ban())));
         }
     }
-    let problem = |(policy, set): (&&str, &Vec<(u16, bool)>)| {
-        let used = overrides.prefixes(policy).filter(|(_, entry)| !entry.can_be_forgotten(now));
-        let mut lens: SortedMap<u16, ()> = used.map(|(len, _)| (len, ())).collect();
-        let mut new = set.clone();
-        new.retain(|(len, _)| !lens.contains_key(len));
-        let are_bans = new.iter().all(|(_, is_ban)| *is_ban);
-        for (len, _) in &new {
-            lens.insert(*len, ());
+    if policies.is_empty() {
+        return Ok(Vec::new());
+    }
+    for entry in overrides.all.values() {
+        if let Some(len) = entry.prefix_len()
+            && let Some(lens) = policies.get_mut(entry.policy())
+        {
+            lens.known.change(len, |len| len.add(entry.over_since(now)));
         }
-        let max = Room { only, are_bans }.max_prefix_lens();
-        (!new.is_empty() && lens.len() > max).then(|| {
-            let count = lens.len();
-            let lens: Vec<_> = lens.keys().map(u16::to_string).collect();
-            let reserve = match (only.is_some(), are_bans) {
-                (true, true) => " (an unrestricted token has more room)",
-                (true, false) => " (bans alone, or an unrestricted token, have more room)",
-                (false, false) => " (bans alone have more room)",
-                (false, true) => "",
-            };
-            format!(
-                "the prefixes of the policy {policy} would have {count} different lengths, at most {max} are possible{reserve}. \
-                 Remove all of one length and try again a minute later: {} bytes",
-                lens.join(", ")
-            )
-        })
+    }
+    let mut forgotten: SortedMap<&str, Vec<u16>> = SortedMap::new();
+    let mut count: usize = 0;
+    let mut problems = Vec::new();
+    for (policy, lens) in policies.iter() {
+        match lens.to_forget(policy, only) {
+            Ok(lens) => {
+                for (_, prefixes) in &lens {
+                    count = count.saturating_add(*prefixes);
+                }
+                forgotten.insert(policy, lens.into_iter().map(|(len, _)| len).collect());
+            }
+            Err(problem) => problems.push(problem),
+        }
+    }
+    if problems.is_empty() && count > MAX_FORGOTTEN_AT_ONCE {
+        problems.push(format!(
+            "to make room for prefixes of other lengths, {count} prefixes of several policies that have ended would be forgotten, at most \
+             {MAX_FORGOTTEN_AT_ONCE} can be at once. Send the prefixes of each policy in a change of its own"
+        ));
+    }
+    if !problems.is_empty() {
+        return Err(OverridesError::Invalid(problems));
+    }
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let is_forgotten = |entry: &Entry| {
+        let lens = forgotten.get(entry.policy());
+        entry.prefix_len().is_some_and(|len| lens.is_some_and(|lens| lens.contains(&len)))
     };
-    let problems: Vec<_> = set.iter().filter_map(problem).collect();
-    if problems.is_empty() { Ok(()) } else { Err(OverridesError::Invalid(problems)) }
+    Ok(overrides.all.values().filter(|entry| is_forgotten(entry)).map(|entry| entry.hash()).collect())
+}
+
+/// The lengths of the prefixes of one policy.
+#[derive(Debug, Default)]
+struct PrefixLens {
+    /// Those that a change sets, and whether as a ban.
+    set: Vec<(u16, bool)>,
+    /// Those of which frontends know prefixes.
+    known: SortedMap<u16, Known>,
+}
+
+/// What is known of one length.
+#[derive(Debug, Default)]
+struct Known {
+    prefixes: usize,
+    /// Whether one of them is in force, or ended too recently to be forgotten.
+    is_in_use: bool,
+    /// The latest end of the others.
+    over_since: i64,
+}
+
+impl Known {
+    fn add(&mut self, over_since: Option<i64>) {
+        self.prefixes = self.prefixes.saturating_add(1);
+        match over_since {
+            Some(at) => self.over_since = self.over_since.max(at),
+            None => self.is_in_use = true,
+        }
+    }
+}
+
+impl PrefixLens {
+    /// The lengths that a change can forget, each with its number of prefixes; all others count. The fewest prefixes come first, so that
+    /// these are as many lengths as possible, then what has been over for longest.
+    fn over(&self) -> Vec<(u16, usize)> {
+        let over = self.known.iter().filter(|(_, known)| !known.is_in_use);
+        let mut over: Vec<_> = over.map(|(len, known)| (known.prefixes, known.over_since, *len)).collect();
+        sort_by(&mut over, Ord::cmp);
+        let mut rest = MAX_FORGOTTEN_AT_ONCE;
+        let fits = over.iter().map_while(|&(prefixes, _, len)| {
+            rest = rest.checked_sub(prefixes)?;
+            Some((len, prefixes))
+        });
+        fits.collect()
+    }
+
+    /// The lengths to forget so that the policy has at most [`MAX_PREFIX_LENS`] with those that are set, each with its number of prefixes;
+    /// or why there is no room for these.
+    fn to_forget(&self, policy: &str, only: Option<&[String]>) -> Result<Vec<(u16, usize)>, String> {
+        let mut over = self.over();
+        let mut counted: SortedMap<u16, &Known> = self.known.iter().map(|(len, known)| (*len, known)).collect();
+        for (len, _) in &over {
+            counted.remove(len);
+        }
+        let new = self.set.iter().filter(|(len, _)| !counted.contains_key(len));
+        let are_bans = new.clone().all(|(_, is_ban)| *is_ban);
+        let new: SortedMap<u16, ()> = new.map(|(len, _)| (*len, ())).collect();
+        over.retain(|(len, _)| !new.contains_key(len));
+        let count = counted.len().saturating_add(new.len());
+        let room = Room { only, are_bans };
+        if !new.is_empty() && count > room.max_prefix_lens() {
+            return Err(no_room(policy, room, &counted, &new));
+        }
+        // `count <= MAX_PREFIX_LENS`, so that enough are over.
+        let surplus = count.saturating_add(over.len()).saturating_sub(MAX_PREFIX_LENS);
+        over.truncate(surplus);
+        Ok(over)
+    }
+}
+
+/// Why there is no room for these new lengths.
+fn no_room(policy: &str, room: Room<'_>, counted: &SortedMap<u16, &Known>, new: &SortedMap<u16, ()>) -> String {
+    let max = room.max_prefix_lens();
+    let reserve = match (room.only.is_some(), room.are_bans) {
+        (true, true) => " (an unrestricted token has more room)",
+        (true, false) => " (bans alone, or an unrestricted token, have more room)",
+        (false, false) => " (bans alone have more room)",
+        (false, true) => "",
+    };
+    let count = counted.len().saturating_add(new.len());
+    let (mut in_use, mut ended) = (Vec::new(), Vec::new());
+    for (len, known) in counted.iter() {
+        if known.is_in_use {
+            in_use.push(len.to_string());
+        } else {
+            ended.push(format!("{len} ({} prefixes)", known.prefixes));
+        }
+    }
+    let lists = [
+        ("in use", in_use),
+        ("ended, and forgotten within 31 days", ended),
+        ("new", new.keys().map(u16::to_string).collect()),
+    ];
+    let lists = lists.iter().filter(|(_, lens)| !lens.is_empty());
+    let lists: Vec<_> = lists.map(|(name, lens)| format!("{name}: {}", lens.join(", "))).collect();
+    let lists = lists.join("; ");
+    let advice = if new.len() > max {
+        "Use fewer lengths".to_owned()
+    } else {
+        format!(
+            "Use a length that is not new. A length of at most {MAX_FORGOTTEN_AT_ONCE} prefixes is free a minute after the last was removed"
+        )
+    };
+    format!(
+        "the prefixes of the policy {policy} would have {count} different lengths in bytes, at most {max} are possible{reserve}: {lists}. {advice}"
+    )
 }

@@ -69,12 +69,6 @@ impl StoredOverrides {
         self.by_change.last().map(|(at, _)| *at)
     }
 
-    /// The prefixes of a policy of which something is known, and their lengths: those that frontends look up.
-    pub(super) fn prefixes(&self, policy: &str) -> impl Iterator<Item = (u16, &Entry)> {
-        let own = self.all.values().filter(move |entry| entry.policy() == policy);
-        own.filter_map(|entry| Some((entry.prefix_len()?, &**entry)))
-    }
-
     /// What a frontend does not have yet, or the beginning of it.
     pub(super) fn page(&self, poll: &Poll<'_>, born_at: i64, is_whole: bool, forgotten_at: i64) -> Update {
         let known = poll.overrides_at.as_deref().and_then(|text| Cursor::read(text, born_at));
@@ -146,9 +140,11 @@ impl Entry {
         self.selector.prefix_len().filter(|_| !self.history.is_empty())
     }
 
-    /// What tells frontends, from `since` on, to forget one that is over.
+    /// What tells frontends, from `since` on, to forget one that is over. Its end is carried out.
     pub(super) fn without_history(&self, since: i64) -> Self {
-        Self { history: Box::default(), changed_at: since, ..self.clone() }
+        let ended_at = self.ended_at.or_else(|| self.until());
+        let (selector, text) = (self.selector.clone(), NO_TEXT.to_owned());
+        Self { selector, text, history: Box::default(), changed_at: since, ended_at }
     }
 
     pub(super) fn is_ban(&self) -> bool {
@@ -158,7 +154,15 @@ impl Entry {
 
     /// Whether it is over, and what was changed last has had the time to reach every frontend that is awake.
     pub(super) fn can_be_forgotten(&self, now: i64) -> bool {
-        self.in_force(now).is_none() && self.changed_at.saturating_add(HEARD_MS) <= now
+        self.over_since(now).is_some()
+    }
+
+    /// Since when it is over, if it [can be forgotten](Entry::can_be_forgotten).
+    pub(super) fn over_since(&self, now: i64) -> Option<i64> {
+        if self.changed_at.saturating_add(HEARD_MS) > now {
+            return None;
+        }
+        self.ended_at.or_else(|| self.until().filter(|&until| until <= now))
     }
 
     pub(super) fn history(&self) -> History {

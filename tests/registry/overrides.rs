@@ -11,8 +11,8 @@ use tollgate::policy::Standing;
 use tollgate::policy::overrides::Selector;
 use tollgate::protocol::{Condition, OverridesChange, OverridesChanged, OverridesError, Poll};
 use tollgate::registry::{
-    AUDIT, HEARD_MS, MAX_OVERRIDES, MAX_OVERRIDES_AT_ONCE, MAX_OVERRIDES_OF_RESTRICTED, MAX_PREFIX_LENS,
-    PREFIX_LENS_FOR_BANS, PREFIX_LENS_FOR_UNRESTRICTED, RESERVED_FOR_BANS, RESERVED_FOR_UNRESTRICTED,
+    AUDIT, HEARD_MS, MAX_FORGOTTEN_AT_ONCE, MAX_OVERRIDES, MAX_OVERRIDES_AT_ONCE, MAX_OVERRIDES_OF_RESTRICTED,
+    MAX_PREFIX_LENS, PREFIX_LENS_FOR_BANS, PREFIX_LENS_FOR_UNRESTRICTED, RESERVED_FOR_BANS, RESERVED_FOR_UNRESTRICTED,
 };
 
 use super::chance;
@@ -632,24 +632,56 @@ fn lens_known(frontend: &PolicySnapshot, now: i64) -> Vec<usize> {
     (1..=27).filter(|&len| !Arc::ptr_eq(&policies.for_key(api, prefix(len).as_bytes(), now), api)).collect()
 }
 
-/// The answer where the prefixes of `api` would have these lengths.
-fn too_many_lens(lens: impl IntoIterator<Item = usize>, max: usize, reserve: &str) -> OverridesError {
-    let lens: Vec<_> = lens.into_iter().map(|len| len.to_string()).collect();
-    let (count, lens) = (lens.len(), lens.join(", "));
+/// The answer where prefixes of `api` have these lengths, and a change brings new ones.
+fn too_many_lens(
+    in_use: impl IntoIterator<Item = usize>,
+    new: RangeInclusive<usize>,
+    max: usize,
+    reserve: &str,
+) -> OverridesError {
+    too_many_lens_with(in_use, [], new, max, reserve)
+}
+
+/// The same where of some lengths that many prefixes have ended.
+fn too_many_lens_with<const N: usize>(
+    in_use: impl IntoIterator<Item = usize>,
+    ended: [(usize, usize); N],
+    new: impl IntoIterator<Item = usize>,
+    max: usize,
+    reserve: &str,
+) -> OverridesError {
+    let text = |lens: &[usize]| lens.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let (in_use, new): (Vec<_>, Vec<_>) = (in_use.into_iter().collect(), new.into_iter().collect());
+    let count = in_use.len() + N + new.len();
+    let mut lists = Vec::new();
+    if !in_use.is_empty() {
+        lists.push(format!("in use: {}", text(&in_use)));
+    }
+    if N > 0 {
+        let ended = ended.map(|(len, count)| format!("{len} ({count} prefixes)"));
+        lists.push(format!("ended, and forgotten within 31 days: {}", ended.join(", ")));
+    }
+    lists.push(format!("new: {}", text(&new)));
+    let lists = lists.join("; ");
+    let advice = if in_use.len() + N == 0 {
+        "Use fewer lengths"
+    } else {
+        "Use a length that is not new. A length of at most 2000 prefixes is free a minute after the last was removed"
+    };
     OverridesError::Invalid(vec![format!(
-        "the prefixes of the policy api would have {count} different lengths, at most {max} are possible{reserve}. \
-         Remove all of one length and try again a minute later: {lens} bytes"
+        "the prefixes of the policy api would have {count} different lengths in bytes, at most {max} are possible{reserve}: {lists}. {advice}"
     )])
 }
 
 #[test]
 fn the_prefixes_of_a_policy_have_a_bounded_number_of_lengths() {
     let mut world = world();
-    let error = Err(too_many_lens(1..=17, MAX_PREFIX_LENS, ""));
+    let error = Err(too_many_lens([], 1..=17, MAX_PREFIX_LENS, ""));
     assert_eq!(world.set(&prefixes(1..=17, BAN), ""), error);
     world.set(&prefixes(1..=16, BAN), "").unwrap();
     world.crash();
     let one_more = prefixes(17..=17, BAN);
+    let error = Err(too_many_lens(1..=16, 17..=17, MAX_PREFIX_LENS, ""));
     assert_eq!(world.set(&one_more, ""), error);
     world.set(r#"{"policy":"api","prefix":"yyy","banned":true}"#, "").unwrap();
     world.set(&one_more.replace("api", "llm"), "").unwrap();
@@ -684,22 +716,22 @@ fn of_the_lengths_of_prefixes_some_are_for_bans_and_for_unrestricted_tokens() {
         let mut set = |lens: RangeInclusive<usize>, fields: &str, only| {
             world.try_set(&format!(r#"{{"overrides":[{}]}}"#, prefixes(lens, fields)), only, false)
         };
-        let error = Err(too_many_lens(1..=max + 1, max, reserve));
-        assert_eq!(set(1..=max + 1, fields, only), error);
+        assert_eq!(set(1..=max + 1, fields, only), Err(too_many_lens([], 1..=max + 1, max, reserve)));
         assert_eq!(set(1..=max, fields, only).unwrap().created, max);
-        assert_eq!(set(max + 1..=max + 1, fields, only), error);
+        let one_more = max + 1..=max + 1;
+        assert_eq!(set(one_more.clone(), fields, only), Err(too_many_lens(1..=max, one_more, max, reserve)));
         if max < all {
             assert_eq!(set(max + 1..=all, BAN, None).unwrap().created, all - max);
         }
         // A length that is in use is open to all.
         assert_eq!(set(1..=all, r#","multiple":3"#, only).unwrap().replaced, all);
-        assert_eq!(set(all + 1..=all + 1, BAN, None), Err(too_many_lens(1..=all + 1, all, "")));
+        assert_eq!(set(all + 1..=all + 1, BAN, None), Err(too_many_lens(1..=all, all + 1..=all + 1, all, "")));
     }
     // One that is no ban makes a change one of others.
     let mut world = world();
     world.set(&prefixes(1..=14, TWICE), "").unwrap();
     let mixed = [prefixes(15..=15, BAN), prefixes(16..=16, TWICE)].join(",");
-    assert_eq!(world.set(&mixed, ""), Err(too_many_lens(1..=16, 14, " (bans alone have more room)")));
+    assert_eq!(world.set(&mixed, ""), Err(too_many_lens(1..=14, 15..=16, 14, " (bans alone have more room)")));
     // Not if its length is in use.
     let mixed = [prefixes(1..=1, r#","multiple":3"#), prefixes(15..=16, BAN)].join(",");
     assert_eq!(world.set(&mixed, "").unwrap().created, 2);
@@ -724,7 +756,7 @@ fn lengths_of_prefixes_that_are_over_make_room_also_at_frontends() {
     try_set(&mut world, String::new(), prefixes(1..=1, "")).unwrap();
     // Within a minute, what is left is for unrestricted tokens.
     world.set(&prefixes(13..=16, BAN), "").unwrap();
-    assert_eq!(world.set(&prefixes(17..=17, BAN), ""), Err(too_many_lens(1..=17, 16, "")));
+    assert_eq!(world.set(&prefixes(17..=17, BAN), ""), Err(too_many_lens(1..=16, 17..=17, 16, "")));
     world.now += HEARD_MS;
     world.refresh(&mut awake);
     assert_eq!(lens_known(&awake, world.now), (1..=16).collect::<Vec<_>>());
@@ -749,8 +781,8 @@ fn lengths_of_prefixes_that_are_over_make_room_also_at_frontends() {
     }
     // One that is forgotten can be set again, as any other, and is not in the way of what is known then.
     assert_eq!(world.set(&prefixes(2..=2, BAN), "").unwrap().created, 1);
-    let lens = (1..=2).chain(13..=27);
-    assert_eq!(world.set(&prefixes(1..=1, BAN), ""), Err(too_many_lens(lens, 16, "")));
+    let error = too_many_lens_with([2].into_iter().chain(13..=27), [], 1..=1, 16, "");
+    assert_eq!(world.set(&prefixes(1..=1, BAN), ""), Err(error));
     world.now += 5_000;
     world.refresh(&mut awake);
     assert_eq!(lens_known(&awake, world.now), [2].into_iter().chain(13..=27).collect::<Vec<_>>());
@@ -770,19 +802,21 @@ fn ends_that_are_late_make_room_for_other_lengths_and_are_recorded() {
     let mut world = world();
     let until = world.now + HEARD_MS;
     let mut one = frontend(OWN);
-    // More than one call carries out, of one length.
+    // More than are carried out in passing, of one length.
     let many = (0..1_200).map(|n| format!(r#"{{"policy":"api","prefix":"{n:04}","banned":true,"until":{until}}}"#));
     world.set(&many.collect::<Vec<_>>().join(","), "").unwrap();
     world.set(&[prefixes(1..=3, BAN), prefixes(5..=16, BAN)].join(","), "").unwrap();
     world.refresh(&mut one);
     let before = world.acts().len();
     world.now = until - 1;
-    assert_eq!(world.set(&prefixes(17..=17, BAN), ""), Err(too_many_lens(1..=17, 16, "")));
+    assert_eq!(world.set(&prefixes(17..=17, BAN), ""), Err(too_many_lens(1..=16, 17..=17, 16, "")));
     world.now = until;
     assert_eq!(world.set(&prefixes(17..=17, BAN), "").unwrap().created, 1);
     let acts = world.acts();
     let ended = |act: &&String| act.starts_with(r#""by":"until","act":"override.deleted""#);
-    assert_eq!((acts[before..].iter().filter(ended).count(), acts.len()), (3, before + 4));
+    assert_eq!((acts[before..].iter().filter(ended).count(), acts.len()), (2, before + 3));
+    let removed = [500, 700].map(|count| format!(r#""before":{{"set":0,"removed":{count}}}"#));
+    assert!(removed.iter().all(|removed| acts[before..].iter().any(|act| act.contains(removed))), "{acts:?}");
     world.now += 5_000;
     world.refresh(&mut one);
     let expected = (1..=3).chain(5..=17).collect::<Vec<_>>();
@@ -790,6 +824,130 @@ fn ends_that_are_late_make_room_for_other_lengths_and_are_recorded() {
     let policies = one.policies();
     let api = policies.get("api").unwrap();
     assert!(Arc::ptr_eq(&policies.for_key(api, b"0007", world.now), api), "of its length nothing is known any more");
+}
+
+/// Bans many prefixes of one length, until a moment.
+fn ban_prefixes(
+    world: &mut World,
+    policy: &str,
+    len: usize,
+    count: usize,
+    until: i64,
+    only: Option<&[String]>,
+) -> Result<(), OverridesError> {
+    let numbers: Vec<_> = (0..count).collect();
+    for some in numbers.chunks(MAX_OVERRIDES_AT_ONCE) {
+        let one = |n| format!(r#"{{"policy":"{policy}","prefix":"{n:0>len$}","banned":true,"until":{until}}}"#);
+        let each: Vec<_> = some.iter().map(one).collect();
+        world.try_set(&format!(r#"{{"overrides":[{}]}}"#, each.join(",")), only, false)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_change_forgets_at_most_so_many_prefixes_and_a_length_with_more_counts() {
+    for count in [MAX_FORGOTTEN_AT_ONCE, MAX_FORGOTTEN_AT_ONCE + 1] {
+        let mut world = world();
+        let until = world.now + HEARD_MS;
+        ban_prefixes(&mut world, "api", 4, count, until, None).unwrap();
+        world.set(&[prefixes(1..=3, BAN), prefixes(5..=16, BAN)].join(","), "").unwrap();
+        world.now = until + 10; // changes at one moment follow each other by a millisecond
+        let before = (world.storage.clone(), world.rows_written);
+        let result = world.set(&prefixes(17..=17, BAN), "");
+        if count == MAX_FORGOTTEN_AT_ONCE {
+            assert_eq!(result.unwrap().created, 1);
+            // Ends in passing, what is forgotten, the ban, three acts, and what the registry knows of itself and of them.
+            let written = world.rows_written - before.1;
+            assert!((count..count + 520).contains(&written), "{written}");
+            continue;
+        }
+        let error = too_many_lens_with((1..=3).chain(5..=16), [(4, count)], 17..=17, 16, "");
+        assert_eq!(result, Err(error));
+        assert!(world.storage == before.0, "nothing has changed");
+        // Such a length is open to all, as one in use. A month later it makes room, when enough are forgotten.
+        assert_eq!(world.set(&prefixes(4..=4, BAN), "").unwrap().created, 1);
+        world.set("", &prefixes(4..=4, "")).unwrap();
+        world.now = until + 31 * DAY_MS - 1;
+        for _ in 0..5 {
+            world.refresh(&mut frontend(OWN));
+        }
+        assert!(world.set(&prefixes(17..=17, BAN), "").is_err());
+        world.now += 1;
+        world.refresh(&mut frontend(OWN));
+        assert_eq!(world.set(&prefixes(17..=17, BAN), "").unwrap().created, 1);
+    }
+}
+
+#[test]
+fn the_lengths_with_the_fewest_prefixes_are_forgotten_first() {
+    let mut world = world();
+    let mut one = frontend(OWN);
+    world.set(&prefixes(1..=16, BAN), "").unwrap();
+    world.set(r#"{"policy":"api","prefix":"00","banned":true}"#, "").unwrap();
+    world.now += 10;
+    // Two bytes are over first, but have two; of the others, four bytes are over for longer than three.
+    world.set("", &format!(r#"{{"policy":"api","prefix":"00"}},{}"#, prefixes(2..=2, ""))).unwrap();
+    for len in [4, 3] {
+        world.now += 1;
+        world.set("", &prefixes(len..=len, "")).unwrap();
+    }
+    world.now += HEARD_MS;
+    for (new, forgotten) in [(17, 4), (18, 3), (19, 2)] {
+        world.refresh(&mut one);
+        assert!(lens_known(&one, world.now).contains(&forgotten));
+        world.set(&prefixes(new..=new, BAN), "").unwrap();
+        world.now += 5_000;
+        world.refresh(&mut one);
+        let known = lens_known(&one, world.now);
+        assert_eq!((known.len(), known.contains(&forgotten)), (16, false), "{known:?}");
+    }
+    assert!(world.set(&prefixes(20..=20, BAN), "").is_err());
+}
+
+#[test]
+fn what_a_change_forgets_of_several_policies_has_one_bound() {
+    for count in [MAX_FORGOTTEN_AT_ONCE / 2, MAX_FORGOTTEN_AT_ONCE / 2 + 1] {
+        let mut world = world();
+        let until = world.now + HEARD_MS;
+        let both = |overrides: String| [overrides.replace("api", "llm"), overrides].join(",");
+        for policy in ["api", "llm"] {
+            ban_prefixes(&mut world, policy, 4, count, until, None).unwrap();
+        }
+        world.set(&both([prefixes(1..=3, BAN), prefixes(5..=16, BAN)].join(",")), "").unwrap();
+        world.now = until + 10;
+        let one_more = prefixes(17..=17, BAN);
+        let result = world.set(&both(one_more.clone()), "");
+        if count == MAX_FORGOTTEN_AT_ONCE / 2 {
+            assert_eq!(result.unwrap().created, 2);
+            continue;
+        }
+        let error = "to make room for prefixes of other lengths, 2002 prefixes of several policies that have ended would be forgotten, \
+                     at most 2000 can be at once. Send the prefixes of each policy in a change of its own";
+        assert_eq!(result, Err(OverridesError::Invalid(vec![error.to_owned()])));
+        for each in [one_more.replace("api", "llm"), one_more] {
+            assert_eq!(world.set(&each, "").unwrap().created, 1);
+        }
+    }
+}
+
+#[test]
+fn a_restricted_token_that_leaves_many_ended_prefixes_keeps_no_ban_out() {
+    let own = ["api".to_owned()];
+    let mut world = world();
+    let until = world.now + HEARD_MS;
+    let restricted = MAX_PREFIX_LENS - PREFIX_LENS_FOR_UNRESTRICTED;
+    // Of each length more than one change can forget.
+    let count = MAX_FORGOTTEN_AT_ONCE + 1;
+    for len in 4..4 + restricted {
+        ban_prefixes(&mut world, "api", len, count, until, Some(&own)).unwrap();
+    }
+    world.now = until + HEARD_MS;
+    let mut set = |lens, only| world.try_set(&format!(r#"{{"overrides":[{}]}}"#, prefixes(lens, BAN)), only, false);
+    let ended: [_; 12] = std::array::from_fn(|index| (4 + index, count));
+    let reserve = " (an unrestricted token has more room)";
+    assert_eq!(set(16..=16, Some(&own)), Err(too_many_lens_with([], ended, [16], restricted, reserve)));
+    assert_eq!(set(16..=19, None).unwrap().created, 4);
+    assert_eq!(set(20..=20, None), Err(too_many_lens_with(16..=19, ended, [20], MAX_PREFIX_LENS, "")));
 }
 
 /// Random changes, ends and crashes; frontends that ask now and then know what a plain list says.
