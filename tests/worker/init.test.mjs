@@ -23,6 +23,8 @@ import { ENVIRONMENT, folder, run } from "./stranger.mjs";
 const bin = join(folder, "node_modules/.bin/tollgate");
 const service = join(folder, "my-limits");
 const port = await freePort();
+/** Of tests that wait for a text which is never printed where they fail; otherwise they take some ten seconds. */
+const ends = { timeout: 120_000 };
 let running;
 after(() => running?.exitCode ?? running?.kill());
 
@@ -131,6 +133,49 @@ test("while it runs, a token that is added works, and one that is removed does n
   await stop();
 });
 
+test("a half-written configuration that is saved while it starts again is waited out", ends, async () => {
+  const file = join(service, "wrangler.toml");
+  const settings = readFileSync(file, "utf8");
+  const made = "tg_added-in-two-halves";
+  const sha256 = createHash("sha256").update(made).digest("hex");
+  const added = `\n[vars.TOLLGATE_TOKENS.halves]\nsha256 = "${sha256}"\nscopes = ["consume"]\n`;
+  await start();
+  const stopping = printed("Starting again");
+  writeFileSync(file, settings + added);
+  await stopping;
+  const waiting = printed("Wrangler could not start. Tollgate runs again after the next change of wrangler.toml");
+  writeFileSync(file, `${settings}\n[vars`);
+  await waiting;
+  const again = printed("Tollgate runs again, with");
+  writeFileSync(file, settings + added);
+  await again;
+  assert.equal((await post("consume", { policy: "daily", key: "halves" }, made)).status, 200);
+  // A signal ends it with the same code at every moment.
+  const replaced = printed("Starting again");
+  writeFileSync(file, settings);
+  await replaced;
+  const ended = once(running, "exit");
+  running.kill("SIGINT");
+  assert.deepEqual(await ended, [130, null]);
+});
+
+test("a Wrangler that hangs is killed with its runtime, which has the port", ends, async () => {
+  const file = join(service, "wrangler.toml");
+  const settings = readFileSync(file, "utf8");
+  const made = "tg_added-while-it-hangs";
+  const sha256 = createHash("sha256").update(made).digest("hex");
+  await start();
+  const { stdout } = await promisify(execFile)("ps", ["-A", "-o", "pid=,args="]);
+  const [, hanging] = stdout.match(new RegExp(`^ *(\\d+) .*/cli\\.js dev .*--port ${port} `, "m"));
+  process.kill(Number(hanging), "SIGSTOP");
+  const again = printed("Tollgate runs again, with");
+  writeFileSync(file, `${settings}\n[vars.TOLLGATE_TOKENS.hangs]\nsha256 = "${sha256}"\nscopes = ["consume"]\n`);
+  await again;
+  assert.equal((await post("consume", { policy: "daily", key: "hangs" }, made)).status, 200);
+  writeFileSync(file, settings);
+  await stop();
+});
+
 test("start takes each configuration that Wrangler takes, and tokens from .dev.vars where that has none", async () => {
   const other = join(folder, "my-limits-jsonc");
   await tollgate(["init", "my-limits-jsonc"], folder);
@@ -141,10 +186,18 @@ test("start takes each configuration that Wrangler takes, and tokens from .dev.v
   const written = { name, main: "index.ts", compatibility_date, durable_objects, exports, secrets };
   written.vars = { POLICIES: vars.POLICIES };
   writeFileSync(join(other, "wrangler.jsonc"), `// ours\n${JSON.stringify(written)}`);
-  const sha256 = createHash("sha256").update("tg_of-dev-vars").digest("hex");
-  writeFileSync(join(other, ".dev.vars"), `TOLLGATE_TOKENS='{"mine":{"sha256":"${sha256}","scopes":["consume"]}}'\n`);
+  const file = join(other, ".dev.vars");
+  const hash = (token) => createHash("sha256").update(token).digest("hex");
+  writeFileSync(file, `TOLLGATE_TOKENS='{"mine":{"sha256":"${hash("tg_of-dev-vars")}","scopes":["consume"]}}'\n`);
   assert.match(await start(other), /^curl .*"policy":"api"/m);
-  assert.equal((await post("consume", { policy: "daily", key: "a" }, "tg_of-dev-vars")).status, 200);
+  const ask = { policy: "daily", key: "a" };
+  assert.equal((await post("consume", ask, "tg_of-dev-vars")).status, 200);
+  // Also while it runs.
+  const again = printed("Tollgate runs again");
+  writeFileSync(file, readFileSync(file, "utf8").replace(hash("tg_of-dev-vars"), hash("tg_changed")));
+  await again;
+  assert.equal((await post("consume", ask, "tg_changed")).status, 200);
+  assert.equal((await post("consume", ask, "tg_of-dev-vars")).status, 401);
   await stop();
 });
 

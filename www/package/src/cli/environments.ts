@@ -43,9 +43,9 @@ export async function environmentsIn(file: string): Promise<Environment[]> {
 
 /** What is wrong with environments, apart from their policies: a line for each fault. */
 export interface DeploymentFaults {
-  /** What keeps them from working once they are deployed. */
+  /** What certainly keeps them from working once they are deployed. */
   readonly errors: string[];
-  /** What does so, too, unless the code is written for it. */
+  /** What keeps them from working unless the code does without it, which a configuration does not show. */
   readonly warnings: string[];
 }
 

@@ -8,7 +8,7 @@ export async function lint(args: string[]): Promise<string> {
   const { flags, others } = parse(args, [], 1, ["json"]);
   const { errors, warnings, policies } = await lintFile(others[0]);
   if (errors.length > 0) process.exitCode = 1;
-  if (flags.json) return JSON.stringify({ errors, ...(warnings.length > 0 && { warnings }), policies }, null, 2);
+  if (flags.json) return JSON.stringify({ errors, warnings, policies }, null, 2);
   for (const error of errors) console.error(`error: ${error}`);
   for (const warning of warnings) console.error(`warning: ${warning}`);
   const count = (level: string) =>

@@ -1,14 +1,12 @@
 // `tollgate start`: runs the service on this machine with Wrangler, prints when it answers and how to try it, and shows the output
 // that matters. Plain JavaScript, so that a checkout needs no compiler of TypeScript to start.
-import { spawn } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
-import { chmodSync, existsSync, mkdirSync, readFileSync, watchFile, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
-import { dirname, join } from "node:path";
-import { createInterface } from "node:readline";
-import { fileURLToPath } from "node:url";
+import { dirname } from "node:path";
 import { unstable_readConfig } from "wrangler";
 import { CONFIGURATIONS, configurationHere } from "./configuration.mjs";
+import { keepRunning } from "./running.mjs";
 
 /**
  * Runs the service in this folder until it is stopped; `build` comes before. PORT is the port. Budgets are kept in .tollgate/state,
@@ -22,73 +20,18 @@ export async function start(build = () => {}) {
   const configuration = orFail(() => unstable_readConfig({ config: found }));
   keepSecret();
   const token = keepToken();
-  let tokens = orFail(() => tokensIn(configuration, token));
+  const tokens = orFail(() => tokensIn(configuration, token));
   if (!(await isFree(port)))
     fail(`Cannot listen on port ${port}: it is taken or not a port. Choose another: PORT=8788 npm start`);
   build();
-  let wrangler;
-  let isReady = false;
-  let isReplaced = false;
-  const run = (introduced) => {
-    wrangler = runWrangler(found, port, tokens, async () => {
-      await introduced();
-      isReady = true;
-      follow(); // they may have changed meanwhile
-    });
-    wrangler.on("exit", (code, signal) => {
-      if (!isReplaced) process.exit(signal ? 0 : code);
-      isReplaced = false;
-      run(() => console.log("Tollgate runs again, with the new tokens."));
-    });
-  };
-  // Wrangler reloads its settings, but the tokens on its command line stay as they were.
-  const follow = () => {
-    if (!isReady) return;
-    const before = tokens;
-    try {
-      tokens = tokensIn(unstable_readConfig({ config: found }, { hideWarnings: true }), token);
-    } catch (error) {
-      return console.error(`${error.message}\nUntil that is corrected, the tokens stay as they are.`);
-    }
-    if (tokens === before) return;
-    console.log("The tokens in the settings have changed. Starting again ...");
-    isReady = false;
-    isReplaced = true;
-    wrangler.kill();
-  };
-  run(() => introduce(`http://localhost:${port}`, token, configuration));
-  for (const file of [found, SECRETS_FILE]) watchFile(file, { interval: WATCH_MS }, follow);
-  // Ctrl-C reaches Wrangler directly. We wait until it has stopped, so that the shell's prompt returns only then.
-  const stop = () => {
-    isReady = false;
-    isReplaced = false;
-  };
-  process.on("SIGINT", stop);
-  process.on("SIGTERM", () => {
-    stop();
-    wrangler.kill();
+  keepRunning({
+    config: found,
+    port,
+    files: [found, SECRETS_FILE],
+    tokens,
+    readTokens: () => tokensIn(unstable_readConfig({ config: found }, { hideWarnings: true }), token),
+    introduce: () => introduce(`http://localhost:${port}`, token, configuration),
   });
-}
-
-/** Runs Wrangler with these tokens, as JSON, and calls `onReady` once it answers. */
-function runWrangler(config, port, tokens, onReady) {
-  const args = ["dev", "--config", config, "--port", port, "--persist-to", ".tollgate/state"];
-  // A variable of the command line comes before those of the configuration and of .dev.vars.
-  args.push("--show-interactive-dev-session=false", "--var", `TOLLGATE_TOKENS:${tokens}`);
-  // By its file, without a shell that would read the quotes in the JSON.
-  const wrangler = spawn(process.execPath, [WRANGLER, ...args], { stdio: ["ignore", "pipe", "pipe"] });
-  const began = Date.now();
-  const progress = setInterval(() => console.log(`starting: ${Math.round((Date.now() - began) / 1_000)} s`), 5_000);
-  const show = (line) => {
-    const text = line.replace("[custom build] ", "").replace("[wrangler:info] ", "");
-    if (text.startsWith("Ready on ")) {
-      clearInterval(progress);
-      onReady();
-    } else if (!NOISE.test(text)) console.log(text);
-  };
-  for (const stream of [wrangler.stdout, wrangler.stderr]) createInterface({ input: stream }).on("line", show);
-  wrangler.on("exit", () => clearInterval(progress));
-  return wrangler;
 }
 
 async function introduce(url, token, configuration) {
@@ -191,13 +134,7 @@ function fail(message) {
   process.exit(1);
 }
 
-/** The command of the Wrangler that is imported above. */
-const WRANGLER = join(dirname(fileURLToPath(import.meta.resolve("wrangler"))), "../bin/wrangler.js");
 const TOKEN_FILE = ".tollgate/token";
 const SECRETS_FILE = ".dev.vars";
-// By polling: an editor that replaces a file, and some shared folders, end any other watch.
-const WATCH_MS = 500;
-// Output of Wrangler that users do not need.
-const NOISE = /^\s*$|^Running: |^⎔ Starting|^Using secrets|^Your Worker has access|^Binding |^env\.|GET \/healthz/u;
 // Wrangler forwards log lines shortly after the answer.
 const LOGS_ARRIVE_MS = 300;
