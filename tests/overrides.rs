@@ -32,7 +32,7 @@ fn a_hundred_thousand_cost_no_more_memory_than_stated() {
     let text = r#"{"policy":"api","key":"k","rate":"1234/1m burst 5000","until":1800000000000}"#;
     let WrittenOverride { plan, until, .. } = WrittenOverride::parse("it", text).unwrap();
     let mut history = History::default();
-    history.push(1_790_000_000_000, Some(InForce { plan, until }));
+    history.push(1_790_000_000_000, Some(InForce { plan, until }), None);
     let history_len = history.encode().len();
     assert!(history_len <= 32, "{history_len} bytes for other numbers of one limit");
 
@@ -59,7 +59,7 @@ fn a_busy_key_is_found_without_composing_its_policy_again() {
     let text = r#"{"policy":"api","key":"k","multiple":2}"#;
     let WrittenOverride { plan, until, .. } = WrittenOverride::parse("it", text).unwrap();
     let mut history = History::default();
-    history.push(5, Some(InForce { plan, until }));
+    history.push(5, Some(InForce { plan, until }), None);
     let overrides = Overrides::default();
     overrides.update(&page(0, &history)).unwrap();
     let policies = Policies::parse(r#"{"api":"100/1m"}"#).unwrap();
@@ -93,7 +93,7 @@ fn a_hundred_thousand_leave_the_registry_two_thirds_of_its_memory() {
         };
         let all: Vec<_> = (first..first + 2_000).map(one).collect();
         let text = format!(r#"{{"overrides":[{}]}}"#, all.join(","));
-        let change = OverridesChange { text: &text, by: "ops", only: None, is_dry_run: false };
+        let change = OverridesChange { text: &text, by: "ops", only: None, carry: None, is_dry_run: false };
         rows.extend(registry.change_overrides(&change, 1_790_000_000_000).unwrap().1);
     }
     rows.retain(|(name, _)| !name.starts_with(AUDIT));

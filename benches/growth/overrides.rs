@@ -46,7 +46,7 @@ fn isolate(count: usize) -> Overrides {
     let text = r#"{"policy":"api","key":"k","rate":"100/1m burst 200","until":1800000000000}"#;
     let WrittenOverride { plan, until, .. } = WrittenOverride::parse("it", text).expect("an override");
     let mut history = History::default();
-    history.push(NOW, Some(InForce { plan, until }));
+    history.push(NOW, Some(InForce { plan, until }), None);
     let history = history.encode();
     let overrides = Overrides::default();
     for first in (0..count).step_by(PAGE) {
@@ -89,7 +89,7 @@ fn set(registry: &mut Registry, first: usize, count: usize) -> Result<(), ()> {
     };
     let all: Vec<_> = (first..first + count).map(one).collect();
     let text = format!(r#"{{"overrides":[{}]}}"#, all.join(","));
-    let change = OverridesChange { text: &text, by: "ops", only: None, is_dry_run: false };
+    let change = OverridesChange { text: &text, by: "ops", only: None, carry: None, is_dry_run: false };
     registry.change_overrides(&change, NOW).map(drop).map_err(drop)
 }
 

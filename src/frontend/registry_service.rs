@@ -126,14 +126,14 @@ impl RegistryService {
                 Ok(found) => Ok(question.overrides(registry.as_of(), found.as_slice(), false)),
                 Err(lines) => Err(Problem::BadRequest { detail: lines.join("; ") }),
             },
-            AdminRequest::ChangeOverrides { text, is_dry_run } => {
+            AdminRequest::ChangeOverrides { text, carry, is_dry_run } => {
                 let only = question.only.as_deref();
-                let change = OverridesChange { text: &text, by: &question.by, only, is_dry_run };
+                let change = OverridesChange { text: &text, by: &question.by, only, carry, is_dry_run };
                 let result = registry.change_overrides(&change, now).map(|(changed, rows)| {
                     done(change.by, "overrides", rows);
                     changed
                 });
-                question.overrides_changed(is_dry_run, result)
+                question.overrides_changed(carry, is_dry_run, result)
             }
             AdminRequest::Audit { key, before, limit } => {
                 match key.as_deref().map(|key| registry.hash_of_key(key, FrontendTerms::IPV6_PREFIX)).transpose() {

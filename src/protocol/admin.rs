@@ -105,6 +105,8 @@ pub struct OverridesChange<'a> {
     pub by: &'a str,
     /// The only policies that the token may name, if not all.
     pub only: Option<&'a [String]>,
+    /// How tokens come over; `None` for the usual way.
+    pub carry: Option<Carry>,
     /// Whether only to say what would change.
     pub is_dry_run: bool,
 }

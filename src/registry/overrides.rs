@@ -15,6 +15,7 @@ use crate::access::{Key, KeyMisfit};
 use crate::hex::hex_of;
 use crate::json::Json;
 use crate::key_hash::KeyHash;
+use crate::limit::Carry;
 use crate::policy::overrides::{InForce, Selector, SelectorHash, WrittenKeys, WrittenOverride};
 use crate::protocol::{OverrideStanding, OverridesChange, OverridesChanged, OverridesError};
 use crate::sorted::SortedMap;
@@ -52,19 +53,20 @@ impl Registry {
         for Asked { selector, text, state } in asked {
             let before = self.overrides.all.get(&selector.hash());
             let current = before.and_then(|before| before.in_force(now));
+            let is_same = current == state && (state.is_none() || change.carry != Some(Carry::Reset));
             let count = match (&current, &state) {
-                _ if current == state => &mut changed.unchanged,
+                _ if is_same => &mut changed.unchanged,
                 (None, _) => &mut changed.created,
                 (Some(_), None) => &mut changed.removed,
                 (Some(_), Some(_)) => &mut changed.replaced,
             };
             *count = count.saturating_add(1);
-            if current == state {
+            if is_same {
                 continue;
             }
             let mut history = before.map(|before| before.history()).unwrap_or_default();
             let ended_at = state.is_none().then_some(since);
-            history.push(since, state);
+            history.push(since, state, change.carry);
             entries.push(Entry { selector, text, history: history.encode().into(), changed_at: since, ended_at });
         }
         let forgotten = self.check_room(&entries, change.only, now)?;
@@ -82,7 +84,7 @@ impl Registry {
         if self.moments.born_at == 0 {
             self.moments.born_at = since;
         }
-        self.record_overrides(&entries, change.by, Some(now), &mut writes);
+        self.record_overrides(&entries, change.by, Some(now), change.carry, &mut writes);
         for entry in entries {
             writes.push(entry.row());
             self.overrides.put(entry);
@@ -132,7 +134,7 @@ impl Registry {
             let Some(entry) = self.overrides.all.get(&hash) else { continue };
             ended.push(Entry { text: NO_TEXT.to_owned(), ended_at: Some(at), ..(**entry).clone() });
         }
-        self.record_overrides(&ended, "until", None, writes);
+        self.record_overrides(&ended, "until", None, None, writes);
         for entry in ended {
             writes.push(entry.row());
             self.overrides.put(entry);
@@ -205,7 +207,7 @@ impl Registry {
             some.map(|entry| entry.without_history(since)).collect::<Vec<_>>()
         };
         let (late, ended) = (forgotten(true), forgotten(false));
-        self.record_overrides(&late, "until", None, writes); // their ends have not been
+        self.record_overrides(&late, "until", None, None, writes); // their ends have not been
         for entry in late.into_iter().chain(ended) {
             writes.push(entry.row());
             self.overrides.put(entry);
@@ -243,7 +245,7 @@ impl Registry {
         let (mut all, mut errors) = (Vec::new(), Vec::new());
         let mut places = SortedMap::new();
         for (place, json, is_set) in set.chain(removed) {
-            let asked = self.one(&place, json, is_set, change.only, now).and_then(|asked| {
+            let asked = self.one(&place, json, is_set, change, now).and_then(|asked| {
                 match places.insert(asked.selector.hash(), place.clone()) {
                     Some(first) => Err(one(format!("{place}: is for the same keys as {first}"))),
                     None => Ok(asked),
@@ -267,7 +269,7 @@ impl Registry {
         place: &str,
         json: Json<'_>,
         is_set: bool,
-        only: Option<&[String]>,
+        change: &OverridesChange<'_>,
         now: i64,
     ) -> Result<Asked, Vec<String>> {
         let text = json.compact();
@@ -277,11 +279,19 @@ impl Registry {
                 "{place}: has {len} bytes, without spaces between its fields; an override has at most {MAX_OVERRIDE_LEN}"
             )]);
         }
-        let (selector, written) = self.selector(place, json.raw(), only, is_set)?;
+        let (selector, written) = self.selector(place, json.raw(), change.only, is_set)?;
+        let known = self.policies.get(selector.policy());
+        if let Some(carry @ (Carry::Proportional | Carry::Additive)) = change.carry
+            && known.is_some_and(|entry| entry.policy.declared_shards() > 1)
+        {
+            let (policy, carry) = (selector.policy(), carry.word());
+            return Err(vec![format!(
+                "{place}: the policy {policy} has shards: `carry` must be as_is or reset, not {carry}"
+            )]);
+        }
         let Some(WrittenOverride { plan, until, .. }) = written else {
             return Ok(Asked { selector, text: NO_TEXT.to_owned(), state: None });
         };
-        let known = self.policies.get(selector.policy());
         if selector.prefix_len().is_some() && known.is_some_and(|entry| is_fixed(&entry.text)) {
             let policy = selector.policy();
             return Err(vec![format!(
@@ -352,7 +362,14 @@ impl Registry {
     }
 
     /// Each, if they are few; else, for each policy, how many: at `now`, or when each has ended.
-    fn record_overrides(&mut self, entries: &[Entry], by: &str, now: Option<i64>, writes: &mut Writes) {
+    fn record_overrides(
+        &mut self,
+        entries: &[Entry],
+        by: &str,
+        now: Option<i64>,
+        carry: Option<Carry>,
+        writes: &mut Writes,
+    ) {
         struct Line {
             policy: String,
             key: Option<String>,
@@ -389,7 +406,7 @@ impl Registry {
         }
         for Line { policy, key, at, before, after } in &lines {
             let (key, before, after) = (key.as_deref(), before.as_deref(), after.as_deref());
-            self.record(&Act { of: "override", by, policy, key, before, after, carry: None }, *at, writes);
+            self.record(&Act { of: "override", by, policy, key, before, after, carry }, *at, writes);
         }
     }
 }

@@ -182,7 +182,7 @@ impl<'r> World<'r> {
         if self.random.once_in(3) {
             let plan = |text: String| WrittenOverride::parse("it", &text).unwrap().plan;
             let written = (!self.random.once_in(3)).then(|| written_override(self.random));
-            self.history.push(self.now, written.map(|text| InForce { plan: plan(text), until: None }));
+            self.history.push(self.now, written.map(|text| InForce { plan: plan(text), until: None }), None);
             let mut records = Vec::new();
             Selector::key("p", KeyHasher::default().hash(KEY.as_bytes())).record(&self.history.encode(), &mut records);
             self.overrides.update(&records).unwrap();

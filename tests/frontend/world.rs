@@ -240,7 +240,7 @@ impl World {
     pub(crate) fn set(&mut self, overrides: &str) {
         self.now += 20_000;
         let text = format!(r#"{{"overrides":[{overrides}]}}"#);
-        let change = OverridesChange { text: &text, by: "ops", only: None, is_dry_run: false };
+        let change = OverridesChange { text: &text, by: "ops", only: None, carry: None, is_dry_run: false };
         self.registry.change_overrides(&change, self.now).unwrap();
         self.refresh();
     }

@@ -184,6 +184,41 @@ test("refills count as was in force at each moment, also of a key that is asked 
   );
 });
 
+test("a change says how tokens come over", async () => {
+  const service = await started();
+  const larger = { ...alice, rate: "100/10s" };
+  for (const [carry, above, back] of [
+    ["", 96, 6],
+    ["?carry=additive", 96, 6],
+    ["?carry=as_is", 6, 6],
+    ["?carry=proportional", 60, 6],
+    ["?carry=reset", 100, 10],
+  ]) {
+    const key = `alice${carry}`;
+    const left = async () => (await service.ask("peek", { key })).body.remaining;
+    assert.equal((await service.consume(key, 4)).status, 200);
+    const set = await service.put({ overrides: [{ ...larger, key }] }, carry);
+    assert.equal(set.status, 200, set.text);
+    assert.equal(await left(), above, carry);
+    const where = new URLSearchParams({ policy: "api", key: JSON.stringify(key) });
+    const removed = await service.send("DELETE", `/v1/overrides?${where}&${carry.slice(1)}`.replace(/&$/, ""));
+    assert.deepEqual([removed.status, removed.body.removed], [200, 1], removed.text);
+    assert.equal(await left(), back, carry);
+  }
+  const again = { overrides: [{ ...alice, rate: "20/10s" }] };
+  await service.put(again);
+  await service.consume("alice", 15);
+  assert.equal((await service.put(again)).body.unchanged, 1);
+  const anew = await service.put(again, "?carry=reset");
+  assert.equal(anew.body.changes.at(-1), "keys start anew; at the latest ten seconds from then");
+  assert.equal((await service.ask("peek")).body.remaining, 20);
+  assert.equal((await service.send("GET", "/v1/audit?limit=1")).body.acts[0].carry, "reset");
+  assertAnswer(
+    await service.put(again, "?carry=all"),
+    problem(400, "bad-request", "Bad request", '`carry` must be additive, as_is, proportional or reset, not "all"'),
+  );
+});
+
 test("all are changed or none, a dry run changes nothing, and every error is said", async () => {
   const service = await started();
   const bad = (detail) => problem(400, "bad-request", "Bad request", detail);

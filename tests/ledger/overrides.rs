@@ -41,12 +41,16 @@ impl Isolate {
 
     /// Sets an override, such as `"banned":true`, or removes it.
     fn set(&mut self, index: usize, at: i64, fields: Option<&str>, until: Option<i64>) {
+        self.carry(index, at, fields, until, None);
+    }
+
+    fn carry(&mut self, index: usize, at: i64, fields: Option<&str>, until: Option<i64>, carry: Option<Carry>) {
         let state = fields.map(|fields| {
             let text = format!(r#"{{"policy":"p","key":"k",{fields}}}"#);
             InForce { plan: WrittenOverride::parse("it", &text).unwrap().plan, until }
         });
         let (selector, history) = &mut self.histories[index];
-        history.push(at, state);
+        history.push(at, state, carry);
         let mut records = Vec::new();
         selector.record(&history.encode(), &mut records);
         self.overrides.update(&records).unwrap();
@@ -479,6 +483,78 @@ fn a_reset_to_the_same_numbers_is_done_once_to_a_key_that_had_an_override() {
 }
 
 /// The bans, which are many, must not hide what became of the prefix in between.
+/// 7 of 10 tokens are left, then the capacity is 100, and then 10 again.
+#[test]
+fn tokens_come_over_to_an_override_and_back_as_its_changes_say() {
+    let larger = r#""rate":0,"period":"1s","capacity":100"#;
+    for (carry, above, back) in [
+        (None, 97, 7),
+        (Some(Carry::Additive), 97, 7),
+        (Some(Carry::AsIs), 7, 7),
+        (Some(Carry::Proportional), 70, 7),
+        (Some(Carry::Reset), 100, 10),
+    ] {
+        for crashes in [false, true] {
+            for asked_between in [false, true] {
+                let base = policy(r#"{"rate":0,"period":"1s","capacity":10,"write_ahead":0}"#);
+                let mut isolate = Isolate::new(base.in_force_since(START - 10));
+                let mut world = isolate.world();
+                world.decided(CONSUME, vec![3]);
+                world.now += 1;
+                isolate.carry(0, world.now, Some(larger), None, carry);
+                isolate.tell(&mut world);
+                if asked_between {
+                    assert_eq!(world.levels(), [above], "{carry:?}");
+                }
+                if crashes {
+                    world.crash(usize::MAX);
+                }
+                world.now += 1;
+                isolate.carry(0, world.now, None, None, carry);
+                isolate.tell(&mut world);
+                assert_eq!(world.levels(), [back], "{carry:?}");
+                // The end of one comes over in the same way, but begins nothing anew.
+                world.now += 1;
+                isolate.carry(0, world.now, Some(larger), Some(world.now + 1), carry);
+                isolate.tell(&mut world);
+                let level = world.levels()[0];
+                world.now += 1;
+                isolate.tell(&mut world);
+                let after_end = match carry {
+                    Some(Carry::AsIs) => level.min(10),
+                    Some(Carry::Proportional) => level / 10,
+                    _ => (level - 90).max(0),
+                };
+                assert_eq!(world.levels(), [after_end], "{carry:?}");
+            }
+        }
+    }
+}
+
+/// The same override once more begins anew if its change says so, also with a ban.
+#[test]
+fn a_reset_by_an_override_is_done_once() {
+    for fields in [r#""rate":0,"period":"1s","capacity":10"#, r#""multiple":1"#, r#""unlimited":true"#] {
+        let (mut isolate, mut world) = spent(fields, None);
+        assert_eq!(world.levels(), [7], "{fields}");
+        for _ in 0..2 {
+            world.now += 1;
+            isolate.carry(0, world.now, Some(fields), None, Some(Carry::Reset));
+            isolate.tell(&mut world);
+            assert_eq!(world.levels(), [10], "{fields}");
+            world.decided(Action::Take(Verb::Charge), vec![4]);
+            world.crash(usize::MAX);
+            assert_eq!(world.levels(), [6], "{fields}");
+        }
+        // One of a prefix has no numbers for this key, if the key has its own.
+        world.now += 1;
+        isolate.carry(1, world.now, Some(r#""multiple":2"#), None, Some(Carry::Reset));
+        isolate.tell(&mut world);
+        let is_neutral = fields.contains("unlimited");
+        assert_eq!(world.levels(), [if is_neutral { 20 } else { 6 }], "{fields}");
+    }
+}
+
 #[test]
 fn a_ban_leaves_the_numbers_of_a_less_specific_override_in_force() {
     let base = policy(r#"{"rate":0,"period":"1s","capacity":13,"write_ahead":0}"#);

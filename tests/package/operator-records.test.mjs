@@ -17,7 +17,11 @@ test("an override is removed, of a key or of a prefix, and only that one", async
     [["alice", "--policy", "api"], 'removed the override of the key "alice" under api', 3],
     [["alice", "--policy", "api"], 'there is no override of the key "alice" under api', 3],
     [["--prefix", "alice", "--policy", "api"], 'removed the override of the prefix "alice" under api', 2],
-    [["--key-json", '["t","u"]', "--policy", "api"], 'removed the override of the key ["t","u"] under api', 1],
+    [
+      ["--key-json", '["t","u"]', "--policy", "api", "--carry", "reset"],
+      'removed the override of the key ["t","u"] under api',
+      1,
+    ],
   ]) {
     const { code, stdout, stderr } = await service.run(["overrides", "remove", ...args]);
     assert.deepEqual([code, stdout.split("\n")[0], stderr, await left()], [0, line, "", rest]);

@@ -173,6 +173,7 @@ test("what is wrong is said on one line, with what would be right, and the exit 
     [["overrides", "remove", "a"], {}, 2, "an override is of one policy: --policy api"],
     [["overrides", "remove", "--policy", "api"], {}, 2, /^give one key: /],
     [["overrides", "remove", "a", "--policy", "api", "--prefix", "a"], {}, 2, "give a key or a prefix, not both"],
+    [["overrides", "remove", "a", "--policy", "api", "--carry", "over"], {}, 2, /^--carry is additive, as_is, /],
     [["inspect", "a", "--token", secret], {}, 2, /^Unknown option '--token'/],
   ]) {
     const said = await service.run(args, { env });

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use tollgate::edge::PolicySnapshot;
 use tollgate::key_hash::KeyHasher;
+use tollgate::limit::Carry;
 use tollgate::policy::Standing;
 use tollgate::policy::overrides::Selector;
 use tollgate::protocol::{Condition, OverridesChange, OverridesChanged, OverridesError, Poll};
@@ -41,7 +42,15 @@ impl World {
         only: Option<&[String]>,
         is_dry_run: bool,
     ) -> Result<OverridesChanged, OverridesError> {
-        let change = OverridesChange { text, by: "ops", only, is_dry_run };
+        let change = OverridesChange { text, by: "ops", only, carry: None, is_dry_run };
+        let (changed, writes) = self.registry.change_overrides(&change, self.now)?;
+        self.write(writes);
+        Ok(changed)
+    }
+
+    fn carry(&mut self, overrides: &str, removed: &str, carry: Carry) -> Result<OverridesChanged, OverridesError> {
+        let text = format!(r#"{{"overrides":[{overrides}],"removed":[{removed}]}}"#);
+        let change = OverridesChange { text: &text, by: "ops", only: None, carry: Some(carry), is_dry_run: false };
         let (changed, writes) = self.registry.change_overrides(&change, self.now)?;
         self.write(writes);
         Ok(changed)
@@ -68,6 +77,58 @@ fn capacity(frontend: &PolicySnapshot, key: &str, now: i64) -> Option<u64> {
         Standing::Limited => Some(policy.limits()[0].limit().config().capacity),
         Standing::Unlimited => None,
         Standing::Banned { .. } => Some(0),
+    }
+}
+
+#[test]
+fn a_change_says_how_tokens_come_over() {
+    let mut world = world();
+    let mut frontend = frontend(OWN);
+    let alice = r#"{"policy":"api","key":"alice","rate":"7/1s"}"#;
+    let of_alice = r#"{"policy":"api","key":"alice"}"#;
+    let mut latest = |world: &mut World| {
+        world.now += 1_000;
+        world.refresh(&mut frontend);
+        let policies = frontend.policies();
+        policies.for_key(policies.get("api").unwrap(), b"alice", world.now).timeline().carry()
+    };
+    world.set(alice, "").unwrap();
+    assert_eq!(latest(&mut world), Carry::Additive);
+    world.carry("", of_alice, Carry::AsIs).unwrap();
+    assert_eq!(latest(&mut world), Carry::AsIs);
+    world.carry(alice, "", Carry::Proportional).unwrap();
+    assert_eq!(latest(&mut world), Carry::Proportional);
+    // The same again is no change, unless it begins anew.
+    let same = world.carry(alice, "", Carry::AsIs).unwrap();
+    assert_eq!((same.unchanged, same.replaced, same.at), (1, 0, None));
+    assert_eq!(latest(&mut world), Carry::Proportional);
+    let anew = world.carry(alice, "", Carry::Reset).unwrap();
+    assert_eq!((anew.unchanged, anew.replaced), (0, 1));
+    assert_eq!(latest(&mut world), Carry::Reset);
+    world.crash();
+    assert_eq!(latest(&mut world), Carry::Reset);
+    let acts = world.acts();
+    assert!(acts.last().unwrap().contains(r#""carry":"reset""#), "{acts:?}");
+    let none = world.carry("", r#"{"policy":"api","key":"bob"}"#, Carry::Reset).unwrap();
+    assert_eq!((none.unchanged, none.at), (1, None));
+}
+
+/// A new shard would get what the others have spent.
+#[test]
+fn with_shards_tokens_stay_as_they_are_or_begin_anew() {
+    let mut world = World::new();
+    world.refresh(&mut frontend(r#"{"api":{"rate":"10/1s","shards":2}}"#));
+    let (set, removed) = (r#"{"policy":"api","key":"a","rate":"8/1s"}"#, r#"{"policy":"api","key":"a"}"#);
+    for carry in [Carry::Additive, Carry::Proportional] {
+        for (set, removed, place) in [(set, "", "overrides[0]"), ("", removed, "removed[0]")] {
+            let rule = "the policy api has shards: `carry` must be as_is or reset";
+            let problem = format!("{place}: {rule}, not {}", carry.word());
+            assert_eq!(world.carry(set, removed, carry), Err(OverridesError::Invalid(vec![problem])));
+        }
+    }
+    for carry in [Carry::AsIs, Carry::Reset] {
+        assert_eq!(world.carry(set, "", carry).unwrap().created, 1);
+        assert_eq!(world.carry("", removed, carry).unwrap().removed, 1);
     }
 }
 

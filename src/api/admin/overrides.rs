@@ -7,6 +7,7 @@ use super::super::problem::Problem;
 use super::super::reply::Reply;
 use super::super::text::{MOST_SHOWN, shortened};
 use super::{AdminQuestion, AdminReply};
+use crate::limit::Carry;
 use crate::protocol::{OverrideStanding, OverridesChanged, OverridesError};
 
 impl AdminQuestion<'_> {
@@ -42,7 +43,12 @@ impl AdminQuestion<'_> {
     ///
     /// # Errors
     /// [`Problem::BadRequest`] if nothing has changed because of an error.
-    pub fn overrides_changed(&self, is_dry_run: bool, changed: Result<OverridesChanged, OverridesError>) -> AdminReply {
+    pub fn overrides_changed(
+        &self,
+        carry: Option<Carry>,
+        is_dry_run: bool,
+        changed: Result<OverridesChanged, OverridesError>,
+    ) -> AdminReply {
         #[derive(Serialize)]
         struct Body {
             dry_run: bool,
@@ -74,6 +80,12 @@ impl AdminQuestion<'_> {
                 return Err(Problem::BadRequest { detail });
             }
         };
+        let tokens = match carry {
+            None | Some(Carry::Additive) => "what is spent stays spent",
+            Some(Carry::AsIs) => "keys keep their tokens, up to the new capacity",
+            Some(Carry::Proportional) => "keys keep their share of the capacity",
+            Some(Carry::Reset) => "keys start anew",
+        };
         let line = |count: usize, what: &str| {
             let keys = if count == 1 { "1 key or prefix".to_owned() } else { format!("{count} keys or prefixes") };
             (count > 0).then(|| format!("{keys}: {what}"))
@@ -86,7 +98,7 @@ impl AdminQuestion<'_> {
                 "under the policy again, or under a shorter prefix; time before the change counts as the override says",
             ),
             line(unchanged, "nothing changes"),
-            at.map(|_| "what is spent stays spent; at the latest ten seconds from then".to_owned()),
+            at.map(|_| format!("{tokens}; at the latest ten seconds from then")),
         ];
         let words = lines.into_iter().flatten().collect();
         let body = Body { dry_run: is_dry_run, changes: words, created, replaced, removed, unchanged, at };

@@ -79,6 +79,8 @@ pub enum AdminRequest<'a> {
     ChangeOverrides {
         /// `{"overrides": [...], "removed": [...]}`, as written.
         text: Cow<'a, str>,
+        /// How tokens come over; `None` for the usual way.
+        carry: Option<Carry>,
         /// Whether only to say what would change.
         is_dry_run: bool,
     },
@@ -257,16 +259,17 @@ impl<'a> AdminQuestion<'a> {
                 Ok(AdminRequest::Overrides { policy, after, limit: limit.unwrap_or(MAX_LISTED) })
             }
             (AdminPath::Overrides, "PUT") => {
-                let is_dry_run = Query::of(query, &["dry_run"])?.is_dry_run()?;
-                Ok(AdminRequest::ChangeOverrides { text: self.body.as_ref().into(), is_dry_run })
+                let query = Query::of(query, &["dry_run", "carry"])?;
+                let (carry, is_dry_run) = (query.carry()?, query.is_dry_run()?);
+                Ok(AdminRequest::ChangeOverrides { text: self.body.as_ref().into(), carry, is_dry_run })
             }
             (AdminPath::Overrides, "DELETE") => {
-                let query = Query::of(query, &["policy", "key", "prefix", "dry_run"])?;
+                let query = Query::of(query, &["policy", "key", "prefix", "dry_run", "carry"])?;
                 let Some(keys) = keys(&query)? else {
                     return bad_request("give `policy`, and `key` or `prefix`: which override to remove".to_owned());
                 };
                 let text = format!(r#"{{"removed":[{keys}]}}"#).into();
-                Ok(AdminRequest::ChangeOverrides { text, is_dry_run: query.is_dry_run()? })
+                Ok(AdminRequest::ChangeOverrides { text, carry: query.carry()?, is_dry_run: query.is_dry_run()? })
             }
             (AdminPath::Policy(name), "PUT" | "DELETE") => Ok(AdminRequest::Change(self.change(name, query)?)),
             _ => Err(Problem::MethodNotAllowed { method: self.method.to_string(), allow: at.methods().1 }),
@@ -277,16 +280,7 @@ impl<'a> AdminQuestion<'a> {
         let is_put = self.method == "PUT";
         let query = Query::of(query, if is_put { &["dry_run", "carry"] } else { &["dry_run"] })?;
         let is_dry_run = query.is_dry_run()?;
-        let carry = match query.get("carry") {
-            None => None,
-            Some(word) => match Carry::from_word(word) {
-                None => {
-                    let known = "additive, as_is, proportional or reset";
-                    return bad_request(format!("`carry` must be {known}, not {}", shown(word)));
-                }
-                carry => carry,
-            },
-        };
+        let carry = query.carry()?;
         let condition = self.condition()?;
         if !is_put && condition == Condition::Absent {
             return bad_request(
@@ -391,6 +385,17 @@ impl<'a> Query<'a> {
         }
     }
 
+    fn carry(&self) -> Result<Option<Carry>, Problem> {
+        let Some(word) = self.get("carry") else { return Ok(None) };
+        match Carry::from_word(word) {
+            None => {
+                let known = "additive, as_is, proportional or reset";
+                bad_request(format!("`carry` must be {known}, not {}", shown(word)))
+            }
+            carry => Ok(carry),
+        }
+    }
+
     fn is_dry_run(&self) -> Result<bool, Problem> {
         match self.get("dry_run") {
             None | Some("false") => Ok(false),
@@ -469,9 +474,9 @@ mod tests {
         assert_eq!(request("GET", "/v1/overrides?policy=api&after=00ff&limit=7"), some);
         let one = r#"Override { keys: "{\"policy\":\"api\",\"key\":\"a\"}" }"#;
         assert_eq!(request("GET", "/v1/overrides?policy=api&key=%22a%22"), one);
-        let removed = r#"ChangeOverrides { text: "{\"removed\":[{\"policy\":\"api\",\"prefix\":\"a\\\"\"}]}", is_dry_run: true }"#;
+        let removed = r#"ChangeOverrides { text: "{\"removed\":[{\"policy\":\"api\",\"prefix\":\"a\\\"\"}]}", carry: None, is_dry_run: true }"#;
         assert_eq!(request("DELETE", "/v1/overrides?policy=api&prefix=a%22&dry_run=true"), removed);
-        let set = r#"ChangeOverrides { text: "\"1/s\"", is_dry_run: false }"#;
+        let set = r#"ChangeOverrides { text: "\"1/s\"", carry: None, is_dry_run: false }"#;
         assert_eq!(request("PUT", "/v1/overrides"), set);
         for (method, query, error) in [
             ("GET", "key=a&policy=api", r#"`key` must be JSON, such as "alice" in quotes, not "a""#),

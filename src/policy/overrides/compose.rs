@@ -101,7 +101,8 @@ pub(super) fn versions(base: &[Version], overrides: &[History], now: i64) -> Vec
             named("", &weakest(&by_account(&one), &by_account(&other), Carry::AsIs), None) // earlier versions need no full names
         });
         let has_own_numbers = in_force.with_numbers.iter().any(|plan| matches!(plan, Plan::Limits(_)));
-        let is_reset = own.since == moment && own.carry == Carry::Reset && !has_own_numbers;
+        let is_reset = own.since == moment && own.carry == Carry::Reset && !has_own_numbers
+            || in_force.carry == Some(Carry::Reset);
         let several = Merged { carry: Carry::default(), fewest_shards: own.shards };
         let (shards, merged) = (own.shards, own.merged.or(in_force.is_merged.then_some(several)));
         let is_same = |last: &Version| {
@@ -115,7 +116,8 @@ pub(super) fn versions(base: &[Version], overrides: &[History], now: i64) -> Vec
             && has_own_numbers
             && merged.is_none()
             && plans_at(&overrides, moment.saturating_sub(1)).with_numbers == in_force.with_numbers;
-        let carry = if own.since == moment && !were_same { own.carry } else { Carry::default() };
+        let usual = if own.since == moment && !were_same { own.carry } else { Carry::default() };
+        let carry = in_force.carry.unwrap_or(usual);
         versions.push(Version { since: moment, carry, limits, shards, merged });
     }
     versions
@@ -127,12 +129,15 @@ struct Plans<'a> {
     /// Whether the numbers may be those of the policy.
     is_neutral: bool,
     is_merged: bool,
+    /// How tokens come over at that moment, if the most specific override that changes says so.
+    carry: Option<Carry>,
 }
 
 fn plans_at<'a>(overrides: &'a [Vec<Step<'a>>], moment: i64) -> Plans<'a> {
-    let mut found = Plans { with_numbers: Vec::new(), is_neutral: true, is_merged: false };
+    let mut found = Plans { with_numbers: Vec::new(), is_neutral: true, is_merged: false, carry: None };
     for step in overrides.iter().filter_map(|steps| latest(steps, moment, |step| step.since)) {
         found.is_merged |= !step.beside.is_empty();
+        found.carry = found.carry.or(step.carry.filter(|_| step.since == moment));
         found.with_numbers.extend(step.plans().filter(|plan| !plan.is_neutral()));
         if !step.is_neutral() {
             found.is_neutral = false;
@@ -178,7 +183,7 @@ mod tests {
         for name in [None, Some("a".to_owned())] {
             let since = if name.is_some() { 12 } else { 7 };
             let plan = Plan::Limits(vec![Numbers { name, limit, write_ahead: 0 }]);
-            let change = Change { since, state: Some(InForce { plan, until: None }), beside: Vec::new() };
+            let change = Change { since, state: Some(InForce { plan, until: None }), beside: Vec::new(), carry: None };
             let policy = compose(&two, &[History { changes: vec![change] }], 20);
             let rates: Vec<_> =
                 policy.limits().iter().map(|limit| (limit.account(), limit.limit().config().rate)).collect();
@@ -216,12 +221,16 @@ mod tests {
         ]
     }
 
+    /// A plan with its end, if there is one, and how tokens come over.
+    type Stated = (Option<(Plan, Option<i64>)>, Option<Carry>);
+
     fn histories() -> impl Strategy<Value = History> {
         let state = prop::option::of((plans(), prop::option::of(0..LAST)));
+        let state = (state, prop::option::weighted(0.3, carries()));
         prop::collection::btree_map(0..LAST, state, 0..5).prop_map(|changes| {
-            let change = |(since, state): (i64, Option<(Plan, Option<i64>)>)| {
+            let change = |(since, (state, carry)): (i64, Stated)| {
                 let state = state.map(|(plan, until)| InForce { plan, until: until.filter(|&until| until > since) });
-                Change { since, state, beside: Vec::new() }
+                Change { since, state, beside: Vec::new(), carry }
             };
             History { changes: changes.into_iter().map(change).collect() }
         })
@@ -261,11 +270,28 @@ mod tests {
 
     /// Whether levels are reset in this millisecond, whatever the numbers.
     fn is_reset_at(base: &[Version], overrides: &[History], moment: i64) -> bool {
-        carry_at(base, moment) == Carry::Reset && !matches!(plan_at(overrides, moment), Some(Plan::Limits(_)))
+        let of_policy =
+            base_carry_at(base, moment) == Carry::Reset && !matches!(plan_at(overrides, moment), Some(Plan::Limits(_)));
+        of_policy || own_carry_at(overrides, moment) == Some(Carry::Reset)
+    }
+
+    /// What the most specific override says that changes in this millisecond, unless a more specific one has numbers.
+    fn own_carry_at(overrides: &[History], moment: i64) -> Option<Carry> {
+        let above = (0..=overrides.len()).map(|count| &overrides[..count]);
+        let mut carries = overrides.iter().zip(above).filter(|(_, above)| plan_at(above, moment).is_none());
+        carries.find_map(|(own, _)| {
+            let last = own.changes.iter().rfind(|change| change.since <= moment)?;
+            let has_ended = last.state.as_ref().and_then(|state| state.until) == Some(moment);
+            last.carry.filter(|carry| last.since == moment || has_ended && *carry != Carry::Reset)
+        })
     }
 
     /// How levels are carried over in this millisecond, if the numbers change in it.
-    fn carry_at(base: &[Version], moment: i64) -> Carry {
+    fn carry_at(base: &[Version], overrides: &[History], moment: i64) -> Carry {
+        own_carry_at(overrides, moment).unwrap_or_else(|| base_carry_at(base, moment))
+    }
+
+    fn base_carry_at(base: &[Version], moment: i64) -> Carry {
         base.iter().find(|version| version.since == moment).map_or(Carry::default(), |version| version.carry)
     }
 
@@ -288,7 +314,7 @@ mod tests {
                 for moment in now + 1..=now + step {
                     let next = numbers_at(&base, &overrides, moment);
                     if next != by_hand.0 || is_reset_at(&base, &overrides, moment) {
-                        let carry = carry_at(&base, moment);
+                        let carry = carry_at(&base, &overrides, moment);
                         by_hand = (next, next.carry(&by_hand.0, by_hand.1, carry, moment, 0));
                     }
                 }

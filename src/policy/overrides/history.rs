@@ -3,6 +3,7 @@
 //! ```text
 //! for each change, oldest first; numbers are LEB128, seven bits to a byte and the least first
 //!   number   the moment, in Unix milliseconds
+//!   if it says how tokens come over: 1 byte, 6, then 1 byte: the place of the way among `Carry::ALL`
 //!   if the change stands for several: 1 byte, 5; how many plans there were, then each: 1 byte, 1, 3 or 4, and its numbers
 //!   1 byte   what is in force from then on: 0 nothing, 1 banned, 2 unlimited, 3 a multiple, 4 other numbers
 //!   number   unless nothing: when it ends, 0 for never
@@ -16,7 +17,7 @@
 use std::mem;
 
 use super::plan::{Multiple, Numbers, Plan};
-use crate::limit::{Config, Kind, Limit};
+use crate::limit::{Carry, Config, Kind, Limit};
 use crate::policy::weakest::Coarseness;
 
 /// The changes of one key or prefix, oldest first, at most [`MAX_CHANGES`].
@@ -34,6 +35,8 @@ pub(super) struct Change {
     /// What else may have been in force since then; empty unless it stands for several. [`Plan::Banned`] is any that leaves the
     /// numbers as they are.
     pub(super) beside: Vec<Plan>,
+    /// How tokens come over at that moment; `None` for the usual way.
+    pub(super) carry: Option<Carry>,
 }
 
 /// An override that is in force.
@@ -54,6 +57,7 @@ pub(super) struct Step<'a> {
     pub(super) since: i64,
     pub(super) state: Option<&'a InForce>,
     pub(super) beside: &'a [Plan],
+    pub(super) carry: Option<Carry>,
 }
 
 impl Step<'_> {
@@ -69,9 +73,10 @@ impl Step<'_> {
 }
 
 impl History {
-    /// Records that from `since` on, a moment after all others, this override is in force, or none.
-    pub fn push(&mut self, since: i64, state: Option<InForce>) {
-        self.changes.push(Change { since, state, beside: Vec::new() });
+    /// Records that from `since` on, a moment after all others, this override is in force, or none. `carry` says how tokens come over, if not in
+    /// the usual way.
+    pub fn push(&mut self, since: i64, state: Option<InForce>, carry: Option<Carry>) {
+        self.changes.push(Change { since, state, beside: Vec::new(), carry });
         while self.changes.len() > MAX_CHANGES
             && let Some(index) = self.cheapest(since)
         {
@@ -110,13 +115,15 @@ impl History {
         let mut steps = Vec::with_capacity(self.changes.len());
         let nexts = self.changes.iter().skip(1).map(|next| next.since).chain([i64::MAX]);
         for (change, next) in self.changes.iter().zip(nexts) {
-            let Change { since, ref state, ref beside } = *change;
-            steps.push(Step { since, state: state.as_ref(), beside });
+            let Change { since, ref state, ref beside, carry } = *change;
+            steps.push(Step { since, state: state.as_ref(), beside, carry });
             if let Some(end) = state.as_ref().and_then(|state| state.until)
                 && end <= now
                 && end < next
             {
-                steps.push(Step { since: end.max(since), state: None, beside: &[] });
+                // As it began, but its end begins nothing anew.
+                let carry = carry.filter(|carry| *carry != Carry::Reset);
+                steps.push(Step { since: end.max(since), state: None, beside: &[], carry });
             }
         }
         steps
@@ -131,8 +138,11 @@ impl History {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for Change { since, state, beside } in &self.changes {
+        for Change { since, state, beside, carry } in &self.changes {
             number(&mut bytes, since.max(&0).cast_unsigned());
+            if let Some(place) = carry.and_then(|carry| Carry::ALL.iter().position(|one| *one == carry)) {
+                bytes.extend([CARRIED, u8::try_from(place).unwrap_or(u8::MAX)]);
+            }
             if !beside.is_empty() {
                 bytes.push(SEVERAL);
                 number(&mut bytes, beside.len() as u64);
@@ -159,6 +169,11 @@ impl History {
         let mut changes = Vec::new();
         while !rest.0.is_empty() {
             let (since, mut kind, mut beside) = (rest.moment()?, rest.byte()?, Vec::new());
+            let mut carry = None;
+            if kind == CARRIED {
+                carry = Some(*Carry::ALL.get(usize::from(rest.byte()?))?);
+                kind = rest.byte()?;
+            }
             if kind == SEVERAL {
                 for _ in 0..rest.number()? {
                     let kind = rest.byte()?;
@@ -172,7 +187,7 @@ impl History {
                 let until = Some(rest.moment()?).filter(|&until| until > 0);
                 Some(InForce { plan: Plan::decode(kind, &mut rest)?, until })
             };
-            changes.push(Change { since, state, beside });
+            changes.push(Change { since, state, beside, carry });
         }
         Some(Self { changes })
     }
@@ -180,6 +195,7 @@ impl History {
 
 const NOTHING: u8 = 0;
 const SEVERAL: u8 = 5;
+const CARRIED: u8 = 6;
 
 impl Change {
     /// Whether the numbers are those of a less specific override or of the policy.
@@ -191,6 +207,9 @@ impl Change {
     fn is_same_as(&self, next: &Self) -> bool {
         let plans = |change: &Self| change.state.as_ref().map(|state| state.plan.clone());
         let is_single = self.beside.is_empty() && next.beside.is_empty();
+        if next.carry.is_some() {
+            return false;
+        }
         self.is_neutral() && next.is_neutral() || is_single && !self.ends_before(next) && plans(self) == plans(next)
     }
 
@@ -359,7 +378,7 @@ mod tests {
             (i64::MAX, Some(Plan::Limits(limits))),
         ] {
             let until = (since > 1).then_some(since);
-            history.push(since, plan.map(|plan| InForce { plan, until }));
+            history.push(since, plan.map(|plan| InForce { plan, until }), (since == 200).then_some(Carry::Reset));
         }
         history
     }
@@ -376,14 +395,14 @@ mod tests {
     fn the_format_is_unchanged() {
         let mut short = History::default();
         let plan = Plan::Multiple(Multiple { numerator: 300, denominator: 2 });
-        short.push(5, Some(InForce { plan, until: Some(128) }));
-        short.push(127, None);
+        short.push(5, Some(InForce { plan, until: Some(128) }), None);
+        short.push(127, None, Some(Carry::ALL[2]));
         let limit = Limit::new(&Config::token_bucket(1, 1_000)).unwrap();
         let plan = Plan::Limits(vec![Numbers { name: Some("ab".into()), limit, write_ahead: 1 }]);
-        short.push(300, Some(InForce { plan, until: None }));
+        short.push(300, Some(InForce { plan, until: None }), None);
         let expected = [
             &[5, 3, 0x80, 1, 0xac, 2, 2][..],
-            &[127, 0],
+            &[127, 6, 2, 0],
             &[0xac, 2, 4, 0, 1, 2, b'a', b'b', 0, 1, 0xe8, 7, 1, 0, 1, 0, 0],
         ];
         assert_eq!(short.encode(), expected.concat());
@@ -410,9 +429,9 @@ mod tests {
     fn an_override_is_in_force_until_its_end_or_the_next_change() {
         let in_force = |plan: Plan, until| Some(InForce { plan, until });
         let mut history = History::default();
-        history.push(10, in_force(Plan::Banned, Some(20)));
-        history.push(30, in_force(Plan::Unlimited, Some(50)));
-        history.push(40, in_force(Plan::Banned, Some(60)));
+        history.push(10, in_force(Plan::Banned, Some(20)), None);
+        history.push(30, in_force(Plan::Unlimited, Some(50)), None);
+        history.push(40, in_force(Plan::Banned, Some(60)), None);
         let steps = |now| {
             let steps = history.steps(now).into_iter();
             steps.map(|step| (step.since, step.state.map(|state| state.plan.clone()))).collect::<Vec<_>>()
@@ -432,7 +451,8 @@ mod tests {
     #[test]
     fn of_too_many_changes_the_weakest_of_neighbours_stand_for_them() {
         let mut history = History::default();
-        let push = |history: &mut History, since: i64, plan| history.push(since, Some(InForce { plan, until: None }));
+        let push =
+            |history: &mut History, since: i64, plan| history.push(since, Some(InForce { plan, until: None }), None);
         let steps = |history: &History| {
             let steps = history.steps(i64::MAX).into_iter();
             steps.map(|step| (step.since, step.beside.to_vec())).collect::<Vec<_>>()
@@ -453,11 +473,11 @@ mod tests {
         let before = steps(&history);
         assert_eq!((before.len(), &before[6..]), (MAX_CHANGES, &bans[..]));
         for since in 40..70 {
-            history.push(since, Some(InForce { plan: plan(3), until: Some(since + 2) }));
+            history.push(since, Some(InForce { plan: plan(3), until: Some(since + 2) }), None);
         }
         assert_eq!(steps(&history).iter().filter(|(since, _)| *since >= 40).count(), 3, "two, and the end of the last");
         // One that ends before the next is not the same all the time.
-        history.push(100, Some(InForce { plan: plan(3), until: None }));
+        history.push(100, Some(InForce { plan: plan(3), until: None }), None);
         for since in 101..200 {
             push(&mut history, since, plan(if since % 2 == 0 { 0 } else { 5 }));
         }

@@ -392,7 +392,7 @@ impl Overrides {
         let text = format!(r#"{{"policy":"{policy}","key":"{key}",{fields}}}"#);
         let written = WrittenOverride::parse("it", &text).unwrap();
         let mut history = History::default();
-        history.push(1, Some(InForce { plan: written.plan, until: written.until }));
+        history.push(1, Some(InForce { plan: written.plan, until: written.until }), None);
         let mut records = Vec::new();
         Selector::key(policy, KeyHasher::default().hash(key.as_bytes())).record(&history.encode(), &mut records);
         let overrides = Self::default();
@@ -424,7 +424,7 @@ mod tests {
 
     fn set(fields: &str, until: Option<i64>) -> History {
         let mut history = History::default();
-        history.push(1, Some(InForce { plan: plan(fields), until }));
+        history.push(1, Some(InForce { plan: plan(fields), until }), None);
         history
     }
 

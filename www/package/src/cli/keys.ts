@@ -1,5 +1,5 @@
 // `npx tollgate inspect`, `explain`, `reset`, `credit`, `block` and `overrides remove`: what operators do with one key.
-import { Mistake, parse, seconds } from "./arguments.js";
+import { checkCarry, Mistake, parse, seconds } from "./arguments.js";
 import { type KeyState, standing } from "./key-state.js";
 import { coloured, columns, type Level, lasting, moment, plain, tokens } from "./printed.js";
 import { Service } from "./service.js";
@@ -42,14 +42,16 @@ export async function block(args: string[]): Promise<string> {
 
 /** Removes the override of a key, or of a prefix. */
 export async function removeOverride(args: string[]): Promise<string> {
-  const { values, flags, others } = parse(args, ["key-json", "hash", "policy", "prefix"], 1, ["json"]);
-  const { policy, prefix } = values;
+  const { values, flags, others } = parse(args, ["key-json", "hash", "policy", "prefix", "carry"], 1, ["json"]);
+  const { policy, prefix, carry } = values;
+  checkCarry(carry);
   if (policy === undefined) throw new Mistake("an override is of one policy: --policy api");
   if (prefix !== undefined && (others.length > 0 || values["key-json"] !== undefined || values.hash !== undefined))
     throw new Mistake("give a key or a prefix, not both");
   const whose = prefix === undefined ? { key: keyOf(others, values) } : { prefix };
   // By PUT, because what is in an address is logged.
-  const { text, body } = await Service.ofEnvironment().ask<Changed>("PUT", "/v1/overrides", "removed", {
+  const path = `/v1/overrides${carry === undefined ? "" : `?carry=${carry}`}`;
+  const { text, body } = await Service.ofEnvironment().ask<Changed>("PUT", path, "removed", {
     body: { removed: [{ policy, ...whose }] },
     changes: true,
   });

@@ -1,6 +1,6 @@
 // `npx tollgate policies`: the policies of a service that runs, compared with those of a file, and changed.
 import { isDeepStrictEqual } from "node:util";
-import { Mistake, oneOf, parse } from "./arguments.js";
+import { checkCarry, Mistake, oneOf, parse } from "./arguments.js";
 import { listed, policiesFor, type StandingPolicy, type WrittenPolicies } from "./policies.js";
 import { coloured, columns, moment, plain, plural } from "./printed.js";
 import { during } from "./progress.js";
@@ -39,8 +39,7 @@ async function diff(args: string[]): Promise<string> {
 async function apply(args: string[]): Promise<string | undefined> {
   const { values, flags, others } = parse(args, ["env", "carry"], 1, ["dry-run", "json"]);
   const file = fileOf(others, "apply");
-  if (values.carry !== undefined && !CARRIES.includes(values.carry))
-    throw new Mistake(`--carry is ${CARRIES.join(", ")}, not ${JSON.stringify(values.carry)}`);
+  checkCarry(values.carry);
   const written = await policiesFor(file, values.env);
   const service = Service.ofEnvironment();
   const { compared, missing } = await compare(service, written, values.carry);
@@ -225,7 +224,5 @@ function fileOf([file]: string[], command: string): string {
   if (file !== undefined) return file;
   throw new Mistake(`name the file with the policies: npx tollgate policies ${command} wrangler.toml`);
 }
-
-const CARRIES = ["additive", "as_is", "proportional", "reset"];
 
 const json = (value: unknown) => JSON.stringify(value, null, 2);
