@@ -27,6 +27,9 @@ pub(super) struct Bucket {
     policy: Arc<Policy>,
     /// What the frontend knew that asked under it; 0 if no registry has it.
     as_of: i64,
+    /// The latest version that it has followed. Frontends that know as much may ask under an earlier one: an override has ended for some of
+    /// them, or they have forgotten it.
+    reached: i64,
     /// The current states, one for each limit of the policy.
     pub(super) states: Vec<State>,
     /// Accounts of other numbers, and limits that only other versions of the policy have. When such numbers are asked again they find
@@ -130,7 +133,9 @@ impl Bucket {
         let is_same_version = since == policy.timeline().since();
         let as_of = if is_same_version && id == policy.id() { stored_as_of } else { as_of };
         let openings = stored.openings.iter().copied().map(Opening::stored).collect();
-        let bucket = Self { as_of, has_row: true, openings, ..Self::of(policy, Vec::new(), now) };
+        let reached = stored.reached.max(since);
+        let mut bucket = Self { as_of, has_row: true, openings, ..Self::of(policy, Vec::new(), now) };
+        bucket.reached = bucket.reached.max(reached);
         if policy.is_inline() {
             return bucket.with_accounts(&stored, now, phase);
         }
@@ -165,7 +170,7 @@ impl Bucket {
         rename(&mut old, &mut leases, policy, || stored.unnamed(policy.name()));
         leases.move_to(policy);
         let stored_states: Vec<_> = old.iter().map(|limit| limit.state).take(policy.limits().len()).collect();
-        let (states, cuts, dormant) = followed(old, since, policy, &leases, now, phase);
+        let (states, cuts, dormant) = followed(old, (since, reached), policy, &leases, now, phase);
         // It only has dormant limits besides, or is of another version with the same numbers.
         let is_current =
             stored.policy_version() == policy.version() && policy.is_unchanged_since(since) && states == stored_states;
@@ -206,7 +211,7 @@ impl Bucket {
         // Numbers that were only asked about have granted nothing, and say nothing about others.
         let old = if self.has_row || self.need != Need::Nothing { old } else { &[] };
         (self.states, self.cuts, self.dormant) =
-            followed(old.to_vec(), 0, &Arc::clone(&self.policy), &self.leases, now, phase);
+            followed(old.to_vec(), (0, self.reached), &Arc::clone(&self.policy), &self.leases, now, phase);
         self.cut_all();
         // A new account is written with the next grant. Until then a crash forgets it, which costs nothing.
         let places: Option<Vec<usize>> = self.all().map(|account| old.iter().position(|old| *old == account)).collect();
@@ -242,7 +247,8 @@ impl Bucket {
         if policy.is_inline() && before.is_inline() {
             return self.set_accounts(&old, now, phase);
         }
-        let (states, cuts, dormant) = followed(old, since, policy, &self.leases, now, phase);
+        let (states, cuts, dormant) = followed(old, (since, self.reached), policy, &self.leases, now, phase);
+        self.reached = self.reached.max(policy.timeline().since());
         let is_unchanged = before.version() == policy.version() && policy.is_unchanged_since(since);
         if is_unchanged && states == self.states && cuts == self.cuts && dormant == self.dormant {
             return self.resize(&before);
@@ -275,6 +281,7 @@ impl Bucket {
         Self {
             policy: Arc::clone(policy),
             as_of: 0,
+            reached: policy.timeline().since(),
             states,
             dormant: Vec::new(),
             openings: Vec::new(),
@@ -763,7 +770,8 @@ impl Bucket {
         let (awake, rest) = states.split_at_checked(self.states.len()).unwrap_or((states, &[]));
         let dormant: Vec<_> =
             self.dormant.iter().zip(rest).map(|(dormant, &state)| NamedState { state, ..dormant.clone() }).collect();
-        let mut row = encode_row(&self.policy, self.as_of, awake, &dormant, states == self.all_states(now));
+        let mut row =
+            encode_row(&self.policy, self.as_of, awake, &dormant, self.reached, states == self.all_states(now));
         self.leases.encode(self.names(), &mut row);
         let newest = rest.get(self.dormant.len()..).unwrap_or_default();
         let openings = self.openings.iter().filter(|opening| opening.is_stored).map(|opening| opening.encode());
@@ -823,16 +831,17 @@ fn changed_at(policy: &Policy, old: &[NamedState], since: i64) -> Option<i64> {
     changes.find(|(_, carry, numbers)| *carry == Carry::Reset || *numbers != own).map(|(at, ..)| at)
 }
 
-/// The states of `policy`'s limits with their cuts, if they have any, and the dormant ones, of a bucket that was at the version `since`.
+/// The states of `policy`'s limits with their cuts, if they have any, and the dormant ones, of a bucket that was at the version `since` and has
+/// followed those up to `reached`.
 fn followed(
     old: Vec<NamedState>,
-    since: i64,
+    (since, reached): (i64, i64),
     policy: &Policy,
     leases: &Leases,
     now: i64,
     phase: u64,
 ) -> (Vec<State>, Vec<Cuts>, Vec<NamedState>) {
-    let mut all = follow(old, since, policy, leases, now, phase);
+    let mut all = follow(old, (since, reached), policy, leases, now, phase);
     let dormant = all.split_off(policy.limits().len().min(all.len()));
     let states = all.iter().map(|limit| limit.state).collect();
     let is_cut = all.iter().any(|limit| limit.cuts.is_some());

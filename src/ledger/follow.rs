@@ -24,11 +24,11 @@ use super::without::without;
 use crate::limit::{Carry, Limit, State};
 use crate::policy::{NamedLimit, Policy};
 
-/// The limits of `policy` at `now`, in its order, and after them the dormant ones, of a bucket that was at the version `since` and has
-/// these leases.
+/// The limits of `policy` at `now`, in its order, and after them the dormant ones, of a bucket that was at the version `since`, has followed
+/// those up to `reached`, and has these leases.
 pub(super) fn follow(
     old: Vec<NamedState>,
-    since: i64,
+    (since, reached): (i64, i64),
     policy: &Policy,
     leases: &Leases,
     now: i64,
@@ -90,6 +90,12 @@ pub(super) fn follow(
         }
         None => _ = steps.drain(..if since == 0 { first } else { known }),
     }
+    // A bucket begins anew only once.
+    for step in &mut steps {
+        if step.carry == Carry::Reset && since < step.at && step.at <= reached {
+            step.carry = Carry::AsIs;
+        }
+    }
     steps.iter().fold(old, |old, step| carried(old, step, leases, now, phase))
 }
 
@@ -130,8 +136,9 @@ pub(super) fn untouched(policy: &Policy, now: i64, phase: u64) -> Vec<State> {
         NamedState::new(name.as_deref(), limit, limit.new_state(began_at, phase))
     };
     let states = first.limits.iter().map(begin).collect();
-    let states =
-        follow(states, first.since, policy, &Leases::default(), now, phase).into_iter().map(|limit| limit.state);
+    let states = follow(states, (first.since, first.since), policy, &Leases::default(), now, phase)
+        .into_iter()
+        .map(|limit| limit.state);
     states.take(policy.limits().len()).collect()
 }
 

@@ -89,12 +89,13 @@ pub(super) fn encode_cuts<'a>(
 }
 
 /// The row of a bucket under `policy`, with `states` for its limits. `as_of` is what the frontend knew that asked under it.
-/// `is_exact` says that no grant will come that is not in a row.
+/// `reached` is the latest version that it has followed. `is_exact` says that no grant will come that is not in a row.
 pub(super) fn encode_row(
     policy: &Policy,
     as_of: i64,
     states: &[State],
     dormant: &[NamedState],
+    reached: i64,
     is_exact: bool,
 ) -> Vec<u8> {
     let all;
@@ -120,6 +121,10 @@ pub(super) fn encode_row(
         row.extend(u16::try_from(len).unwrap_or(u16::MAX).to_le_bytes()); // 8 limits of about 250 bytes at most
         row.extend(part);
         row.extend(definition.as_bytes());
+    }
+    if reached > policy.timeline().since() {
+        row.extend([REACHED, 8, 0]);
+        row.extend(reached.to_le_bytes());
     }
     if policy.is_inline() {
         let count = u8::try_from(policy.limits().len()).unwrap_or(u8::MAX);
@@ -153,6 +158,7 @@ pub(super) const LEASED: u8 = 3;
 const COVERED: u8 = 4;
 const OPENINGS: u8 = 5;
 const CUTS: u8 = 6;
+const REACHED: u8 = 7;
 
 /// A row, read.
 pub(super) struct StoredRow<'a> {
@@ -161,6 +167,8 @@ pub(super) struct StoredRow<'a> {
     is_legacy: bool,
     pub(super) replays: Vec<LegacyReplay>,
     pub(super) registered: Registered<'a>,
+    /// The latest version that the bucket has followed; 0 if that is the one that was asked last.
+    pub(super) reached: i64,
     /// How many of the limits are those of a policy whose numbers came with a request.
     inline_count: Option<u8>,
     /// Whether no grant came since that is not in the row. Known only of such a policy.
@@ -197,6 +205,7 @@ impl<'a> StoredRow<'a> {
             is_legacy,
             replays,
             registered: Registered::default(),
+            reached: 0,
             inline_count: None,
             is_exact: false,
             leased: Vec::new(),
@@ -227,6 +236,7 @@ impl<'a> StoredRow<'a> {
                     self.leased.push(OpenLease { id, until, tokens });
                 }
             }
+            REACHED => self.reached = part.i64()?,
             COVERED => self.covered_since = Some(part.i64()?),
             OPENINGS => self.openings = std::iter::from_fn(|| part.u64()).collect(),
             CUTS => {
@@ -377,13 +387,13 @@ mod tests {
         let limit = *policy.limits()[0].limit();
         let mut spent = limit.new_state(NOW, 0);
         assert!(limit.consume(&mut spent, NOW, 1).is_allow());
-        assert_eq!(encode_row(&policy, 0, &[spent], &[], true), row(2, &state(2_000)));
+        assert_eq!(encode_row(&policy, 0, &[spent], &[], 0, true), row(2, &state(2_000)));
         assert_eq!(StoredRow::read(&row(2, &state(2_000))).unwrap().states_of(&policy), Some(vec![spent]));
         let later = [&row(2, &state(2_000))[..], &[7, 7, 7]].concat();
         assert_eq!(level(&later), 2, "what a later version adds is ignored");
 
         let dormant = NamedState { name: Some("d".to_owned()), limit, state: spent, cuts: None };
-        let two = encode_row(&policy, 0, &[spent], std::slice::from_ref(&dormant), true);
+        let two = encode_row(&policy, 0, &[spent], std::slice::from_ref(&dormant), 0, true);
         let names = [&NUMBERS[..108], br#",{"name":"d","#, &NUMBERS[2..]].concat();
         let head = [&[2, u8::try_from(names.len()).unwrap(), 0][..], &names, &[2]].concat();
         assert_eq!(two, [&head[..], &row(2, &[])[113..], &state(2_000), &state(2_000)].concat());
@@ -399,13 +409,13 @@ mod tests {
         let mut spent = limit.new_state(NOW, 0);
         assert!(limit.consume(&mut spent, NOW, 1).is_allow());
         for (is_exact, flag) in [(true, 1), (false, 0)] {
-            let bytes = encode_row(&policy, 0, &[spent], &[], is_exact);
+            let bytes = encode_row(&policy, 0, &[spent], &[], 0, is_exact);
             assert_eq!(bytes, [&row(2, &state(2_000))[..], &[2, 2, 0, 1, flag]].concat());
             assert_eq!(StoredRow::read(&bytes).unwrap().is_exact, is_exact);
         }
         let other = Policy::inline("p", Json::parse("\"9/s\"").unwrap()).unwrap();
         let other = NamedState::of(&other.limits()[0], spent);
-        let bytes = encode_row(&policy, 0, &[spent], std::slice::from_ref(&other), true);
+        let bytes = encode_row(&policy, 0, &[spent], std::slice::from_ref(&other), 0, true);
         let read = StoredRow::read(&bytes).unwrap();
         assert_eq!(read.limits().unwrap().pop(), Some(other));
         let stored = read.policy("p").unwrap();

@@ -56,7 +56,7 @@ fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>
             lines.push(format!("{shown} is the limit that had no name"));
         }
         let (old, new) = match (old, new) {
-            (None, Some((ENFORCED, new))) if before.had_limit(new) => {
+            (None, Some((ENFORCED, new))) if carry != Carry::Reset && before.had_limit(new) => {
                 lines.push(format!("{shown} was a limit before: a key goes on with what it had then"));
                 continue;
             }

@@ -37,7 +37,8 @@ impl Registry {
             (_, None) => "deleted",
             _ => "replaced",
         };
-        let carry = act.carry.filter(|_| act.before.is_some() && act.after.is_some()).map(Carry::word);
+        let carry =
+            act.carry.filter(|_| act.of == "override" || act.before.is_some() && act.after.is_some()).map(Carry::word);
         let line = AuditLine {
             number: 0,
             at,

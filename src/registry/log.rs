@@ -62,6 +62,7 @@ impl Latest {
         let same = (&*self.act, &*self.policy, self.key.as_deref(), self.is_replayed);
         same == (line.act, line.policy, line.key, line.replayed)
             && line.key.is_some()
+            && line.carry.is_none()
             && (line.act == RESET || self.after.as_deref() == line.after.map(RawValue::get))
             && (0..JOINED_MS).contains(&line.at.saturating_sub(self.first_at))
     }

@@ -281,12 +281,10 @@ impl Registry {
         }
         let (selector, written) = self.selector(place, json.raw(), change.only, is_set)?;
         let known = self.policies.get(selector.policy());
-        if let Some(carry @ (Carry::Proportional | Carry::Additive)) = change.carry
-            && known.is_some_and(|entry| entry.policy.declared_shards() > 1)
-        {
-            let (policy, carry) = (selector.policy(), carry.word());
+        if change.carry == Some(Carry::Additive) && known.is_some_and(|entry| entry.policy.declared_shards() > 1) {
+            let policy = selector.policy();
             return Err(vec![format!(
-                "{place}: the policy {policy} has shards: `carry` must be as_is or reset, not {carry}"
+                "{place}: the policy {policy} has shards: `carry` must be as_is or reset, not additive"
             )]);
         }
         let Some(WrittenOverride { plan, until, .. }) = written else {

@@ -482,18 +482,16 @@ fn a_reset_to_the_same_numbers_is_done_once_to_a_key_that_had_an_override() {
     assert_eq!(world.levels(), [0]);
 }
 
-/// The bans, which are many, must not hide what became of the prefix in between.
+/// Those that a change of overrides can have.
+const CARRIES: [Carry; 3] = [Carry::AsIs, Carry::Additive, Carry::Reset];
+
 /// 7 of 10 tokens are left, then the capacity is 100, and then 10 again.
 #[test]
 fn tokens_come_over_to_an_override_and_back_as_its_changes_say() {
     let larger = r#""rate":0,"period":"1s","capacity":100"#;
-    for (carry, above, back) in [
-        (None, 97, 7),
-        (Some(Carry::Additive), 97, 7),
-        (Some(Carry::AsIs), 7, 7),
-        (Some(Carry::Proportional), 70, 7),
-        (Some(Carry::Reset), 100, 10),
-    ] {
+    for (carry, above, back) in
+        [(None, 97, 7), (Some(Carry::Additive), 97, 7), (Some(Carry::AsIs), 7, 7), (Some(Carry::Reset), 100, 10)]
+    {
         for crashes in [false, true] {
             for asked_between in [false, true] {
                 let base = policy(r#"{"rate":0,"period":"1s","capacity":10,"write_ahead":0}"#);
@@ -522,10 +520,71 @@ fn tokens_come_over_to_an_override_and_back_as_its_changes_say() {
                 isolate.tell(&mut world);
                 let after_end = match carry {
                     Some(Carry::AsIs) => level.min(10),
-                    Some(Carry::Proportional) => level / 10,
                     _ => (level - 90).max(0),
                 };
                 assert_eq!(world.levels(), [after_end], "{carry:?}");
+            }
+        }
+    }
+}
+
+/// Two frontends that know as much as each other, of which one has forgotten an override that is over.
+#[test]
+fn a_reset_is_done_once_though_frontends_that_have_forgotten_it_ask_in_turn() {
+    let base = policy(r#"{"rate":0,"period":"1s","capacity":10,"write_ahead":0}"#).in_force_since(START - 10);
+    for fields in [r#""rate":0,"period":"1s","capacity":100"#, r#""rate":0,"period":"1s","capacity":10"#] {
+        for crashes in [false, true] {
+            let (mut knows, mut forgot) = (Isolate::new(base.clone()), Isolate::new(base.clone()));
+            let mut world = knows.world();
+            world.decided(CONSUME, vec![3]);
+            for fields in [Some(fields), None] {
+                world.now += 1;
+                knows.carry(0, world.now, fields, None, Some(Carry::Reset));
+            }
+            forgot.as_of = knows.as_of;
+            knows.tell(&mut world);
+            assert_eq!(world.levels(), [10]);
+            for spent in 1..5 {
+                world.decided(CONSUME, vec![2]);
+                for isolate in [&forgot, &knows] {
+                    isolate.tell(&mut world);
+                    assert_eq!(world.levels(), [10 - 2 * spent], "{fields}");
+                    if crashes {
+                        world.crash(usize::MAX);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A request that was composed before the end of an override arrives after one that was composed later.
+#[test]
+fn an_end_comes_over_once_though_requests_overtake_each_other() {
+    let base = policy(r#"{"rate":0,"period":"1s","capacity":100,"write_ahead":0}"#).in_force_since(START - 10);
+    for (capacity, carry) in [10, 1_000].into_iter().flat_map(|capacity| CARRIES.map(|carry| (capacity, carry))) {
+        for crashes in [false, true] {
+            let mut isolate = Isolate::new(base.clone());
+            let mut world = isolate.world();
+            world.decided(CONSUME, vec![50]);
+            world.now += 1;
+            let fields = format!(r#""rate":0,"period":"1s","capacity":{capacity}"#);
+            isolate.carry(0, world.now, Some(&fields), Some(world.now + 10), Some(carry));
+            isolate.tell(&mut world);
+            let before = Arc::clone(&world.policy);
+            world.levels();
+            world.now += 10;
+            isolate.tell(&mut world);
+            let (after, level) = (Arc::clone(&world.policy), world.levels());
+            for _ in 0..3 {
+                for policy in [&before, &after] {
+                    world.policy = Arc::clone(policy);
+                    world.levels();
+                    if crashes {
+                        world.crash(usize::MAX);
+                    }
+                }
+                assert_eq!(world.levels(), level, "{capacity} {carry:?}");
             }
         }
     }
@@ -555,6 +614,7 @@ fn a_reset_by_an_override_is_done_once() {
     }
 }
 
+/// The bans, which are many, must not hide what became of the prefix in between.
 #[test]
 fn a_ban_leaves_the_numbers_of_a_less_specific_override_in_force() {
     let base = policy(r#"{"rate":0,"period":"1s","capacity":13,"write_ahead":0}"#);

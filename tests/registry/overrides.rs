@@ -96,12 +96,11 @@ fn a_change_says_how_tokens_come_over() {
     assert_eq!(latest(&mut world), Carry::Additive);
     world.carry("", of_alice, Carry::AsIs).unwrap();
     assert_eq!(latest(&mut world), Carry::AsIs);
-    world.carry(alice, "", Carry::Proportional).unwrap();
-    assert_eq!(latest(&mut world), Carry::Proportional);
+    world.carry(alice, "", Carry::AsIs).unwrap();
+    assert_eq!(latest(&mut world), Carry::AsIs);
     // The same again is no change, unless it begins anew.
     let same = world.carry(alice, "", Carry::AsIs).unwrap();
     assert_eq!((same.unchanged, same.replaced, same.at), (1, 0, None));
-    assert_eq!(latest(&mut world), Carry::Proportional);
     let anew = world.carry(alice, "", Carry::Reset).unwrap();
     assert_eq!((anew.unchanged, anew.replaced), (0, 1));
     assert_eq!(latest(&mut world), Carry::Reset);
@@ -119,12 +118,10 @@ fn with_shards_tokens_stay_as_they_are_or_begin_anew() {
     let mut world = World::new();
     world.refresh(&mut frontend(r#"{"api":{"rate":"10/1s","shards":2}}"#));
     let (set, removed) = (r#"{"policy":"api","key":"a","rate":"8/1s"}"#, r#"{"policy":"api","key":"a"}"#);
-    for carry in [Carry::Additive, Carry::Proportional] {
-        for (set, removed, place) in [(set, "", "overrides[0]"), ("", removed, "removed[0]")] {
-            let rule = "the policy api has shards: `carry` must be as_is or reset";
-            let problem = format!("{place}: {rule}, not {}", carry.word());
-            assert_eq!(world.carry(set, removed, carry), Err(OverridesError::Invalid(vec![problem])));
-        }
+    for (set, removed, place) in [(set, "", "overrides[0]"), ("", removed, "removed[0]")] {
+        let rule = "the policy api has shards: `carry` must be as_is or reset, not additive";
+        let problem = OverridesError::Invalid(vec![format!("{place}: {rule}")]);
+        assert_eq!(world.carry(set, removed, Carry::Additive), Err(problem));
     }
     for carry in [Carry::AsIs, Carry::Reset] {
         assert_eq!(world.carry(set, "", carry).unwrap().created, 1);

@@ -83,6 +83,7 @@ impl AdminQuestion<'_> {
         let tokens = match carry {
             None | Some(Carry::Additive) => "what is spent stays spent",
             Some(Carry::AsIs) => "keys keep their tokens, up to the new capacity",
+            // Not of overrides.
             Some(Carry::Proportional) => "keys keep their share of the capacity",
             Some(Carry::Reset) => "keys start anew",
         };

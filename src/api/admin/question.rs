@@ -260,7 +260,7 @@ impl<'a> AdminQuestion<'a> {
             }
             (AdminPath::Overrides, "PUT") => {
                 let query = Query::of(query, &["dry_run", "carry"])?;
-                let (carry, is_dry_run) = (query.carry()?, query.is_dry_run()?);
+                let (carry, is_dry_run) = (query.override_carry()?, query.is_dry_run()?);
                 Ok(AdminRequest::ChangeOverrides { text: self.body.as_ref().into(), carry, is_dry_run })
             }
             (AdminPath::Overrides, "DELETE") => {
@@ -269,7 +269,11 @@ impl<'a> AdminQuestion<'a> {
                     return bad_request("give `policy`, and `key` or `prefix`: which override to remove".to_owned());
                 };
                 let text = format!(r#"{{"removed":[{keys}]}}"#).into();
-                Ok(AdminRequest::ChangeOverrides { text, carry: query.carry()?, is_dry_run: query.is_dry_run()? })
+                Ok(AdminRequest::ChangeOverrides {
+                    text,
+                    carry: query.override_carry()?,
+                    is_dry_run: query.is_dry_run()?,
+                })
             }
             (AdminPath::Policy(name), "PUT" | "DELETE") => Ok(AdminRequest::Change(self.change(name, query)?)),
             _ => Err(Problem::MethodNotAllowed { method: self.method.to_string(), allow: at.methods().1 }),
@@ -386,12 +390,19 @@ impl<'a> Query<'a> {
     }
 
     fn carry(&self) -> Result<Option<Carry>, Problem> {
+        self.carry_among("additive, as_is, proportional or reset", |_| true)
+    }
+
+    /// Without `proportional`: a bucket may come over to an override several times, while some frontends have it and others have forgotten it
+    /// or see its end later, and the share would be taken each time.
+    fn override_carry(&self) -> Result<Option<Carry>, Problem> {
+        self.carry_among("additive, as_is or reset", |carry| carry != Carry::Proportional)
+    }
+
+    fn carry_among(&self, known: &str, is_known: impl Fn(Carry) -> bool) -> Result<Option<Carry>, Problem> {
         let Some(word) = self.get("carry") else { return Ok(None) };
-        match Carry::from_word(word) {
-            None => {
-                let known = "additive, as_is, proportional or reset";
-                bad_request(format!("`carry` must be {known}, not {}", shown(word)))
-            }
+        match Carry::from_word(word).filter(|carry| is_known(*carry)) {
+            None => bad_request(format!("`carry` must be {known}, not {}", shown(word))),
             carry => Ok(carry),
         }
     }

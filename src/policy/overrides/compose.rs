@@ -117,7 +117,7 @@ pub(super) fn versions(base: &[Version], overrides: &[History], now: i64) -> Vec
             && merged.is_none()
             && plans_at(&overrides, moment.saturating_sub(1)).with_numbers == in_force.with_numbers;
         let usual = if own.since == moment && !were_same { own.carry } else { Carry::default() };
-        let carry = in_force.carry.unwrap_or(usual);
+        let carry = if is_reset { Carry::Reset } else { in_force.carry.unwrap_or(usual) };
         versions.push(Version { since: moment, carry, limits, shards, merged });
     }
     versions
@@ -288,6 +288,9 @@ mod tests {
 
     /// How levels are carried over in this millisecond, if the numbers change in it.
     fn carry_at(base: &[Version], overrides: &[History], moment: i64) -> Carry {
+        if is_reset_at(base, overrides, moment) {
+            return Carry::Reset;
+        }
         own_carry_at(overrides, moment).unwrap_or_else(|| base_carry_at(base, moment))
     }
 

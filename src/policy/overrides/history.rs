@@ -81,6 +81,11 @@ impl History {
             && let Some(index) = self.cheapest(since)
         {
             let second = self.changes.remove(index.saturating_add(1));
+            // What has come over as it is must not get the difference of the capacities after all.
+            let may_gain = matches!(second.carry, Some(Carry::AsIs | Carry::Proportional));
+            if let Some(next) = self.changes.get_mut(index.saturating_add(1)).filter(|_| may_gain) {
+                next.carry = next.carry.filter(|carry| *carry == Carry::Reset).or(Some(Carry::AsIs));
+            }
             if let Some(first) = self.changes.get_mut(index) {
                 first.merge(second);
             }
@@ -207,7 +212,7 @@ impl Change {
     fn is_same_as(&self, next: &Self) -> bool {
         let plans = |change: &Self| change.state.as_ref().map(|state| state.plan.clone());
         let is_single = self.beside.is_empty() && next.beside.is_empty();
-        if next.carry.is_some() {
+        if next.carry == Some(Carry::Reset) {
             return false;
         }
         self.is_neutral() && next.is_neutral() || is_single && !self.ends_before(next) && plans(self) == plans(next)

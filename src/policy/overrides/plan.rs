@@ -132,7 +132,7 @@ impl Numbers {
         if policy.off_limits().contains(&self.name) {
             return None;
         }
-        let Some(own) = limits.iter().find(|limit| self.is_for(limit)) else {
+        let Some(own) = limits.iter().find(|limit| limit.name() == self.name.as_deref()) else {
             let off = policy.off_limits().iter().filter_map(Option::as_deref);
             let names: Vec<_> = limits.iter().filter_map(|limit| limit.name()).chain(off).collect();
             return Some(match &self.name {

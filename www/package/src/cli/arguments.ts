@@ -57,10 +57,8 @@ export function seconds(option: string, text: string): number {
 /** What TOML takes as a bare key, and no more than one wants to read in a log. */
 export const NAME = /^[\w-]{1,40}$/;
 
-/** Whether `--carry` is a way in which tokens can come over. */
-export function checkCarry(carry: string | undefined): void {
-  if (carry !== undefined && !CARRIES.includes(carry))
-    throw new Mistake(`--carry is ${CARRIES.join(", ")}, not ${JSON.stringify(carry)}`);
+/** Whether `--carry` is one of the ways in which tokens can come over. */
+export function checkCarry(carry: string | undefined, ways: readonly string[]): void {
+  if (carry !== undefined && !ways.includes(carry))
+    throw new Mistake(`--carry is ${ways.join(", ")}, not ${JSON.stringify(carry)}`);
 }
-
-const CARRIES = ["additive", "as_is", "proportional", "reset"];

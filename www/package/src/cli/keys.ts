@@ -44,7 +44,7 @@ export async function block(args: string[]): Promise<string> {
 export async function removeOverride(args: string[]): Promise<string> {
   const { values, flags, others } = parse(args, ["key-json", "hash", "policy", "prefix", "carry"], 1, ["json"]);
   const { policy, prefix, carry } = values;
-  checkCarry(carry);
+  checkCarry(carry, ["additive", "as_is", "reset"]);
   if (policy === undefined) throw new Mistake("an override is of one policy: --policy api");
   if (prefix !== undefined && (others.length > 0 || values["key-json"] !== undefined || values.hash !== undefined))
     throw new Mistake("give a key or a prefix, not both");

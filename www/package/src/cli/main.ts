@@ -75,7 +75,7 @@ To operate a service that runs. TOLLGATE_URL in the environment is its address, 
                       lets the policy count for a key again
     --policy <name>   under which policy
     --prefix <text>   the override of a prefix, instead of a key
-    --carry <how>     what becomes of the tokens that keys have, as for policies apply
+    --carry <how>     what becomes of the tokens that keys have: additive (the default), as_is (the default with shards), reset
   audit               says who has changed what, the latest first
     --limit <count>   how many acts; 20 if left out
     --hash <digits>   only those on the key of this hash

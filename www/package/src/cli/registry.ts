@@ -39,7 +39,7 @@ async function diff(args: string[]): Promise<string> {
 async function apply(args: string[]): Promise<string | undefined> {
   const { values, flags, others } = parse(args, ["env", "carry"], 1, ["dry-run", "json"]);
   const file = fileOf(others, "apply");
-  checkCarry(values.carry);
+  checkCarry(values.carry, ["additive", "as_is", "proportional", "reset"]);
   const written = await policiesFor(file, values.env);
   const service = Service.ofEnvironment();
   const { compared, missing } = await compare(service, written, values.carry);
