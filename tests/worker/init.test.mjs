@@ -15,7 +15,7 @@ import {
 } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
-import { after, test } from "node:test";
+import { afterEach, test } from "node:test";
 import { promisify } from "node:util";
 import { unstable_readConfig as readConfig } from "wrangler";
 import { ENVIRONMENT, folder, run } from "./stranger.mjs";
@@ -26,16 +26,18 @@ const port = await freePort();
 /** Of tests that wait for a text which is never printed where they fail; otherwise they take some ten seconds. */
 const ends = { timeout: 120_000 };
 let running;
-after(() => running?.exitCode ?? running?.kill());
+// What a failed test has left would keep the port from the next.
+afterEach(async () => {
+  if (running && running.exitCode === null && running.signalCode === null) await stop();
+});
 
 const tollgate = async (args, cwd = service) => (await run(bin, args, cwd)).stdout;
 const post = async (verb, body, token) => {
   const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
-  const response = await fetch(`http://localhost:${port}/v1/${verb}`, {
-    method: "POST",
-    headers,
-    body: JSON.stringify(body),
-  });
+  const ask = () =>
+    fetch(`http://localhost:${port}/v1/${verb}`, { method: "POST", headers, body: JSON.stringify(body) });
+  // Wrangler closes connections when it reloads a file that was written while it started.
+  const response = await ask().catch(ask);
   return { status: response.status, ...(await response.json()) };
 };
 

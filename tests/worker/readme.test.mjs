@@ -50,7 +50,7 @@ test("README.md: a Worker with Tollgate in it", async () => {
 });
 
 test("docs/policies.md: the same Worker whose class is declared by a migration, with the same objects", async () => {
-  const [, declared] = config.match(/(\[exports\.KeyObject\]\n(?:.+\n)+)/);
+  const [, declared] = config.match(/(\[exports\.KeyObject\].*\n(?:.+\n)+)/);
   const migration = /```toml\n(\[\[migrations\]\].*\n(?:.+\n)+?)```/.exec(
     readFileSync(join(root, "docs/policies.md"), "utf8"),
   )[1];
