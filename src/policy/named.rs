@@ -339,8 +339,9 @@ impl Policy {
         if limits.is_empty() {
             return self;
         }
+        let limits = limits.into_iter().map(|limit| limit.with_unnamed(timeline.unnamed())).collect();
         let shadow = Self::new(&shadow_of(&self.name), limits, ObjectTerms { notify: None, ..self.object });
-        Self { shadow: Some(Arc::new(shadow.with_timeline(timeline))), ..self }
+        Self { shadow: Some(Arc::new(Self { timeline, ..shadow })), ..self }
     }
 
     pub(super) fn with_off(self, off: Vec<Option<String>>) -> Self {
