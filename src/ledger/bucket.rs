@@ -426,7 +426,7 @@ impl Bucket {
         known.map(|returns| Arc::clone(&returns.all))
     }
 
-    /// Finds it. Of each reservation is given when it expires, its id, and how much it gives back of each limit.
+    /// Computes what they will give back. `expiring` has, for each of them, when it expires, its id, and its tokens of each limit.
     pub(super) fn find_returns(&mut self, expiring: &[(i64, u64, Vec<u64>)]) -> Arc<[Return]> {
         let expiring =
             expiring.iter().filter_map(|(at, id, tokens)| Some((*at, self.place_of(*id)?, tokens.as_slice())));

@@ -21,7 +21,7 @@ pub(super) struct Returns {
 }
 
 impl Returns {
-    /// Of each reservation is given when it expires, the place of its cut, and how much it gives back of each limit.
+    /// Computes them. `expiring` has, for each reservation, when it expires, the place of its cut, and its tokens of each limit.
     pub(super) fn find<'a>(
         policy: &Policy,
         states: &[State],

@@ -85,9 +85,9 @@ export function deploymentFaults(environments: readonly Environment[]): Deployme
 }
 
 /**
- * Whether the Worker certainly needs a binding of KeyObject: another environment has one, or callers come by HTTP, or there is no class of
- * objects at all. Otherwise the policies may be for objects of the application (`tollgateIn`), or the code has the namespace from elsewhere,
- * such as `ctx.exports`.
+ * Whether the Worker is taken to need a binding of KeyObject. It is if another environment has one, if callers come by HTTP, or if it has no
+ * objects of its own. Otherwise the application's own objects may use the policies (`tollgateIn`), or the code may take the namespace from elsewhere, such
+ * as `ctx.exports`.
  */
 function needsKeyObject(environments: readonly Environment[]): boolean {
   return environments.some(hasKeyObject) || environments.some(isService) || !environments.some(hasOtherObjects);
