@@ -41,9 +41,6 @@ pub(super) fn remember(
     for item in object.items_of(asked) {
         levels.keep(&object.name, &item.policy, decided, object.answered_at);
     }
-    // What a reset gives back is forgotten already.
-    if matches!(asked.action(), Action::Take(Verb::Consume) | Action::Look(_)) && !asked.is_recalled() {
-        let reply = Ok(ObjectReply::Decided(decided.clone()));
-        memory.answered(asked, std::slice::from_ref(object), &[reply]);
-    }
+    let reply = Ok(ObjectReply::Decided(decided.clone()));
+    memory.answered(asked, std::slice::from_ref(object), &[reply]);
 }

@@ -7,8 +7,8 @@ use tollgate::access::Names;
 use tollgate::api::Missing;
 use tollgate::edge::PolicySnapshot;
 use tollgate::frontend::{
-    Asked, Binding, Callers, Environment, Receivers, Service, Settings, SettingsErrors, Setup, Step, Variable,
-    hasher_in, own_policies,
+    Asked, Binding, Callers, Environment, Receivers, RegistryService, Service, Settings, SettingsErrors, Setup, Step,
+    Variable, hasher_in, own_policies,
 };
 use tollgate::registry::Registry;
 
@@ -405,4 +405,15 @@ fn inside_an_object_everything_is_written_nothing_is_remembered_and_its_own_key_
     assert_eq!(answer(reply).status, 400);
     let errors = wrong(Setup::inside("the-id", r#"{"mails":{"rate":"10/1m","lease":"never"}}"#));
     assert!(errors.lines[0].starts_with("policies.mails.lease: "), "{:?}", errors.lines);
+}
+
+#[test]
+fn a_registry_takes_over_the_policies_of_its_own_deployment() {
+    let mut service = RegistryService::new(START, 1);
+    let mut registry = Registry::default();
+    let in_code = Deployed::whole().without("POLICIES");
+    assert!(service.beat(&mut registry, &in_code, START).unwrap().is_empty(), "it does not know them");
+    service.beat(&mut registry, &Deployed::whole().json("POLICIES", "[]"), START).unwrap_err();
+    assert!(!service.beat(&mut registry, &Deployed::whole(), START).unwrap().is_empty());
+    assert!(service.beat(&mut registry, &Deployed::whole(), START).unwrap().is_empty(), "they are known");
 }

@@ -5,7 +5,7 @@ use tollgate::frontend::{Asked, Left, Newer, Step};
 use tollgate::policy::Cause;
 use tollgate::protocol::{Action, Decided, ObjectReply, Rows};
 
-use super::world::{CONSUMER, Deployment, World, failure};
+use super::world::{ABOUT_K, CONSUMER, Deployment, World, answer, failure};
 
 /// Only what takes tokens without a promise fails open, and only for the causes that its policy names.
 #[test]
@@ -246,6 +246,24 @@ fn without_randomness_nothing_is_begun_that_needs_some() {
         assert_eq!(world.post(path, body).status, 503, "{path} {body}");
     }
     assert!(world.asked.is_empty());
+}
+
+/// Even of one that memory would refuse by now: an object may have granted it.
+#[test]
+fn a_call_that_is_lost_says_that_it_is_not_known_what_was_done() {
+    let mut world = World::new(r#"{"closed":"1/1m","open":{"rate":"1/1m","on_error":"open"}}"#);
+    for (policy, status, member) in [("closed", 503, "cause"), ("open", 200, "degraded")] {
+        let body = format!(r#"{{"policy":"{policy}","key":"k"}}"#);
+        let asked = Asked { body: body.as_bytes(), authorization: Some(CONSUMER), ..ABOUT_K };
+        for before in [200, 429, 429] {
+            let mut lost = world.begin(&asked).ok().unwrap();
+            lost.lose(world.now());
+            let lost = answer(lost.reply(world.now()).clone());
+            assert_eq!((lost.status, &lost.body[member]), (status, &"failed".into()), "{policy}: {}", lost.body);
+            assert_eq!(world.ask(&asked).status, before);
+        }
+        assert_eq!(world.ask(&asked).body["source"], "cache");
+    }
 }
 
 #[test]

@@ -41,9 +41,9 @@ impl Office {
     /// The frontend asks what has changed, and tells what it has counted.
     fn refresh(&mut self) {
         let now = self.world.now();
-        let report = self.world.isolate.report(now, &mut || Some(1)).unwrap();
+        let report = self.world.service.isolate().report(now, &mut || Some(1)).unwrap();
         self.service.report(&report, now.at);
-        self.world.isolate.confirm(&report);
+        self.world.service.isolate().confirm(&report);
         let mut question = self.world.service.poll(now);
         while let Some(text) = question {
             let poll = Poll::from_text(&text).unwrap();

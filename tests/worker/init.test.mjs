@@ -36,9 +36,16 @@ const post = async (verb, body, token) => {
   const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
   const ask = () =>
     fetch(`http://localhost:${port}/v1/${verb}`, { method: "POST", headers, body: JSON.stringify(body) });
-  // Wrangler closes connections when it reloads a file that was written while it started.
-  const response = await ask().catch(ask);
-  return { status: response.status, ...(await response.json()) };
+  // Wrangler closes connections while it reloads a file that was written as it started.
+  for (let left = 100; ; left--) {
+    try {
+      const response = await ask();
+      return { status: response.status, ...(await response.json()) };
+    } catch (error) {
+      if (left === 0) throw error;
+      await new Promise((done) => setTimeout(done, 100));
+    }
+  }
 };
 
 test("init and start: the printed request works, and budgets survive a restart", async () => {
