@@ -112,26 +112,12 @@ impl Change {
         others: &mut [NamedState],
         now: i64,
     ) -> bool {
-        let of_name = |account: &NamedState| account.name.as_deref() == named.account();
-        let of_request = |account: &&NamedState| is_inline && of_name(account);
-        let numbers: Vec<_> = others.iter().filter(of_request).map(|account| account.limit).collect();
-        let owed = named.limit().snapshot(&state).tokens.min(0);
+        let floor = Floor::of(named, &state, is_inline, others);
         let mut has_changed = false;
-        for account in others.iter_mut().filter(|account| of_name(account)) {
+        for account in others.iter_mut().filter(|account| account.name.as_deref() == named.account()) {
             let limit = account.limit;
             let after = self.apply(&limit, account.state, now);
-            let least = if is_inline {
-                let seen = numbers.iter().chain([named.limit()]);
-                let excess = seen.map(|other| excess(other.config(), limit.config(), 0)).max().unwrap_or(0);
-                i64::try_from(i128::from(owed).saturating_sub(excess)).unwrap_or(i64::MIN)
-            } else {
-                // No lower than the account in force, or than it was.
-                owed.min(limit.snapshot(&limit.refilled(&account.state, now)).tokens)
-            };
-            let Snapshot { tokens, at, .. } = limit.snapshot(&after);
-            let is_enough = tokens >= least || after == account.state;
-            let floor = || limit.restored(&Snapshot { tokens: least, drops: 0, at });
-            let floor = if is_enough { None } else { floor() };
+            let floor = floor.above(&limit, &account.state, &after, now);
             if let Some(cuts) = &mut account.cuts {
                 self.apply_to_cuts(cuts, &limit, &account.state, &after, now);
                 if let Some(floor) = &floor {
@@ -161,6 +147,39 @@ impl Change {
             Self::Refund(tokens) => limit.decide(state, now, tokens, Verb::Refund).1,
             Self::Reset => limit.decide(state, now, 0, Verb::Reset).1,
         }
+    }
+}
+
+/// How low what was taken of a limit may leave the accounts of its other numbers. The account in force obeys the law, so none need be lower
+/// than that.
+pub(super) struct Floor {
+    /// What the account in force owes: not above zero.
+    owed: i64,
+    /// All numbers that are known, if they come with requests.
+    numbers: Option<Vec<Limit>>,
+}
+
+impl Floor {
+    /// The account in force has become `state`.
+    pub(super) fn of(named: &NamedLimit, state: &State, is_inline: bool, others: &[NamedState]) -> Self {
+        let of_name = others.iter().filter(|account| account.name.as_deref() == named.account());
+        let numbers = || of_name.map(|account| account.limit).chain([*named.limit()]).collect();
+        Self { owed: named.limit().snapshot(state).tokens.min(0), numbers: is_inline.then(numbers) }
+    }
+
+    /// What an account becomes that would be too low `after` it was charged.
+    pub(super) fn above(&self, limit: &Limit, before: &State, after: &State, now: i64) -> Option<State> {
+        let least = match &self.numbers {
+            Some(numbers) => {
+                let excess = numbers.iter().map(|other| excess(other.config(), limit.config(), 0)).max().unwrap_or(0);
+                i64::try_from(i128::from(self.owed).saturating_sub(excess)).unwrap_or(i64::MIN)
+            }
+            // Or than it was.
+            None => self.owed.min(limit.snapshot(&limit.refilled(before, now)).tokens),
+        };
+        let Snapshot { tokens, at, .. } = limit.snapshot(after);
+        let is_enough = tokens >= least || after == before;
+        if is_enough { None } else { limit.restored(&Snapshot { tokens: least, drops: 0, at }) }
     }
 }
 

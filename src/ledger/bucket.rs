@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::accounts::{Change, is_as_generous};
+use super::accounts::{Change, Floor, is_as_generous};
 use super::cover::{block, cover};
 use super::follow::{follow, rename, untouched};
 use super::leases::Leases;
@@ -12,8 +12,8 @@ use super::returns::{Return, Returns};
 use super::row::{NamedState, Registered, RowError, StoredRow, encode_cuts, encode_row, mark_covered};
 use super::without::without;
 use super::writes::Writes;
-use crate::limit::{Carry, Cuts, Limit, Snapshot, State};
-use crate::policy::{NamedLimit, Policy};
+use crate::limit::{Carry, Cuts, Limit, State};
+use crate::policy::{NamedLimit, Policy, Standing};
 
 /// The bucket of one policy for the key.
 ///
@@ -241,6 +241,7 @@ impl Bucket {
         if before.version() == policy.version() && since == policy.timeline().since() {
             return self.resize(&before);
         }
+        self.forget_returns(); // they were found by the numbers before
         let mut old: Vec<_> = self.all_of(&before).collect();
         rename(&mut old, &mut self.leases, policy, || before.timeline().unnamed().map(str::to_owned));
         self.leases.move_to(policy);
@@ -457,30 +458,32 @@ impl Bucket {
     ) -> Vec<(u64, u64)> {
         let Some(cut) = self.place_of(id) else { return Vec::new() };
         let mut booked = Vec::new();
+        let may_owe = self.policy.standing() != Standing::Unlimited;
         let limits = self.policy.limits().iter().zip(&mut self.states).zip(&mut self.cuts);
         for (((named, state), cuts), (&(taken, real), &held)) in limits.zip(tokens.iter().zip(held)) {
             let limit = named.limit();
             cuts.refill(limit, now);
             let more = real.saturating_sub(taken);
-            let real = taken.min(real).saturating_add(cuts.room(limit, cut, held).min(more));
+            let real = taken.min(real).saturating_add(cuts.room(limit, cut, held, may_owe).min(more));
             booked.push((real, cuts.settle(limit, cut, (taken, real), state, now)));
         }
-        let policy = &self.policy;
+        let (policy, dormant) = (&self.policy, &self.dormant);
+        let limits = policy.limits().iter().zip(&self.states);
+        let floors = limits.map(|(named, state)| Floor::of(named, state, policy.is_inline(), dormant));
+        let floors: Vec<_> = floors.collect();
         for NamedState { name, limit, state, cuts } in &mut self.dormant {
             let Some(cuts) = cuts else { continue };
             cuts.refill(limit, now);
-            let mut charged = policy.limits().iter().zip(tokens.iter().zip(&booked));
-            let change = charged.find(|(named, _)| named.account() == name.as_deref());
+            let mut charged = policy.limits().iter().zip(tokens.iter().zip(&booked)).zip(&floors);
+            let change = charged.find(|((named, _), _)| named.account() == name.as_deref());
             let back = back.map_or(0, |part| part.tokens_of(name.as_deref()));
-            let (taken, real) = change.map_or((back, 0), |(_, (&(taken, _), &(booked, _)))| (taken, booked));
-            let least = limit.snapshot(&limit.refilled(state, now)).tokens.min(0);
+            let (taken, real) = change.map_or((back, 0), |((_, (&(taken, _), &(booked, _))), _)| (taken, booked));
+            let before = *state;
             cuts.settle(limit, cut, (taken, real), state, now);
-            // Nothing is owed for more than it had.
-            let Snapshot { tokens, at, .. } = limit.snapshot(&limit.refilled(state, now));
+            let after = limit.refilled(state, now);
             if real > taken
-                && !policy.is_inline()
-                && tokens < least
-                && let Some(floor) = limit.restored(&Snapshot { tokens: least, drops: 0, at })
+                && let Some((_, floor)) = change
+                && let Some(floor) = floor.above(limit, &before, &after, now)
             {
                 cuts.raise_to(&floor);
                 *state = floor;

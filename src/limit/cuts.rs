@@ -170,10 +170,11 @@ impl Cuts {
     }
 
     /// How many tokens more can have been taken at the opening of that cut: so many that what there is besides those `withheld` is no less than
-    /// the largest debt allows, or than it is. All refills up to now are credited.
-    pub(crate) fn room(&self, limit: &Limit, cut: usize, withheld: u64) -> u64 {
+    /// the largest debt allows, if it `may_owe` any, or than it is. All refills up to now are credited.
+    pub(crate) fn room(&self, limit: &Limit, cut: usize, withheld: u64, may_owe: bool) -> u64 {
         let withheld = limit.clipped_drops(withheld);
-        let floor = self.level().saturating_sub(withheld).min(limit.debt.saturating_neg());
+        let debt = if may_owe { limit.debt } else { 0 };
+        let floor = self.level().saturating_sub(withheld).min(debt.saturating_neg());
         let older = self.levels().into_iter().take(cut.saturating_add(1)).min().unwrap_or_default();
         let room = older.saturating_sub(withheld.into()).saturating_sub(floor.into());
         limit.whole_tokens(clamped(room))

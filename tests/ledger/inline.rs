@@ -195,6 +195,26 @@ fn what_a_larger_plan_grants_for_months_does_not_lock_out_the_smaller() {
     assert!(!world.has_row(), "full under both");
 }
 
+/// Whether a request asks for them at once, or settles at more than it has reserved.
+#[test]
+fn what_a_larger_plan_books_is_not_owed_under_the_smaller() {
+    let (free, pro) = (plan(FREE), plan(PRO));
+    for crashes in [false, true] {
+        let mut world = World::empty(&free);
+        world.take(&free, Verb::Consume, 1);
+        world.policy = Arc::clone(&pro);
+        let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+        let id = world.decided(reserve, vec![1]).reservation.unwrap().id;
+        if crashes {
+            world.crash(usize::MAX);
+        }
+        assert_eq!(tokens(&world.decided(Action::Settle(id), vec![300]).limits[0]), 300);
+        assert_eq!((world.left(&pro), world.left(&free)), (699, 0));
+        world.now += 6_000;
+        assert_eq!(world.left(&free), 1);
+    }
+}
+
 /// A debt stays, and no smaller plan adds to it; a larger one has room for it.
 #[test]
 fn a_debt_is_owed_under_all_numbers() {

@@ -203,6 +203,17 @@ fn a_reservation_without_limits_gives_back_no_more_than_it_took() {
 }
 
 #[test]
+fn a_reservation_without_limits_is_settled_without_a_debt() {
+    for (reserved, settled) in [(100, 100), (1, 100), (100, 3)] {
+        let (_, mut world) = spent(r#""unlimited":true"#, None);
+        let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: None });
+        let id = world.decided(reserve, vec![reserved]).reservation.unwrap().id;
+        world.decided(Action::Settle(id), vec![settled]);
+        assert_eq!(world.levels(), [7_i64.saturating_sub_unsigned(settled).max(0)], "{reserved}, {settled}");
+    }
+}
+
+#[test]
 fn a_hold_without_limits_takes_no_more_than_others_left_it() {
     let (_, mut world) = spent(r#""unlimited":true"#, None);
     for (id, cost) in [(1, 5), (2, 5)] {

@@ -195,6 +195,41 @@ fn a_debt_is_there_again_when_the_smaller_plan_is() {
     assert_eq!(plans.left(), -80);
 }
 
+/// What makes a debt under the larger plan is owed under the smaller one, too, in one request or in two.
+#[test]
+fn what_is_settled_into_debt_is_owed_under_all_plans() {
+    let owing = |capacity| Numbers { max_debt: 100, ..Numbers::bucket(0, 1_000, capacity) };
+    for reserved in [1, 100, 180] {
+        let mut plans = Plans::new(owing(100));
+        plans.take(Verb::Consume, 100);
+        plans.change(owing(200), Carry::default());
+        let action = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+        let id = plans.world.decided(action, vec![reserved]).reservation;
+        match id {
+            Some(one) => _ = decided(plans.world.ask(Action::Settle(one.id), Some(vec![180]), None)),
+            None => _ = plans.take(Verb::Charge, 180),
+        }
+        assert_eq!(plans.left(), -80);
+        plans.learn(1);
+        assert_eq!(plans.left(), -80, "{reserved}");
+    }
+}
+
+#[test]
+fn what_reservations_give_back_counts_at_the_numbers_in_force() {
+    let slower = |rate| Numbers::window(rate, 30_000, 20);
+    let mut plans = Plans::new(slower(10));
+    let action = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+    plans.world.decided(action, vec![5]); // given back in 60 s
+    plans.take(Verb::Consume, 15);
+    let refused = |plans: &mut Plans| plans.world.decided(Action::Take(Verb::Consume), vec![20]).decision();
+    refused(&mut plans);
+    plans.change(slower(5), Carry::default());
+    let found = refused(&mut plans);
+    plans.world.crash(usize::MAX);
+    assert_eq!(found, refused(&mut plans));
+}
+
 #[test]
 fn a_reset_begins_limits_of_either_kind_anew() {
     let (bucket, window) = (Numbers::bucket(0, 1_000, 100), Numbers::window(0, 1_000, 100));
