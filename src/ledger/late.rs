@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::quota::of_grants;
+use super::quota::{MAX_RESERVATIONS, of_grants};
 use super::reservation::{Reservation, reservation_row};
 use super::row::StoredRow;
 use super::{Ledger, LedgerError, Slot, Writes};
@@ -15,10 +15,10 @@ use crate::sorted::SortedMap;
 /// How long a reservation that is over may be settled: an hour, as long as one that was closed is remembered.
 pub const LATE_MS: u64 = 3_600_000;
 
-/// The most reservations of a key that are over and may be settled; each raise counts as one. Holders of grants have half. With
-/// more, those that ended first are forgotten, but never the latest. Each takes as much room as an open one, and 8 bytes in the row of each
-/// of its limits.
-pub const MAX_LATE: usize = 256;
+/// The most reservations of a key, open and over; each raise counts as one. Holders of grants have half. With more, of those that are over the
+/// ones that ended first are forgotten, but never the latest: what is open takes their room. As many as can be open can all end at once, and
+/// be settled; and whatever is open, there is room for some that are over.
+pub const MAX_KEPT: usize = MAX_RESERVATIONS + 256;
 
 impl Reservation {
     /// When it may be forgotten, once it is over.
@@ -61,14 +61,15 @@ impl Ledger {
 
     fn first_to_forget(&self, now: i64) -> Option<usize> {
         let (_, first) = self.ended.first()?;
-        let first_of_too_many = |is_counted: fn(&Reservation) -> bool, max| {
+        let open = self.reservations.openings();
+        let first_of_too_many = |is_counted: fn(&Reservation) -> bool, open: usize, max| {
             let mut counted = self.ended.iter().enumerate().filter(|(_, (_, ended))| is_counted(ended));
-            let openings: usize = counted.clone().map(|(_, (_, ended))| ended.openings()).sum();
+            let over: usize = counted.clone().map(|(_, (_, ended))| ended.openings()).sum();
             let (index, _) = counted.next()?;
-            (openings > max && counted.next().is_some()).then_some(index)
+            (over.saturating_add(open) > max && counted.next().is_some()).then_some(index)
         };
-        first_of_too_many(|ended| ended.by_grant, of_grants(MAX_LATE))
-            .or_else(|| first_of_too_many(|_| true, MAX_LATE))
+        first_of_too_many(|ended| ended.by_grant, open.by_grants, of_grants(MAX_KEPT))
+            .or_else(|| first_of_too_many(|_| true, open.all, MAX_KEPT))
             .or_else(|| (first.forgotten_at() <= now).then_some(0))
     }
 

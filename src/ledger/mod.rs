@@ -102,7 +102,7 @@ use self::reservation::{Reservation, Stored};
 use self::row::StoredRow;
 
 pub use self::accounts::MAX_INLINE;
-pub use self::late::{LATE_MS, MAX_LATE};
+pub use self::late::{LATE_MS, MAX_KEPT};
 pub use self::notices::NOTICES;
 pub use self::open_lease::MAX_LEASE_MS;
 pub use self::quota::MAX_RESERVATIONS;

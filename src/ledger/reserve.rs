@@ -288,17 +288,17 @@ impl Ledger {
 
     /// What open reservations will give back to the bucket of this policy. Found anew only after a change: a refusal changes nothing.
     pub(super) fn returns(&mut self, policy: &Policy) -> Option<Arc<[Return]>> {
-        match self.slot(policy.name()) {
-            Some(Slot::Open(bucket)) if bucket.cuts.is_empty() => return None,
-            Some(Slot::Open(bucket)) => match bucket.returns() {
-                None => {}
-                known => return known,
-            },
-            _ => return None,
+        let Some(Slot::Open(bucket)) = self.slot(policy.name()) else { return None };
+        if bucket.cuts.is_empty() {
+            return None;
+        }
+        if let known @ Some(_) = bucket.returns() {
+            return known;
         }
         let mut expiring = Vec::new();
         for (id, open) in self.reservations.iter().filter(|(_, open)| open.is_refunded()) {
-            for (id, parts) in open.pieces(id) {
+            // After a crash the clock may be behind an end at which it was given back.
+            for (id, parts) in open.pieces(id).filter(|(id, _)| !bucket.is_returned(*id)) {
                 expiring.extend(part_of(parts, policy).map(|part| (open.expires_at, id, part.tokens(policy))));
             }
         }

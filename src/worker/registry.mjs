@@ -28,6 +28,7 @@ export class PolicyRegistry extends DurableObject {
       await this.ctx.storage.setAlarm(built.PolicyRegistry.beats_at());
       this.#rust().beat(this.env);
     } catch (error) {
+      this.#isBeating = false; // the next frontend that asks sees to the alarm
       console.error("the registry cannot look at the policies of its deployment:", error);
     }
   }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate::ledger::{LATE_MS, Ledger, MAX_LATE, MAX_REQUEST_IDS, REPLAY_TTL_MS};
+use tollgate::ledger::{LATE_MS, Ledger, MAX_KEPT, MAX_REQUEST_IDS, REPLAY_TTL_MS};
 use tollgate::limit::{Decision, Verb};
 use tollgate::policy::Policies;
 use tollgate::protocol::{Action, ObjectReply, ObjectRequest, RequestId};
@@ -83,7 +83,7 @@ fn a_late_settlement_or_cancellation_counts_and_is_answered_again() {
 
 /// Of those that are over the earliest are forgotten; of the holders of grants half as many are remembered.
 #[test]
-fn a_key_remembers_so_many_that_are_over() {
+fn a_key_remembers_so_many_that_are_over_as_are_not_open() {
     let json = r#"{"p":{"rate":1000,"period":"1s","write_ahead":0,"reservation_ttl":"1s"}}"#;
     let policies = Policies::parse(json).unwrap();
     let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
@@ -92,22 +92,21 @@ fn a_key_remembers_so_many_that_are_over() {
         world.now += 1;
         world.decided(reserve, vec![1]).reservation.unwrap().id
     };
-    let own: Vec<_> = (0..=MAX_LATE).map(|_| reserved(&mut world)).collect();
+    let own: Vec<_> = (0..=MAX_KEPT).map(|_| reserved(&mut world)).collect();
     world.now += 1_000;
     world.crash(0);
     assert_eq!(world.ask(Action::Settle(own[0]), None, None), ObjectReply::NoReservation);
-    assert_eq!(world.storage.keys().filter(|row| row.starts_with("r:")).count(), MAX_LATE);
+    assert_eq!(world.storage.keys().filter(|row| row.starts_with("r:")).count(), MAX_KEPT);
     assert!(decided(world.ask(Action::Settle(own[1]), None, None)).is_late);
-    assert!(decided(world.ask(Action::Settle(own[MAX_LATE]), None, None)).is_late);
-    let of_grants = (0..200_u128).map(|id| {
+    assert!(decided(world.ask(Action::Settle(own[MAX_KEPT]), None, None)).is_late);
+    let of_grants = (0..700_u128).map(|id| {
+        world.now += 3;
         let by_grant = RequestId { by_grant: true, ..request_id(id, 0) };
         decided(world.ask(reserve, Some(vec![1]), Some(by_grant))).reservation.unwrap().id
     });
     let of_grants: Vec<_> = of_grants.collect();
     world.now += 1_000;
-    for (id, is_known) in
-        [(own[2], false), (of_grants[71], false), (of_grants[72], true), (own[MAX_LATE / 2 + 1], true)]
-    {
+    for (id, is_known) in [(own[627], false), (own[628], true), (of_grants[71], false), (of_grants[72], true)] {
         let reply = world.ask(Action::Settle(id), None, None);
         assert_eq!(matches!(reply, ObjectReply::Decided(_)), is_known, "{id}");
     }
