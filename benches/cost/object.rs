@@ -115,7 +115,8 @@ impl KeyObject {
     }
 
     fn write(&mut self, writes: Writes, now: i64, usage: &mut Usage) {
-        let Writes { before_reply, background, clear, alarm_at, wants_flush } = writes;
+        let Writes { mut before_reply, notices, background, clear, alarm_at, wants_flush } = writes;
+        before_reply.extend(notices);
         let waits_for_row = clear || !before_reply.is_empty();
         usage.rows_written += (before_reply.len() + background.len() + usize::from(alarm_at.is_some())) as u64;
         if clear {

@@ -4,7 +4,8 @@
 //! [`Service::head`] looks at what comes before the body, and [`Service::ask`] at the whole. Both find out what the request is for with
 //! [`Address`] and [`Target`], and whatever carries one out calls [`Target::require`] first. A request about budgets becomes a [`Call`].
 //!
-//! [`Setup`] reads what a Worker is deployed with, and [`RegistryService`] answers in the registry's object.
+//! [`Setup`] reads what a Worker is deployed with, [`KeyService`] answers in the object of a key, and [`RegistryService`] in the
+//! registry's.
 //!
 //! Nothing in here waits, or reads a clock: time and randomness are arguments.
 #![forbid(unsafe_code)]
@@ -25,6 +26,7 @@ mod call;
 mod environment;
 mod event;
 mod isolate;
+mod key_service;
 mod keys;
 mod memory;
 mod newer;
@@ -40,6 +42,7 @@ pub use call::{After, Call, Left, Recording, Verification};
 pub use environment::{Binding, Environment, Setup, Variable, hasher_in, own_policies};
 pub use event::Event;
 pub use isolate::Isolate;
+pub use key_service::KeyService;
 pub use memory::Memory;
 pub use newer::Newer;
 pub use registry_service::{AdminOutcome, RegistryService};

@@ -87,7 +87,7 @@ impl Ledger {
         if asked.iter().any(|policy| policy.is_inline()) {
             self.forget_full_inline(asked, now, &mut writes);
         }
-        if !writes.before_reply.is_empty() {
+        if !writes.before_reply.is_empty() || !writes.notices.is_empty() {
             self.set_alarm(now, &mut writes);
         }
         Ok((reply, writes))

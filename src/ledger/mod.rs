@@ -5,7 +5,7 @@
 //! crash, a reservation or the answer to an `Idempotency-Key`, is written before the reply.
 //!
 //! Nothing here knows where rows are kept. The time and the stored rows are arguments; the rows to write are a result,
-//! [`Writes`]. So a test crashes an object by dropping its [`Ledger`] and making another from the rows, thousands
+//! [`Writes`], which [`Kept`] gives to a [`Storage`]. So a test crashes an object by dropping its [`Ledger`] and making another from the rows, thousands
 //! of times a second.
 //!
 //! # What crashes and clocks may cost and give
@@ -65,6 +65,7 @@ mod hold;
 mod holding;
 mod holds;
 mod inspect;
+mod kept;
 mod late;
 mod leases;
 mod leasing;
@@ -102,13 +103,13 @@ use self::reservation::{Reservation, Stored};
 use self::row::StoredRow;
 
 pub use self::accounts::MAX_INLINE;
+pub use self::kept::{Kept, KeptError, Storage};
 pub use self::late::{LATE_MS, MAX_KEPT};
-pub use self::notices::NOTICES;
 pub use self::open_lease::MAX_LEASE_MS;
 pub use self::quota::MAX_RESERVATIONS;
 pub use self::recent::MAX_RECENT;
 pub use self::replays::{MAX_REQUEST_IDS, REPLAY_TTL_MS};
-pub use self::writes::{Background, Writes};
+pub use self::writes::{Background, RowWrite, Writes};
 
 /// The state of one key.
 #[derive(Debug)]
@@ -144,6 +145,12 @@ enum Slot {
 /// Why no decision can be made. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerError(String);
+
+impl LedgerError {
+    pub(crate) fn new(why: &str) -> Self {
+        Self(why.to_owned())
+    }
+}
 
 impl fmt::Display for LedgerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -14,11 +14,11 @@
 //! ```
 
 use super::bytes::Bytes;
-use super::writes::Writes;
+use super::writes::{RowWrite, Writes};
 use crate::policy::{NoticeKind, Notify};
 
 /// How the names of rows about notices begin. After that comes the policy's.
-pub const NOTICES: &str = "n:";
+const NOTICES: &str = "n:";
 
 /// The last notices of a key, by the names of the policies.
 #[derive(Debug, Default)]
@@ -61,13 +61,13 @@ impl Notices {
         }
         if let Some((_, last)) = self.0.iter_mut().find(|(name, _)| name == policy) {
             last.give(kind, notify, now);
-            writes.before_reply.push((format!("{NOTICES}{policy}"), Some(last.encode())));
+            writes.notices.push((format!("{NOTICES}{policy}"), Some(last.encode())));
         }
         true
     }
 
     /// Deletes what no longer matters.
-    pub(super) fn clean(&mut self, now: i64, rows: &mut Vec<(String, Option<Vec<u8>>)>) {
+    pub(super) fn clean(&mut self, now: i64, rows: &mut Vec<RowWrite>) {
         self.0.retain(|(policy, last)| {
             let is_over = last.expires_at <= now;
             if is_over {

@@ -2,11 +2,16 @@
 
 use super::names::BUCKET;
 
+/// A row to write: its name, and its bytes; without these it is deleted.
+pub type RowWrite = (String, Option<Vec<u8>>);
+
 /// What to write to storage.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Writes {
-    /// Rows by name, to be written together or not at all before the answer is given; `None` deletes one.
-    pub before_reply: Vec<(String, Option<Vec<u8>>)>,
+    /// Rows to be written together or not at all before the answer is given.
+    pub before_reply: Vec<RowWrite>,
+    /// Rows of notices that the answer gives, to be written before it, too. If they cannot be, the answer is given all the same.
+    pub notices: Vec<RowWrite>,
     /// Rows that may be written after the reply. Once they are persisted, call [`Ledger::confirm`](super::Ledger::confirm).
     pub background: Vec<Background>,
     /// Whether to delete the whole storage and any alarm. If so, there are no rows to write.

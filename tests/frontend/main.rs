@@ -7,9 +7,12 @@ mod callers;
 mod chance;
 mod clocks;
 mod counts;
+#[path = "../ledger/disk.rs"]
+mod disk;
 mod environment;
 mod events;
 mod failures;
+mod key_service;
 mod leases;
 mod marks;
 mod memory;

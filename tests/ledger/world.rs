@@ -119,7 +119,8 @@ impl World {
         reply
     }
 
-    pub(crate) fn write(&mut self, writes: Writes) {
+    pub(crate) fn write(&mut self, mut writes: Writes) {
+        writes.before_reply.append(&mut writes.notices);
         self.wants_flush = writes.wants_flush;
         self.alarm_at = writes.alarm_at.or(self.alarm_at);
         if writes.clear {

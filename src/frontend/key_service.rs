@@ -1,0 +1,102 @@
+//! The object of a key without its runtime: what it answers frontends, from texts to a text.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::environment::{Environment, own_policies};
+use crate::api::{KeyQuestion, key_state};
+use crate::ledger::{Kept, KeptError, LedgerError, Storage};
+use crate::policy::{Policies, Policy};
+use crate::protocol::{Definitions, Format, Known, ObjectReply, ObjectRequest, Unreadable};
+
+/// A key: its ledger, and the policies under which it is asked.
+#[derive(Debug)]
+pub struct KeyService<S> {
+    /// Those of its own deployment.
+    own: Arc<Policies>,
+    /// Those of the latest request: a key is mostly asked about the same.
+    latest: Option<Asked>,
+    kept: Kept<S>,
+}
+
+/// The names, ids and definitions of a request, and their policies.
+#[derive(Debug)]
+struct Asked {
+    names: String,
+    ids: Vec<u64>,
+    definitions: Option<String>,
+    policies: Rc<[Arc<Policy>]>,
+}
+
+impl<S: Storage> KeyService<S> {
+    /// The key of that ledger, and what is wrong with the policies of its deployment, for the log.
+    pub fn new(kept: Kept<S>, env: &dyn Environment) -> (Self, Vec<String>) {
+        let (own, errors) = own_policies(env);
+        (Self { own, latest: None, kept }, errors)
+    }
+
+    /// Answers the text of an [`ObjectRequest`] about the policies of these `names` with that of an [`ObjectReply`]: see [`crate::protocol`].
+    /// `sent` are the definitions that the isolate knows.
+    ///
+    /// # Errors
+    /// [`KeptError`].
+    pub fn decide(
+        &mut self,
+        (names, request, definitions): (&str, &str, Option<String>),
+        sent: &mut Definitions,
+        now: i64,
+        random: impl FnMut() -> Option<u64>,
+    ) -> Result<String, KeptError<S::Error>> {
+        let (request, format) = match ObjectRequest::from_text(request) {
+            Ok(request) => request,
+            Err(Unreadable::Format) => {
+                let reply = ObjectReply::FormatUnknown { newest: Format::NEWEST.number().into() };
+                return Ok(reply.to_text(Format::NEWEST));
+            }
+            Err(Unreadable::Malformed) => return Err(LedgerError::new("the request's numbers are malformed").into()),
+        };
+        let Some(policies) = self.asked(names, request.known.as_ref(), definitions, sent) else {
+            return Ok(ObjectReply::PolicyUnknown.to_text(format));
+        };
+        let mut text = self.kept.ask(&policies, &request, now, random)?.to_text(format);
+        self.kept.take_rows().append_to(&mut text);
+        Ok(text)
+    }
+
+    /// How the key stands, in answer to a [`KeyQuestion`], both texts. Nothing is changed and nothing is written.
+    ///
+    /// # Errors
+    /// [`KeptError`].
+    pub fn inspect(&mut self, question: &str, now: i64) -> Result<String, KeptError<S::Error>> {
+        let question = KeyQuestion::from_text(question);
+        let question = question.ok_or_else(|| LedgerError::new("the question of a frontend cannot be read"))?;
+        Ok(key_state(&question, &self.kept.inspect(&question.policies, question.as_of, now)?))
+    }
+
+    /// The ledger, for alarms, timers and rows that are persisted.
+    pub const fn kept(&mut self) -> &mut Kept<S> {
+        &mut self.kept
+    }
+
+    /// The policies under which to decide; `None` if they are not known.
+    fn asked(
+        &mut self,
+        names: &str,
+        known: Option<&Known>,
+        definitions: Option<String>,
+        sent: &mut Definitions,
+    ) -> Option<Rc<[Arc<Policy>]>> {
+        let ids = known.map(|known| known.ids.as_slice()).unwrap_or_default();
+        if let Some(latest) = &self.latest
+            && latest.names == names
+            && latest.ids == ids
+            && latest.definitions == definitions
+        {
+            return Some(Rc::clone(&latest.policies));
+        }
+        let policies: Rc<[_]> = sent.asked(&self.own, names, known, definitions.as_deref())?.into();
+        let (names, ids) = (names.to_owned(), ids.to_vec());
+        self.latest = Some(Asked { names, ids, definitions, policies: Rc::clone(&policies) });
+        Some(policies)
+    }
+}

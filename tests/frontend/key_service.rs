@@ -1,0 +1,92 @@
+//! The object of a key: what it answers to texts.
+
+use tollgate::frontend::{Binding, Environment, KeyService, Variable};
+use tollgate::ledger::Kept;
+use tollgate::limit::Verb;
+use tollgate::policy::Policies;
+use tollgate::protocol::{Action, Definitions, Format, ObjectReply, ObjectRequest, Rows};
+
+use super::disk::Disk;
+use super::world::START;
+
+/// A deployment with one policy, or with an error in it.
+struct Deployed(&'static str);
+
+impl Environment for Deployed {
+    fn variable(&self, name: &str) -> Option<Variable> {
+        (name == "POLICIES").then(|| Variable::Json(self.0.to_owned()))
+    }
+
+    fn binding(&self, _: &str) -> Binding {
+        Binding::Nothing
+    }
+}
+
+fn service(policies: &'static str) -> (KeyService<Disk>, Vec<String>) {
+    KeyService::new(Kept::new(Disk::default(), 0, 0), &Deployed(policies))
+}
+
+fn consume(cost: u64) -> ObjectRequest {
+    ObjectRequest {
+        action: Action::Take(Verb::Consume),
+        request_id: None,
+        costs: vec![vec![cost]],
+        shadow_costs: Vec::new(),
+        known: None,
+        wants_notices: false,
+        lease: None,
+    }
+}
+
+fn asked(
+    service: &mut KeyService<Disk>,
+    names: &str,
+    request: &str,
+    definitions: Option<String>,
+) -> Result<(ObjectReply, Rows), String> {
+    let mut sent = Definitions::new();
+    let reply = service.decide((names, request, definitions), &mut sent, START, || Some(1));
+    reply.map(|text| ObjectReply::from_text(&text).unwrap()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_request_is_decided_under_the_definition_that_came_with_it_or_that_of_the_deployment() {
+    let (mut service, errors) = service(r#"{"api":"10/1m"}"#);
+    assert!(errors.is_empty());
+    let policies = Policies::parse(r#"{"api":"10/1m","other":"5/1m"}"#).unwrap();
+    let text = consume(3).to_text(Format::NEWEST);
+    let [own, other] = ["api", "other"].map(|name| policies.get(name).unwrap());
+    let mut remaining = |name: &str, definition| match asked(&mut service, name, &text, definition).unwrap().0 {
+        ObjectReply::Decided(decided) => Some(decided.limits[0].remaining),
+        ObjectReply::PolicyUnknown => None,
+        reply => panic!("{reply:?}"),
+    };
+    assert_eq!(remaining(&own.wire_name(), None), Some(7));
+    assert_eq!(remaining(&own.wire_name(), None), Some(4));
+    assert_eq!(remaining(&other.wire_name(), None), None);
+    assert_eq!(remaining(&other.wire_name(), Some(other.definition())), Some(2));
+    assert_eq!(remaining(&own.wire_name(), None), Some(1));
+}
+
+#[test]
+fn a_reply_tells_the_rows_since_the_last_one() {
+    let (mut service, _) = service(r#"{"api":"10/1m"}"#);
+    let policies = Policies::parse(r#"{"api":"10/1m"}"#).unwrap();
+    let name = policies.get("api").unwrap().wire_name();
+    for (cost, written) in [(1, 2), (20, 0)] {
+        let text = consume(cost).to_text(Format::NEWEST);
+        assert_eq!(asked(&mut service, &name, &text, None).unwrap().1, Rows { read: 0, written }, "{cost}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_said() {
+    let (mut service, errors) = service(r#"{"api":"ten per minute"}"#);
+    assert!(errors.iter().any(|error| error.contains("api")), "{errors:?}");
+    let wrong = asked(&mut service, "api", &consume(1).to_text(Format::NEWEST).replace(' ', "x"), None);
+    assert_eq!(wrong.unwrap_err(), "the request's numbers are malformed");
+    let later = asked(&mut service, "api", "99 0 0", None).unwrap().0;
+    assert_eq!(later, ObjectReply::FormatUnknown { newest: Format::NEWEST.number().into() });
+    let question = service.inspect("how?", START).unwrap_err();
+    assert_eq!(question.to_string(), "the question of a frontend cannot be read");
+}
