@@ -23,7 +23,7 @@ pub struct Writes {
 }
 
 /// A row that no reply waits for.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Background {
     /// Its name.
     pub name: String,

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use tollgate::edge::Failure;
 use tollgate::frontend::{Asked, Call, Left, Now, Service, Step};
-use tollgate::ledger::{Ledger, Writes};
 use tollgate::limit::{Decision, Part, State, Verb, decide_all};
 use tollgate::policy::{Cause, Policies, Policy};
 use tollgate::protocol::{Action, Decided, ObjectReply, ObjectRequest};
 
 use super::asked::request;
+use super::disk::Stored;
 use super::frontend::{self, Told, cost_of, object_of, path_of};
 use super::random::Random;
 
@@ -92,10 +92,7 @@ struct CameBack {
 }
 
 pub(crate) struct Object {
-    ledger: Ledger,
-    storage: BTreeMap<String, Vec<u8>>,
-    /// Rows that are not in the storage yet.
-    on_the_way: Vec<(String, Vec<u8>, u32)>,
+    stored: Stored,
     random: u64,
     /// Tokens of the leases that it has given, and until when they can be returned.
     open: BTreeMap<u64, (u64, i64)>,
@@ -473,8 +470,7 @@ impl Isolate {
 
 impl Object {
     pub(crate) fn new() -> Self {
-        let (storage, on_the_way, open) = Default::default();
-        Self { ledger: Ledger::new([], 7), storage, on_the_way, random: 1, open }
+        Self { stored: Stored::new(7), random: 1, open: BTreeMap::new() }
     }
 
     pub(crate) fn ask(
@@ -488,9 +484,8 @@ impl Object {
             self.random += 1;
             Some(self.random)
         };
-        let (reply, writes) = self.ledger.ask(policies, request, now, random).unwrap();
-        seen.rows += (writes.before_reply.len() + writes.background.len()) as u64;
-        self.write(writes);
+        let reply = self.stored.ask(policies, request, now, random);
+        seen.rows += self.stored.kept.take_rows().written;
         self.open.retain(|_, (_, until)| now < *until);
         for ended in request.lease.iter().flat_map(|lease| &lease.ended) {
             let (tokens, _) = self.open.remove(&ended.id).unwrap_or((ended.spent[0], 0));
@@ -504,36 +499,19 @@ impl Object {
     }
 
     pub(crate) fn flush(&mut self, now: i64) {
-        let arrived: Vec<_> = self.on_the_way.drain(..).collect();
-        for (name, row, ticket) in arrived {
-            self.ledger.confirm(&name, ticket);
-            self.storage.insert(name, row);
-        }
-        let writes = self.ledger.flush_idle(now);
-        self.write(writes);
-    }
-
-    fn write(&mut self, writes: Writes) {
-        for (name, row) in writes.before_reply {
-            self.on_the_way.retain(|(late, ..)| *late != name);
-            match row {
-                Some(row) => _ = self.storage.insert(name, row),
-                None => _ = self.storage.remove(&name),
-            }
-        }
-        self.on_the_way.extend(writes.background.into_iter().map(|row| (row.name, row.row, row.ticket)));
+        self.stored.arrive(usize::MAX);
+        self.stored.kept.flush_idle(now).unwrap();
     }
 
     /// What a crash would leave: rows that are on their way are lost.
     pub(crate) fn restarted(&self) -> Self {
-        Self { ledger: Ledger::new(self.storage.clone(), 7), storage: self.storage.clone(), ..Self::new() }
+        Self { stored: self.stored.restarted(), ..Self::new() }
     }
 
     /// Rows that are on their way are lost.
     pub(crate) fn crash(&mut self) {
         self.open.clear();
-        self.on_the_way.clear();
-        self.ledger = Ledger::new(self.storage.clone(), 7);
+        self.stored.crash(0);
     }
 }
 

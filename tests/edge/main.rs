@@ -4,6 +4,9 @@ mod asked;
 #[path = "../chance/mod.rs"]
 mod chance;
 mod crowds;
+#[allow(dead_code, reason = "of the ledger's tests, which need more of it")]
+#[path = "../ledger/disk.rs"]
+mod disk;
 mod frontend;
 mod lease_terms;
 mod lease_worth;

@@ -10,13 +10,13 @@ use tollgate::api::Reply;
 use tollgate::edge::{Failure, PolicySnapshot};
 use tollgate::frontend::{Asked, Call, Isolate, Service, Settings, Step};
 use tollgate::key_hash::KeyHasher;
-use tollgate::ledger::{Ledger, Writes};
 use tollgate::limit::{Carry, Decision, State, Verb};
 use tollgate::policy::overrides::{History, InForce, Overrides, Selector, WrittenOverride};
 use tollgate::policy::{Cause, Policies, Policy};
 use tollgate::protocol::{Action, Decided, Definitions, Known, ObjectReply, ObjectRequest, Rows, Update, Versioned};
 
 use super::asked::request;
+use super::disk::Stored;
 use super::frontend::{Told, now as moment, path_of};
 use super::random::{self, Random};
 
@@ -89,7 +89,7 @@ struct World<'r> {
     as_of: i64,
     /// What is in force for the key.
     policy: Arc<Policy>,
-    shards: BTreeMap<usize, Object>,
+    shards: BTreeMap<usize, Stored>,
     /// What one object would have.
     whole: Vec<State>,
     /// When an answer was last lost, or an object had to go by what is stored: then it may have less than the frontend knows.
@@ -109,12 +109,6 @@ struct Refund {
     given: BTreeMap<usize, u64>,
     /// Whether the number of shards was always the same.
     is_plain: bool,
-}
-
-#[derive(Default)]
-struct Object {
-    storage: BTreeMap<String, Vec<u8>>,
-    ledger: Option<Ledger>,
 }
 
 impl<'r> World<'r> {
@@ -161,7 +155,7 @@ impl<'r> World<'r> {
             0 => self.change(),
             1..3 => {
                 let shard = self.random.below(16);
-                self.object(shard).ledger = None; // it crashes, or is evicted
+                self.object(shard).crash(usize::MAX); // or is evicted
                 self.lost_at = Some(self.now);
             }
             3 => self.clean(),
@@ -226,13 +220,11 @@ impl<'r> World<'r> {
         if let Some(part) = parts.get(shard) {
             self.looked(shard, part, 0, now);
         }
-        let object = self.object(shard);
-        let writes = object.ledger().clean(now);
-        object.write(writes);
+        self.object(shard).kept.clean(now).unwrap();
     }
 
-    fn object(&mut self, shard: usize) -> &mut Object {
-        self.shards.entry(shard).or_default()
+    fn object(&mut self, shard: usize) -> &mut Stored {
+        self.shards.entry(shard).or_insert_with(|| Stored::new(PHASE))
     }
 
     /// The policies of the shards, or that of the only object.
@@ -248,7 +240,7 @@ impl<'r> World<'r> {
         let known = Some(Known { as_of: self.as_of, ids: vec![part.id()] });
         let costs = vec![vec![cost; part.limits().len()]];
         let look = ObjectRequest { known, ..request(Action::Look(Verb::Consume), costs) };
-        match self.object(shard).ask(&[Arc::clone(part)], &look, now) {
+        match self.object(shard).ask(&[Arc::clone(part)], &look, now, || Some(1)) {
             ObjectReply::Decided(decided) => decided,
             other => panic!("{other:?}"),
         }
@@ -404,7 +396,7 @@ impl<'r> World<'r> {
         let mut call = self.ask("/v1/refund", Some(cost), Some(&index.to_string())).unwrap();
         let next = call.next(moment(now)).unwrap();
         assert_eq!(next.object, 0);
-        let reply = self.object(0).ask(&parts[..1], &next.request, now);
+        let reply = self.object(0).ask(&parts[..1], &next.request, now, || Some(1));
         assert_eq!(reply, ObjectReply::RequestIdReused);
         call.answered(0, Some((reply, Rows::default())), moment(now));
         assert!(call.is_decided() && call.next(moment(now)).is_none(), "no other shard is asked");
@@ -457,7 +449,7 @@ impl<'r> World<'r> {
                 call.answered(next.object, Some((ObjectReply::PolicyUnknown, Rows::default())), now);
                 continue;
             };
-            let reply = self.object(shard).ask(&policies, &request, now.at);
+            let reply = self.object(shard).ask(&policies, &request, now.at, || Some(1));
             let ObjectReply::Decided(decided) = &reply else { panic!("{reply:?}") };
             if let Action::Take(verb) = request.action
                 && decided.decision().is_allow()
@@ -487,34 +479,6 @@ impl<'r> World<'r> {
         for (limit, state) in self.policy.limits().iter().zip(&mut self.whole) {
             let decision = limit.limit().consume(state, self.now, cost);
             assert!(decision.is_allow(), "shard {shard} granted {cost}, where one bucket would say {decision:?}");
-        }
-    }
-}
-
-impl Object {
-    fn ledger(&mut self) -> &mut Ledger {
-        self.ledger.get_or_insert_with(|| Ledger::new(self.storage.clone(), PHASE))
-    }
-
-    fn ask(&mut self, policies: &[Arc<Policy>], request: &ObjectRequest, now: i64) -> ObjectReply {
-        let (reply, writes) = self.ledger().ask(policies, request, now, || Some(1)).unwrap();
-        self.write(writes);
-        reply
-    }
-
-    fn write(&mut self, writes: Writes) {
-        if writes.clear {
-            self.storage.clear();
-        }
-        for background in writes.background {
-            self.ledger().confirm(&background.name, background.ticket);
-            self.storage.insert(background.name, background.row);
-        }
-        for (name, row) in writes.before_reply {
-            match row {
-                Some(row) => _ = self.storage.insert(name, row),
-                None => _ = self.storage.remove(&name),
-            }
         }
     }
 }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use tollgate::api::Reply;
 use tollgate::edge::{BATCH_MS, Failure};
 use tollgate::frontend::{Asked, Call, Left, Service, Step};
-use tollgate::ledger::{Background, Ledger, Writes};
 use tollgate::limit::Verb;
 use tollgate::policy::{Cause, Policies, Policy};
 use tollgate::protocol::{Action, Decided, ObjectReply, ObjectRequest};
 
 use super::asked::request;
+use super::disk::Stored;
 use super::frontend::{Told, now as moment, object_of, service};
 use super::random::Random;
 
@@ -97,9 +97,7 @@ enum Content {
 
 struct Object {
     name: String,
-    ledger: Ledger,
-    storage: BTreeMap<String, Vec<u8>>,
-    in_flight: Vec<Background>,
+    stored: Stored,
     /// The holds that were committed.
     committed: BTreeSet<u128>,
     /// The request id of each hold: tries of one batch share it.
@@ -214,7 +212,7 @@ impl<'r> World<'r> {
             0..60 => self.deliver(),
             60..65 => {
                 let object = self.random.below(self.objects.len());
-                self.objects[object].arrive(1);
+                self.objects[object].stored.arrive(1);
             }
             step => {
                 let ms = self.random.below(if step == 65 { 3_000 } else { 120 });
@@ -294,7 +292,7 @@ impl<'r> World<'r> {
     fn crash_object(&mut self) {
         let index = self.random.below(self.objects.len());
         let arrived = self.random.below(3);
-        self.objects[index].crash(arrived);
+        self.objects[index].stored.crash(arrived);
         for one in self.tries.iter_mut().filter(|one| one.was_commit_sent && !one.is_over()) {
             one.was_undo_lost |= self.clients[one.client].keys.contains(&index);
         }
@@ -387,13 +385,10 @@ fn share_of(client: usize) -> u64 {
 
 impl Object {
     fn new(key: usize, ahead_ms: usize) -> Self {
-        let ledger = Ledger::new([], 0);
         let ahead_ms = i64::try_from(ahead_ms).unwrap() - 500;
         Self {
             name: object_of(&key.to_string()),
-            ledger,
-            storage: BTreeMap::new(),
-            in_flight: Vec::new(),
+            stored: Stored::new(0),
             committed: BTreeSet::new(),
             shared: BTreeMap::new(),
             ahead_ms,
@@ -401,8 +396,8 @@ impl Object {
     }
 
     fn ask(&mut self, policy: &[Arc<Policy>], request: &ObjectRequest, now: i64) -> ObjectReply {
-        let (reply, writes) =
-            self.ledger.ask(policy, request, now + self.ahead_ms, || panic!("ids are given")).unwrap();
+        let reply = self.stored.ask(policy, request, now + self.ahead_ms, || panic!("ids are given"));
+        let written = self.stored.kept.take_rows().written;
         if let (Action::Hold(id), Some(request_id)) = (request.action, request.request_id) {
             self.shared.insert(id, request_id.id);
         }
@@ -412,39 +407,8 @@ impl Object {
             }
             Action::Cancel(id) if self.committed.contains(&self.shared.get(&id).copied().unwrap_or(id.into())) => {}
             Action::Settle(_) => {}
-            _ => {
-                let Writes { before_reply, background, alarm_at, clear, .. } = &writes;
-                let is_quiet = before_reply.is_empty() && background.is_empty() && alarm_at.is_none() && !clear;
-                assert!(is_quiet, "{request:?} wrote {writes:?}");
-            }
+            _ => assert_eq!(written, 0, "{request:?}"),
         }
-        self.write(writes);
         reply
-    }
-
-    fn write(&mut self, writes: Writes) {
-        if !writes.before_reply.is_empty() {
-            self.arrive(usize::MAX); // in order
-        }
-        for (name, row) in writes.before_reply {
-            match row {
-                Some(row) => _ = self.storage.insert(name, row),
-                None => _ = self.storage.remove(&name),
-            }
-        }
-        self.in_flight.extend(writes.background);
-    }
-
-    fn arrive(&mut self, count: usize) {
-        for Background { name, row, ticket } in self.in_flight.drain(..count.min(self.in_flight.len())) {
-            self.ledger.confirm(&name, ticket);
-            self.storage.insert(name, row);
-        }
-    }
-
-    fn crash(&mut self, arrived: usize) {
-        self.arrive(arrived);
-        self.in_flight.clear();
-        self.ledger = Ledger::new(self.storage.clone(), 0);
     }
 }

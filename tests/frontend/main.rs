@@ -7,6 +7,7 @@ mod callers;
 mod chance;
 mod clocks;
 mod counts;
+#[allow(dead_code, reason = "of the ledger's tests, which need more of it")]
 #[path = "../ledger/disk.rs"]
 mod disk;
 mod environment;

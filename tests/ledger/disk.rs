@@ -1,20 +1,26 @@
-//! Storage in memory, which a test lets fail.
+//! Storage in memory, of which a crash leaves what has arrived, and which a test lets fail.
 
 use std::cell::{Ref, RefCell, RefMut};
 use std::collections::BTreeMap;
+use std::mem;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use tollgate::ledger::{Background, RowWrite, Storage};
+use tollgate::ledger::{Background, Kept, RowWrite, Storage};
+use tollgate::policy::Policy;
+use tollgate::protocol::{ObjectReply, ObjectRequest};
 
-/// Storage that outlives its objects. A copy is the same storage.
+/// Storage that outlives its objects. A clone is the same storage.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk(Rc<RefCell<State>>);
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     pub(crate) rows: BTreeMap<String, Vec<u8>>,
-    /// The names of rows that were written in the background, with what confirms them: the ledger's number and the ticket.
-    pub(crate) unconfirmed: Vec<(String, u32, u32)>,
+    /// Rows that were written in the background and have not arrived yet, and the numbers of their ledgers.
+    pub(crate) in_flight: Vec<(Background, u32)>,
+    /// Those that have arrived, of which the ledger has not heard.
+    arrived: Vec<(Background, u32)>,
     pub(crate) alarm_at: Option<i64>,
     /// How many timers were set.
     pub(crate) timers: usize,
@@ -35,10 +41,15 @@ impl Disk {
 }
 
 impl State {
-    fn check(&self, name: &str) -> Result<(), &'static str> {
-        match self.failing {
-            Some(failing) if name.starts_with(failing) => Err("the disk is full"),
-            _ => Ok(()),
+    fn check<'a>(&self, mut names: impl Iterator<Item = &'a String>) -> Result<(), &'static str> {
+        let is_failing = |name: &String| self.failing.is_some_and(|failing| name.starts_with(failing));
+        if names.any(is_failing) { Err("the disk is full") } else { Ok(()) }
+    }
+
+    fn arrive(&mut self, count: usize) {
+        for (background, ledger) in self.in_flight.drain(..count.min(self.in_flight.len())) {
+            self.rows.insert(background.name.clone(), background.row.clone());
+            self.arrived.push((background, ledger));
         }
     }
 }
@@ -52,27 +63,28 @@ impl Storage for Disk {
     }
 
     fn write(&mut self, rows: &[RowWrite]) -> Result<(), &'static str> {
-        rows.iter().try_for_each(|(name, _)| self.get().check(name))?;
+        let mut state = self.get_mut();
+        state.check(rows.iter().map(|(name, _)| name))?;
+        state.arrive(usize::MAX); // in order
         for (name, row) in rows {
             match row {
-                Some(row) => _ = self.get_mut().rows.insert(name.clone(), row.clone()),
-                None => _ = self.get_mut().rows.remove(name),
+                Some(row) => _ = state.rows.insert(name.clone(), row.clone()),
+                None => _ = state.rows.remove(name),
             }
         }
         Ok(())
     }
 
     fn write_background(&mut self, row: &Background, ledger: u32) -> Result<(), &'static str> {
-        self.get().check(&row.name)?;
-        let Background { name, row, ticket } = row;
-        self.get_mut().rows.insert(name.clone(), row.clone());
-        self.get_mut().unconfirmed.push((name.clone(), ledger, *ticket));
+        let mut state = self.get_mut();
+        state.check([&row.name].into_iter())?;
+        state.in_flight.push((row.clone(), ledger));
         Ok(())
     }
 
     fn clear(&mut self) -> Result<(), &'static str> {
-        self.get_mut().rows.clear();
-        self.get_mut().alarm_at = None;
+        let State { reads, timers, failing, .. } = *self.get();
+        *self.get_mut() = State { reads, timers, failing, ..State::default() };
         Ok(())
     }
 
@@ -84,5 +96,57 @@ impl Storage for Disk {
     fn flush_in(&mut self, _: u64) -> Result<(), &'static str> {
         self.get_mut().timers += 1;
         Ok(())
+    }
+}
+
+/// An object's ledger and its disk.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) kept: Kept<Disk>,
+    pub(crate) disk: Disk,
+    phase: u64,
+}
+
+impl Stored {
+    pub(crate) fn new(phase: u64) -> Self {
+        Self::on(Disk::default(), phase)
+    }
+
+    fn on(disk: Disk, phase: u64) -> Self {
+        Self { kept: Kept::new(disk.clone(), phase, 7), disk, phase }
+    }
+
+    pub(crate) fn ask(
+        &mut self,
+        asked: &[Arc<Policy>],
+        request: &ObjectRequest,
+        now: i64,
+        random: impl FnMut() -> Option<u64>,
+    ) -> ObjectReply {
+        let reply = self.kept.ask(asked, request, now, random).unwrap();
+        self.arrive(0);
+        reply
+    }
+
+    /// The first `count` rows in flight arrive, and the ledger hears of all that have.
+    pub(crate) fn arrive(&mut self, count: usize) {
+        self.disk.get_mut().arrive(count);
+        let arrived = mem::take(&mut self.disk.get_mut().arrived);
+        for (Background { name, ticket, .. }, ledger) in arrived {
+            self.kept.confirm(&name, ledger, ticket);
+        }
+    }
+
+    /// The object restarts, after so many rows in flight have arrived.
+    pub(crate) fn crash(&mut self, arrived: usize) {
+        self.arrive(arrived);
+        self.disk.get_mut().in_flight.clear();
+        *self = Self::on(self.disk.clone(), self.phase);
+    }
+
+    /// Another, which finds what this one would after a crash.
+    pub(crate) fn restarted(&self) -> Self {
+        let state = State { in_flight: Vec::new(), ..self.disk.get().clone() };
+        Self::on(Disk(Rc::new(RefCell::new(state))), self.phase)
     }
 }

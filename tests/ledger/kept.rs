@@ -53,7 +53,7 @@ impl Key {
 
     /// Takes a token at a time until a row is written in the background.
     fn ask_until_background(&mut self) {
-        while self.disk.get().unconfirmed.is_empty() {
+        while self.disk.get().in_flight.is_empty() {
             assert!(self.ask(CONSUME, 1).unwrap().decision().is_allow());
         }
     }
@@ -100,7 +100,7 @@ fn a_notice_that_cannot_be_recorded_is_given_all_the_same() {
     assert_eq!((notices, key.left()), (2, 1), "one of each kind");
     let state = key.disk.get();
     assert_eq!(state.rows.keys().collect::<Vec<_>>(), ["b:p"]);
-    assert!(state.alarm_at.is_some() && state.timers == 1 && !state.unconfirmed.is_empty(), "{state:?}");
+    assert!(state.alarm_at.is_some() && state.timers == 1 && !state.in_flight.is_empty(), "{state:?}");
 }
 
 /// The alarm of the first rows, also where these are lost.
@@ -121,13 +121,13 @@ fn a_row_of_an_earlier_ledger_confirms_nothing() {
     let written = |of_this: bool| {
         let mut key = Key::new(r#","write_ahead":4"#);
         key.ask_until_background();
-        let (name, number, ticket) = key.disk.get_mut().unconfirmed.remove(0);
-        key.kept.confirm(&name, if of_this { number } else { number.wrapping_sub(1) }, ticket);
+        let (row, number) = key.disk.get_mut().in_flight.remove(0);
+        key.kept.confirm(&row.name, if of_this { number } else { number.wrapping_sub(1) }, row.ticket);
         key.kept.take_rows();
         for _ in 0..4 {
             key.ask(CONSUME, 1).unwrap();
         }
-        (key.kept.take_rows().written, key.disk.get().unconfirmed.len())
+        (key.kept.take_rows().written, key.disk.get().in_flight.len())
     };
     assert_ne!(written(true), written(false), "a row that has not arrived is not relied on");
 }
