@@ -12,6 +12,9 @@ use std::thread;
 
 mod bill;
 mod designs;
+#[allow(dead_code, reason = "of the ledger's tests, which need more of it")]
+#[path = "../../tests/ledger/disk.rs"]
+mod disk;
 mod frontend;
 mod object;
 #[path = "../../tests/chance/split_mix.rs"]

@@ -1,13 +1,14 @@
 //! An object as Cloudflare runs it: woken by calls and alarms, kept awake by timers, evicted when nothing is going on.
 
-use std::collections::BTreeMap;
+use std::mem;
 use std::sync::Arc;
 
-use tollgate::ledger::{Ledger, Writes};
+use tollgate::ledger::Writes;
 use tollgate::policy::Policy;
-use tollgate::protocol::{ObjectReply, ObjectRequest};
+use tollgate::protocol::{ObjectReply, ObjectRequest, Rows};
 
 use crate::bill::Usage;
+use crate::disk::Stored;
 
 /// How long an object that has nothing to do stays in memory. It is not billed for that.
 const IDLE_MS: i64 = 10_000;
@@ -45,19 +46,16 @@ impl Presence {
 
 /// The object of a key: the real ledger, and what `src/worker/key_object.mjs` does for it.
 pub(crate) struct KeyObject {
-    ledger: Option<Ledger>,
-    rows: BTreeMap<String, Vec<u8>>,
+    stored: Stored,
     presence: Presence,
-    alarm_at: Option<i64>,
     timer_at: Option<i64>,
     /// The number of the latest call, which is random enough for an id.
     ids: u64,
 }
 
 impl KeyObject {
-    pub(crate) const fn new() -> Self {
-        let presence = Presence::new();
-        Self { ledger: None, rows: BTreeMap::new(), presence, alarm_at: None, timer_at: None, ids: 0 }
+    pub(crate) fn new() -> Self {
+        Self { stored: Stored::new(0), presence: Presence::new(), timer_at: None, ids: 0 }
     }
 
     pub(crate) fn ask(
@@ -71,9 +69,9 @@ impl KeyObject {
         usage.calls += 1;
         self.ids += 1;
         let id = self.ids;
-        let random = || Some(id);
-        let (reply, writes) = self.awake(now, usage).ask(asked, request, now, random).expect("it can be decided");
-        self.write(writes, now, usage);
+        self.wake(now);
+        let reply = self.stored.ask(asked, request, now, || Some(id));
+        self.count(now, usage);
         reply
     }
 
@@ -81,66 +79,46 @@ impl KeyObject {
     pub(crate) fn pass(&mut self, now: i64, usage: &mut Usage) {
         loop {
             let timer = self.timer_at.filter(|&at| at <= now);
-            let alarm = self.alarm_at.filter(|&at| at <= now);
-            match (timer, alarm) {
+            let alarm = self.alarm_at().filter(|&at| at <= now);
+            let at = match (timer, alarm) {
                 (Some(at), alarm) if alarm.is_none_or(|alarm| at <= alarm) => {
                     self.timer_at = None;
-                    let writes = self.awake(at, usage).flush_idle(at);
-                    self.write(writes, at, usage);
+                    self.stored.kept.flush_idle(at).expect("the storage does not fail");
+                    at
                 }
                 (_, Some(at)) => {
-                    self.alarm_at = None;
+                    self.wake(at);
+                    self.stored.disk.get_mut().alarm_at = None;
                     usage.alarms += 1;
-                    let writes = self.awake(at, usage).clean(at);
-                    self.write(writes, at, usage);
+                    self.stored.kept.clean(at).expect("the storage does not fail");
+                    at
                 }
                 _ => return,
-            }
+            };
+            self.count(at, usage);
         }
     }
 
-    pub(crate) const fn alarm_at(&self) -> Option<i64> {
-        self.alarm_at
+    pub(crate) fn alarm_at(&self) -> Option<i64> {
+        self.stored.disk.get().alarm_at
     }
 
-    fn awake(&mut self, now: i64, usage: &mut Usage) -> &mut Ledger {
+    fn wake(&mut self, now: i64) {
         if !self.presence.is_in_memory(now) {
-            self.ledger = None;
+            self.stored.crash(usize::MAX);
         }
-        let Self { ledger, rows, .. } = self;
-        ledger.get_or_insert_with(|| {
-            usage.rows_read += rows.len() as u64;
-            Ledger::new(rows.clone(), 0)
-        })
     }
 
-    fn write(&mut self, writes: Writes, now: i64, usage: &mut Usage) {
-        let Writes { mut before_reply, notices, background, clear, alarm_at, wants_flush } = writes;
-        before_reply.extend(notices);
-        let waits_for_row = clear || !before_reply.is_empty();
-        usage.rows_written += (before_reply.len() + background.len() + usize::from(alarm_at.is_some())) as u64;
-        if clear {
-            usage.rows_written += self.rows.len() as u64;
-            self.rows.clear();
-            self.alarm_at = None;
+    /// What a step at `now` has cost. Its rows arrive at once.
+    fn count(&mut self, now: i64, usage: &mut Usage) {
+        self.stored.arrive(usize::MAX);
+        let Rows { read, written } = self.stored.kept.take_rows();
+        let mut state = self.stored.disk.get_mut();
+        usage.rows_read += read;
+        usage.rows_written += written + mem::take(&mut state.cleared) as u64;
+        if mem::take(&mut state.timers) > 0 {
+            self.timer_at = Some(now + i64::try_from(Writes::IDLE_MS).expect("a short time"));
         }
-        for (name, row) in before_reply {
-            match row {
-                Some(row) => _ = self.rows.insert(name, row),
-                None => _ = self.rows.remove(&name),
-            }
-        }
-        for background in background {
-            self.rows.insert(background.name.clone(), background.row);
-            if let Some(ledger) = &mut self.ledger {
-                ledger.confirm(&background.name, background.ticket);
-            }
-        }
-        self.alarm_at = alarm_at.or(self.alarm_at);
-        if wants_flush {
-            let idle_ms = i64::try_from(Writes::IDLE_MS).expect("a short time");
-            self.timer_at.get_or_insert(now + idle_ms);
-        }
-        self.presence.happens(now, waits_for_row, self.timer_at, usage);
+        self.presence.happens(now, mem::take(&mut state.waits) > 0, self.timer_at, usage);
     }
 }

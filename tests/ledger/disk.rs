@@ -26,6 +26,10 @@ pub(crate) struct State {
     pub(crate) timers: usize,
     /// How often all rows were read.
     pub(crate) reads: usize,
+    /// How many writes an answer has waited for.
+    pub(crate) waits: usize,
+    /// How many rows were deleted with all others.
+    pub(crate) cleared: usize,
     /// Writing a row fails if its name begins so.
     pub(crate) failing: Option<&'static str>,
 }
@@ -66,6 +70,7 @@ impl Storage for Disk {
         let mut state = self.get_mut();
         state.check(rows.iter().map(|(name, _)| name))?;
         state.arrive(usize::MAX); // in order
+        state.waits += 1;
         for (name, row) in rows {
             match row {
                 Some(row) => _ = state.rows.insert(name.clone(), row.clone()),
@@ -83,8 +88,11 @@ impl Storage for Disk {
     }
 
     fn clear(&mut self) -> Result<(), &'static str> {
-        let State { reads, timers, failing, .. } = *self.get();
-        *self.get_mut() = State { reads, timers, failing, ..State::default() };
+        let mut state = self.get_mut();
+        state.waits += 1;
+        state.cleared += mem::take(&mut state.rows).len();
+        state.in_flight.clear();
+        state.alarm_at = None;
         Ok(())
     }
 
