@@ -78,6 +78,11 @@ impl FrontendTerms {
         self.refusal_cache_ms.min(lease_ms)
     }
 
+    /// The same without what is remembered, or taken in advance.
+    pub(super) const fn exact(self) -> Self {
+        Self { refusal_cache_ms: 0, lease: None, ..self }
+    }
+
     /// Their fields.
     pub(super) const FIELDS: [&str; 9] = [
         "on_error",

@@ -302,8 +302,8 @@ impl Policy {
     pub(crate) fn exact(&self) -> Self {
         let written = |limit: &NamedLimit| limit.with_numbers(*limit.limit(), 0);
         let shadow = self.shadow.as_deref().map(|shadow| Arc::new(shadow.exact()));
-        let frontend = FrontendTerms { refusal_cache_ms: 0, lease: None, ..self.frontend };
-        Self { limits: self.limits.iter().map(written).collect(), shadow, frontend, ..self.undivided() }.changed()
+        let (limits, frontend) = (self.limits.iter().map(written).collect(), self.frontend.exact());
+        Self { limits, shadow, frontend, ..self.undivided() }.changed()
     }
 
     /// One of its shards, with these parts of its limits.

@@ -221,7 +221,9 @@ fn a_request_is_asked_three_times_at_most() {
         );
         assert_eq!(call.reply(world.now()).status, 503);
     }
-    assert_eq!(world.counted()["repeats"]["policy_outdated"], 3);
+    let counted = world.counted();
+    assert_eq!((&counted["repeats"]["policy_outdated"], &counted["unavailable"]["failed"]), (&2.into(), &1.into()));
+    assert_eq!(counted["policies"]["api"]["decisions"]["unavailable"], 1, "{counted}");
     // After more tries than that there is no other one either.
     for tries in [3, u8::MAX] {
         let newer = Newer { as_of: 9, definitions: String::new(), tries };

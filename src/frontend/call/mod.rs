@@ -296,8 +296,13 @@ impl Call {
     /// If objects have been asked under newer policies, and it may be tried once more: what to ask again with. Nothing was done.
     #[must_use]
     pub fn newer(&self) -> Option<Newer> {
-        let Some(Outcome::Outdated { as_of, definitions }) = self.plan.calls.outcome() else { return None };
+        let newer = self.next_try()?;
         self.isolate.count(|counts| counts.repeated(Repeat::PolicyOutdated));
+        Some(newer)
+    }
+
+    fn next_try(&self) -> Option<Newer> {
+        let Some(Outcome::Outdated { as_of, definitions }) = self.plan.calls.outcome() else { return None };
         Newer::after(self.asked.terms.tries, *as_of, definitions)
     }
 
@@ -346,8 +351,12 @@ impl Call {
                 let (causes, cause) = (causes.clone(), *cause);
                 return self.failure(&causes, cause, now);
             }
+            // It has not ended: another try will.
+            Some(Outcome::Outdated { .. }) if self.next_try().is_some() => {
+                return Problem::Unavailable { cause: Cause::Failed }.reply();
+            }
             // What is newer may be a ban: this does not fail open.
-            Some(Outcome::Outdated { .. }) => return Problem::Unavailable { cause: Cause::Failed }.reply(),
+            Some(Outcome::Outdated { .. }) => return self.unavailable(Cause::Failed, now),
             None => return self.no_answer(now),
         };
         let whole = &self.asked.whole;
