@@ -19,6 +19,9 @@ mod frontend;
 mod object;
 #[path = "../../tests/chance/split_mix.rs"]
 mod split_mix;
+#[allow(dead_code, reason = "of the edge's tests, which need more of it")]
+#[path = "../../tests/edge/stored.rs"]
+mod stored;
 mod traces;
 
 use bill::Usage;

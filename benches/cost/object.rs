@@ -8,7 +8,7 @@ use tollgate::policy::Policy;
 use tollgate::protocol::{ObjectReply, ObjectRequest, Rows};
 
 use crate::bill::Usage;
-use crate::disk::Stored;
+use crate::stored::Stored;
 
 /// How long an object that has nothing to do stays in memory. It is not billed for that.
 const IDLE_MS: i64 = 10_000;

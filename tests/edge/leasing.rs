@@ -12,9 +12,9 @@ use tollgate::policy::{Cause, Policies, Policy};
 use tollgate::protocol::{Action, Decided, ObjectReply, ObjectRequest};
 
 use super::asked::request;
-use super::disk::Stored;
 use super::frontend::{self, Told, cost_of, object_of, path_of};
 use super::random::Random;
+use super::stored::Stored;
 
 pub(crate) const START: i64 = 1_700_000_000_000;
 const KEY: &str = "alice";

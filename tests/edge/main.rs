@@ -19,6 +19,7 @@ mod shards;
 #[path = "../chance/split_mix.rs"]
 mod split_mix;
 mod steps;
+mod stored;
 mod world;
 
 use std::collections::BTreeMap;

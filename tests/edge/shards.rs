@@ -16,9 +16,9 @@ use tollgate::policy::{Cause, Policies, Policy};
 use tollgate::protocol::{Action, Decided, Definitions, Known, ObjectReply, ObjectRequest, Rows, Update, Versioned};
 
 use super::asked::request;
-use super::disk::Stored;
 use super::frontend::{Told, now as moment, path_of};
 use super::random::{self, Random};
+use super::stored::Stored;
 
 const START: i64 = 1_700_000_000_000;
 const KEY: &str = "alice";

@@ -13,9 +13,9 @@ use tollgate::policy::{Cause, Policies, Policy};
 use tollgate::protocol::{Action, Decided, ObjectReply, ObjectRequest};
 
 use super::asked::request;
-use super::disk::Stored;
 use super::frontend::{Told, now as moment, object_of, service};
 use super::random::Random;
+use super::stored::Stored;
 
 /// Nothing refills, so the end shows what was taken. Each client takes an amount of its own from `tokens` (see
 /// [`share_of`]) and one from `gate`, which refuses late clients.

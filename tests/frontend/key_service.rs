@@ -61,11 +61,11 @@ fn a_request_is_decided_under_the_definition_that_came_with_it_or_that_of_the_de
         ObjectReply::PolicyUnknown => None,
         reply => panic!("{reply:?}"),
     };
-    assert_eq!(remaining(&own.wire_name(), None), Some(7));
-    assert_eq!(remaining(&own.wire_name(), None), Some(4));
-    assert_eq!(remaining(&other.wire_name(), None), None);
-    assert_eq!(remaining(&other.wire_name(), Some(other.definition())), Some(2));
-    assert_eq!(remaining(&own.wire_name(), None), Some(1));
+    assert_eq!(remaining(own.wire_name(), None), Some(7));
+    assert_eq!(remaining(own.wire_name(), None), Some(4));
+    assert_eq!(remaining(other.wire_name(), None), None);
+    assert_eq!(remaining(other.wire_name(), Some(other.definition())), Some(2));
+    assert_eq!(remaining(own.wire_name(), None), Some(1));
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_reply_tells_the_rows_since_the_last_one() {
     let name = policies.get("api").unwrap().wire_name();
     for (cost, written) in [(1, 2), (20, 0)] {
         let text = consume(cost).to_text(Format::NEWEST);
-        assert_eq!(asked(&mut service, &name, &text, None).unwrap().1, Rows { read: 0, written }, "{cost}");
+        assert_eq!(asked(&mut service, name, &text, None).unwrap().1, Rows { read: 0, written }, "{cost}");
     }
 }
 

@@ -4,15 +4,12 @@ use std::cell::{Ref, RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::mem;
 use std::rc::Rc;
-use std::sync::Arc;
 
-use tollgate::ledger::{Background, Kept, RowWrite, Storage};
-use tollgate::policy::Policy;
-use tollgate::protocol::{ObjectReply, ObjectRequest};
+use tollgate::ledger::{Background, RowWrite, Storage};
 
 /// Storage that outlives its objects. A clone is the same storage.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Disk(Rc<RefCell<State>>);
+pub(crate) struct Disk(pub(crate) Rc<RefCell<State>>);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
@@ -20,7 +17,7 @@ pub(crate) struct State {
     /// Rows that were written in the background and have not arrived yet, and the numbers of their ledgers.
     pub(crate) in_flight: Vec<(Background, u32)>,
     /// Those that have arrived, of which the ledger has not heard.
-    arrived: Vec<(Background, u32)>,
+    pub(crate) arrived: Vec<(Background, u32)>,
     pub(crate) alarm_at: Option<i64>,
     /// How many timers were set.
     pub(crate) timers: usize,
@@ -50,7 +47,7 @@ impl State {
         if names.any(is_failing) { Err("the disk is full") } else { Ok(()) }
     }
 
-    fn arrive(&mut self, count: usize) {
+    pub(crate) fn arrive(&mut self, count: usize) {
         for (background, ledger) in self.in_flight.drain(..count.min(self.in_flight.len())) {
             self.rows.insert(background.name.clone(), background.row.clone());
             self.arrived.push((background, ledger));
@@ -104,57 +101,5 @@ impl Storage for Disk {
     fn flush_in(&mut self, _: u64) -> Result<(), &'static str> {
         self.get_mut().timers += 1;
         Ok(())
-    }
-}
-
-/// An object's ledger and its disk.
-#[derive(Debug)]
-pub(crate) struct Stored {
-    pub(crate) kept: Kept<Disk>,
-    pub(crate) disk: Disk,
-    phase: u64,
-}
-
-impl Stored {
-    pub(crate) fn new(phase: u64) -> Self {
-        Self::on(Disk::default(), phase)
-    }
-
-    fn on(disk: Disk, phase: u64) -> Self {
-        Self { kept: Kept::new(disk.clone(), phase, 7), disk, phase }
-    }
-
-    pub(crate) fn ask(
-        &mut self,
-        asked: &[Arc<Policy>],
-        request: &ObjectRequest,
-        now: i64,
-        random: impl FnMut() -> Option<u64>,
-    ) -> ObjectReply {
-        let reply = self.kept.ask(asked, request, now, random).unwrap();
-        self.arrive(0);
-        reply
-    }
-
-    /// The first `count` rows in flight arrive, and the ledger hears of all that have.
-    pub(crate) fn arrive(&mut self, count: usize) {
-        self.disk.get_mut().arrive(count);
-        let arrived = mem::take(&mut self.disk.get_mut().arrived);
-        for (Background { name, ticket, .. }, ledger) in arrived {
-            self.kept.confirm(&name, ledger, ticket);
-        }
-    }
-
-    /// The object restarts, after so many rows in flight have arrived.
-    pub(crate) fn crash(&mut self, arrived: usize) {
-        self.arrive(arrived);
-        self.disk.get_mut().in_flight.clear();
-        *self = Self::on(self.disk.clone(), self.phase);
-    }
-
-    /// Another, which finds what this one would after a crash.
-    pub(crate) fn restarted(&self) -> Self {
-        let state = State { in_flight: Vec::new(), ..self.disk.get().clone() };
-        Self::on(Disk(Rc::new(RefCell::new(state))), self.phase)
     }
 }
