@@ -141,7 +141,7 @@ impl<S: Storage> Kept<S> {
         }
     }
 
-    /// When the alarm should ring that the runtime has lost, for whoever sets it; `None` if none is missing.
+    /// If the runtime has lost the alarm, the moment to which the caller should set it; `None` if no alarm is missing.
     ///
     /// # Errors
     /// [`KeptError`].

@@ -49,7 +49,7 @@ impl Stored {
         }
     }
 
-    /// The object restarts, after so many rows in flight have arrived.
+    /// The first `arrived` rows in flight arrive, the others are lost, and the object restarts.
     pub(crate) fn crash(&mut self, arrived: usize) {
         self.arrive(arrived);
         self.disk.get_mut().in_flight.clear();

@@ -6,6 +6,7 @@ use tollgate::limit::Verb;
 use tollgate::policy::Policies;
 use tollgate::protocol::{Action, Definitions, Format, ObjectReply, ObjectRequest, Rows};
 
+use super::asked::request;
 use super::disk::Disk;
 use super::world::START;
 
@@ -27,15 +28,7 @@ fn service(policies: &'static str) -> (KeyService<Disk>, Vec<String>) {
 }
 
 fn consume(cost: u64) -> ObjectRequest {
-    ObjectRequest {
-        action: Action::Take(Verb::Consume),
-        request_id: None,
-        costs: vec![vec![cost]],
-        shadow_costs: Vec::new(),
-        known: None,
-        wants_notices: false,
-        lease: None,
-    }
+    request(Action::Take(Verb::Consume), vec![vec![cost]])
 }
 
 fn asked(

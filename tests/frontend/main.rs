@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "in tests")]
 
 mod arrivals;
+#[path = "../edge/asked.rs"]
+mod asked;
 mod callers;
 #[path = "../chance/mod.rs"]
 mod chance;
