@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::reader::shown_name;
+use super::shown::shown_name;
 
 /// Something wrong with a policy as it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]

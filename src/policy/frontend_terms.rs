@@ -6,7 +6,8 @@
 use std::ops::RangeInclusive;
 
 use super::on_error::{Cause, OnError};
-use super::reader::{Reader, shown_value};
+use super::reader::Reader;
+use super::shown::shown_value;
 use crate::json::Json;
 use crate::length;
 

@@ -2,9 +2,11 @@
 
 use super::error::PolicyError;
 use super::mode::Mode;
+use super::name::{is_name, name_rule};
 use super::named::Policy;
 use super::object_terms::ObjectTerms;
-use super::reader::{LIMIT_FIELDS, Reader, is_name, name_rule, shown_name, table};
+use super::reader::{LIMIT_FIELDS, Reader, table};
+use super::shown::shown_name;
 use crate::json::{Fields, Json};
 
 impl Policy {

@@ -6,7 +6,8 @@
 use serde::Serialize;
 
 use super::notify::{NoticeKind, Notify};
-use super::reader::{Reader, shown_value};
+use super::reader::Reader;
+use super::shown::shown_value;
 use super::stored::StoredConfigError;
 use crate::json::{Fields, Json};
 use crate::length;

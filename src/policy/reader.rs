@@ -4,9 +4,11 @@ use std::ops::RangeInclusive;
 
 use super::error::PolicyError;
 use super::mode::Mode;
+use super::name::{is_name, name_rule};
 use super::named_limit::NamedLimit;
 use super::rate::{Burst, Rate};
 use super::shard::{self, MAX_SHARDS};
+use super::shown::{shortened, shown_name, shown_value};
 use crate::json::{Fields, FieldsError, Json};
 use crate::length;
 use crate::limit::{Config, ConfigError, Kind, Limit, MAX_TOKENS};
@@ -312,9 +314,6 @@ pub(super) const LIMIT_FIELDS: [&str; 8] =
 /// A `max_debt` as large as stays exact.
 const UNLIMITED: &str = "unlimited";
 
-/// The longest name of a policy or a limit: names go into headers and logs.
-const MAX_NAME_LEN: usize = 64;
-
 /// A twentieth of the burst, or what is refilled in a second if that is more. A crash that costs a key so little goes
 /// unnoticed, and a busy key writes only once per block.
 fn default_write_ahead(config: &Config) -> u64 {
@@ -325,42 +324,3 @@ fn default_write_ahead(config: &Config) -> u64 {
         _ => u64::try_from(in_a_second).unwrap_or(capacity).max(capacity / 20).min(capacity),
     }
 }
-
-pub(super) fn is_name(name: &str) -> bool {
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    !name.is_empty() && name.len() <= MAX_NAME_LEN && name.chars().all(is_allowed) && !is_path_step(name)
-}
-
-/// Why `name` is not a name.
-pub(super) fn name_rule(name: &str) -> String {
-    if is_path_step(name) {
-        return format!("a name must not be {name:?}: in a URL it would be a step of the path");
-    }
-    format!("a name must be 1 to {MAX_NAME_LEN} ASCII letters, digits, '_', '-' or '.'")
-}
-
-/// Names that clients resolve away before they send a path, so that the policy could not be addressed.
-fn is_path_step(name: &str) -> bool {
-    matches!(name, "." | "..")
-}
-
-/// A name in a line of the log: as it is, or, if it may not be a name, quoted, escaped and cut short.
-pub(super) fn shown_name(name: &str) -> String {
-    if is_name(name) { name.to_owned() } else { shortened(format!("{name:?}")) }
-}
-
-/// A value in a line of the log: JSON, which escapes line breaks, cut short.
-pub(super) fn shown_value(value: Json<'_>) -> String {
-    shortened(value.to_string())
-}
-
-fn shortened(mut text: String) -> String {
-    if let Some((end, _)) = text.char_indices().nth(MAX_SHOWN) {
-        text.truncate(end);
-        text.push_str("...");
-    }
-    text
-}
-
-/// Enough to find it by.
-const MAX_SHOWN: usize = 80;

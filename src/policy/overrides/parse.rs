@@ -7,8 +7,10 @@ use crate::json::{Fields, Json};
 use crate::limit::MAX_TOKENS;
 use crate::policy::error::PolicyError;
 use crate::policy::mode::Mode;
+use crate::policy::name::{is_name, name_rule};
 use crate::policy::named_limit::NamedLimit;
-use crate::policy::reader::{LIMIT_FIELDS, Reader, is_name, name_rule, shown_value, table};
+use crate::policy::reader::{LIMIT_FIELDS, Reader, table};
+use crate::policy::shown::shown_value;
 
 /// One override, such as `{"policy":"api","key":"alice","multiple":2.5}`.
 #[derive(Clone, Debug)]
