@@ -3,8 +3,6 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::KeyError;
-
 /// The addresses that count as one caller: an IPv4 address, or the first bits of an IPv6 address.
 ///
 /// Every subscriber has a whole IPv6 network, by convention at least a /64. With whole addresses as keys, one caller has
@@ -81,7 +79,7 @@ pub(super) fn canonical(address: IpAddr) -> IpAddr {
 
 /// Reads an address in any of the spellings of RFC 4291 §2.2, but alone. The zone of an IPv6 address, which only names an
 /// interface of the host that wrote it, is left out.
-pub(super) fn parse(text: &str) -> Result<IpAddr, KeyError> {
+pub(super) fn parse(text: &str) -> Result<IpAddr, AddressError> {
     let address = match text.split_once('%') {
         Some((address, zone)) if is_zone(zone) => address.parse::<Ipv6Addr>().map(IpAddr::V6),
         _ => text.parse(),
@@ -95,7 +93,7 @@ fn is_zone(text: &str) -> bool {
 }
 
 /// What is wrong with an address that does not parse.
-fn mistake(text: &str) -> KeyError {
+fn mistake(text: &str) -> AddressError {
     let is_v4 = |text: &str| text.parse::<std::net::Ipv4Addr>().is_ok();
     let has_leading_zero = |text: &str| {
         let octets: Vec<_> = text.split('.').collect();
@@ -106,17 +104,54 @@ fn mistake(text: &str) -> KeyError {
     };
     let port = text.rsplit_once(':').filter(|(host, _)| is_v4(host) || has_leading_zero(host));
     if text.starts_with('[') || port.is_some() {
-        KeyError::IpPort
+        AddressError::Port
     } else if text.contains('%') {
-        KeyError::IpZone
+        AddressError::Zone
     } else if text.contains('/') {
-        KeyError::IpSubnet
+        AddressError::Subnet
     } else if text.rsplit(':').next().is_some_and(has_leading_zero) {
-        KeyError::IpLeadingZero
+        AddressError::LeadingZero
     } else {
-        KeyError::IpUnreadable
+        AddressError::Unreadable
     }
 }
+
+/// Why a text is not an address. The texts are about the key that has it as `ip`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressError {
+    /// It has a port, or the brackets that a port needs.
+    Port,
+    /// It has a zone, and is not an IPv6 address or the zone is not a name.
+    Zone,
+    /// It has a length of a prefix.
+    Subnet,
+    /// A number of it begins with a zero, which some read as octal.
+    LeadingZero,
+    /// It is not an address.
+    Unreadable,
+}
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Port => f.write_str("has an `ip` with a port or brackets: give the address alone"),
+            Self::Zone => {
+                f.write_str("has an `ip` with a zone (%...) that only an IPv6 address may have, as in \"fe80::1%eth0\"")
+            }
+            Self::Subnet => f.write_str(
+                "has an `ip` with a prefix length: give one address; the policy's `ipv6_prefix` says how much counts",
+            ),
+            Self::LeadingZero => f.write_str(
+                "has an `ip` with a leading zero, which some read as octal: write 192.0.2.1, not 192.0.2.01",
+            ),
+            Self::Unreadable => {
+                f.write_str("has an `ip` that is not an IP address such as \"192.0.2.1\" or \"2001:db8::1\"")
+            }
+        }
+    }
+}
+
+impl std::error::Error for AddressError {}
 
 #[cfg(test)]
 mod tests {

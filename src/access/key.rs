@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 
-use super::address::{self, Network};
+use super::address::{self, AddressError, Network};
 use crate::hex::bytes_of_hex;
 use crate::json::{FieldsError, Json};
 use crate::key_hash::{self, KeyHash};
@@ -95,7 +95,7 @@ impl<'a> Key<'a> {
     /// # Errors
     /// [`KeyError`].
     pub(crate) fn of_address(text: &str) -> Result<Self, KeyError> {
-        address::parse(text).map(Self::Ip)
+        address::parse(text).map(Self::Ip).map_err(KeyError::Ip)
     }
 
     /// The bytes that name the object of this key, the same for all keys that share a budget: of IPv6 addresses only the first
@@ -275,16 +275,8 @@ pub enum KeyError {
     IpTwice,
     /// `ip` is not a text.
     IpNotText,
-    /// The address has a port, or the brackets that a port needs.
-    IpPort,
-    /// The address has a zone, and is not an IPv6 address or the zone is not a name.
-    IpZone,
-    /// The address has a length of a prefix.
-    IpSubnet,
-    /// A number of the address begins with a zero, which some read as octal.
-    IpLeadingZero,
-    /// It is not an address.
-    IpUnreadable,
+    /// `ip` is not an address.
+    Ip(AddressError),
 }
 
 impl KeyError {
@@ -316,19 +308,7 @@ impl fmt::Display for KeyError {
             }
             Self::IpTwice => f.write_str("gives a field twice"),
             Self::IpNotText => f.write_str("has an `ip` that is not a string"),
-            Self::IpPort => f.write_str("has an `ip` with a port or brackets: give the address alone"),
-            Self::IpZone => {
-                f.write_str("has an `ip` with a zone (%...) that only an IPv6 address may have, as in \"fe80::1%eth0\"")
-            }
-            Self::IpSubnet => f.write_str(
-                "has an `ip` with a prefix length: give one address; the policy's `ipv6_prefix` says how much counts",
-            ),
-            Self::IpLeadingZero => f.write_str(
-                "has an `ip` with a leading zero, which some read as octal: write 192.0.2.1, not 192.0.2.01",
-            ),
-            Self::IpUnreadable => {
-                f.write_str("has an `ip` that is not an IP address such as \"192.0.2.1\" or \"2001:db8::1\"")
-            }
+            Self::Ip(error) => error.fmt(f),
         }
     }
 }
@@ -534,7 +514,7 @@ mod tests {
             (KeyError::PartEmpty { index: 1 }, "has an empty part 1"),
             (KeyError::IpTwice, "gives a field twice"),
             (
-                KeyError::IpZone,
+                KeyError::Ip(AddressError::Zone),
                 "has an `ip` with a zone (%...) that only an IPv6 address may have, as in \"fe80::1%eth0\"",
             ),
         ] {

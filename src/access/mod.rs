@@ -31,7 +31,7 @@ mod tokens;
 mod url;
 mod webhook;
 
-pub use address::Network;
+pub use address::{AddressError, Network};
 pub use caller::{Caller, Forbidden, Holder};
 pub use credentials::{CredentialSettings, Credentials, Denied};
 pub use error::SettingError;
