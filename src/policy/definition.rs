@@ -66,6 +66,12 @@ impl Policy {
         self.definition_with(Timeline::fields_alone)
     }
 
+    /// Identifies its [definition](Policy::definition): a hash of it.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id_or(|| version_of(&self.definition()))
+    }
+
     fn definition_with(&self, timeline: fn(&Timeline) -> Option<TimelineFields>) -> String {
         let (standing, banned_until) = match self.standing() {
             Standing::Limited => (None, None),
@@ -156,6 +162,15 @@ impl Policy {
         Self::new(name, limits.collect(), ObjectTerms::default())
     }
 }
+
+/// Two policies are equal if neither an object nor a client can tell them apart.
+impl PartialEq for Policy {
+    fn eq(&self, other: &Self) -> bool {
+        self.definition() == other.definition() && self.frontend() == other.frontend()
+    }
+}
+
+impl Eq for Policy {}
 
 const UNLIMITED: &str = "unlimited";
 const BANNED: &str = "banned";

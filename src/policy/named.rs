@@ -199,12 +199,6 @@ impl Policy {
         earlier.any(|(account, _)| account.as_deref() == limit.account())
     }
 
-    /// Identifies its [definition](Policy::definition): a hash of it.
-    #[must_use]
-    pub fn id(&self) -> u64 {
-        *self.id.get_or_init(|| version_of(&self.definition()))
-    }
-
     /// The policy, in force since that moment: the first version that a registry has.
     #[must_use]
     pub fn in_force_since(self, since: i64) -> Self {
@@ -214,7 +208,7 @@ impl Policy {
     /// The policy, which replaces `before` at the moment `since`. Buckets come over by `carry`.
     #[must_use]
     pub fn succeeding(self, before: &Self, since: i64, carry: Carry) -> Self {
-        let timeline = before.timeline.succeeded(&before.limits, before.shards, since, carry);
+        let timeline = before.timeline.succeeded(&before.limits, before.shards, since, carry).bounded();
         let timeline = timeline.with_unnamed(unnamed(&self.limits, before));
         let shadow = match (self.shadow.as_deref(), before.shadow.as_deref()) {
             (Some(shadow), Some(before)) => Some(Arc::new(shadow.clone().succeeding(before, since, carry))),
@@ -311,6 +305,11 @@ impl Policy {
         Self { limits, shards: 1, shard: Some(shard), ..self.clone() }.changed()
     }
 
+    /// [`Policy::id`], computed once.
+    pub(super) fn id_or(&self, compute: impl FnOnce() -> u64) -> u64 {
+        *self.id.get_or_init(compute)
+    }
+
     /// [`Policy::shards`], made once.
     pub(super) fn shard_policies(&self, make: impl FnOnce() -> Vec<Arc<Self>>) -> &[Arc<Self>] {
         self.shard_policies.get_or_init(|| make().into())
@@ -369,15 +368,6 @@ pub(super) fn unnamed(limits: &[NamedLimit], before: &Policy) -> Option<String> 
     let new = limits.iter().filter(|limit| !before.had_limit(limit));
     new.min_by_key(difference)?.name().map(str::to_owned)
 }
-
-/// Two policies are equal if neither an object nor a client can tell them apart.
-impl PartialEq for Policy {
-    fn eq(&self, other: &Self) -> bool {
-        self.definition() == other.definition() && self.frontend == other.frontend
-    }
-}
-
-impl Eq for Policy {}
 
 /// What the name of a [`Policy::shadow`] ends with: no policy can be named so.
 const SHADOW: &str = "~shadow";
