@@ -65,6 +65,22 @@ impl NamedState {
     pub(super) fn parts(&mut self) -> (Option<&str>, &Limit, &mut State, Option<&mut Cuts>) {
         (self.name.as_deref(), &self.limit, &mut self.state, self.cuts.as_mut())
     }
+
+    /// The lower of the two, which are of one limit.
+    pub(super) fn lower_to(&mut self, other: Self, now: i64) {
+        if self.limit.surplus_over(&self.state, &other.state, now).is_some() {
+            self.state = other.state;
+        }
+        if let Some((own, other)) = self.cuts.as_mut().zip(other.cuts) {
+            own.lower_of(other, &self.limit, now);
+        }
+    }
+
+    /// The moment up to which refills are credited: that of a settlement, too, which may leave the state as it is.
+    pub(super) fn at(&self) -> i64 {
+        let at = |state| self.limit.snapshot(state).at;
+        self.cuts.as_ref().map(|cuts| at(cuts.newest())).max(Some(at(&self.state))).unwrap_or_default()
+    }
 }
 
 /// Adds the parts of a row about open reservations: their ids, and of each state its newest piece and the steps.
