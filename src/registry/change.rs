@@ -1,8 +1,9 @@
-//! What an operator changes.
+//! What an operator changes, and how a changed policy is put in its place.
 
 use std::sync::Arc;
 
 use super::entry::{Entry, has_shards, is_fixed, succeeding, usual_carry};
+use super::log::Act;
 use super::names::POLICY;
 use super::{Registry, Writes};
 use crate::json::Json;
@@ -79,8 +80,25 @@ impl Registry {
         Ok((result, writes))
     }
 
+    /// Puts an entry in its place, and records the act if it changes anything for a key. The caller writes the moments.
+    pub(super) fn put(&mut self, name: &str, entry: Entry, by: &str, carry: Carry, at: i64, writes: &mut Writes) {
+        let before = self.policies.get(name).and_then(Entry::current).map(str::to_owned);
+        let (before, after) = (before.as_deref(), entry.current());
+        let act = Act { of: "policy", by, policy: name, key: None, before, after, carry: Some(carry) };
+        if act.before != act.after || carry == Carry::Reset {
+            self.record(&act, at, writes);
+        }
+        self.moments.latest = self.moments.latest.max(entry.since);
+        if self.moments.born_at == 0 {
+            self.moments.born_at = self.moments.latest;
+        }
+        writes.push((format!("{POLICY}{name}"), Some(entry.row())));
+        self.policies.insert(name.to_owned(), entry);
+        self.forget_deleted(writes);
+    }
+
     /// Forgets the policies that were deleted first, if there are too many.
-    pub(super) fn forget_deleted(&mut self, writes: &mut Writes) {
+    fn forget_deleted(&mut self, writes: &mut Writes) {
         let deleted = |registry: &Self| registry.policies.values().filter(|entry| entry.is_deleted).count();
         while deleted(self) > MAX_POLICIES {
             let oldest =

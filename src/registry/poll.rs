@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 use super::deployment::{Deployment, HEARD_EVERY_MS, MAX_DEPLOYMENTS, ROLL_OUT_MS, row_name};
 use super::entry::{Entry, hash_of, succeeding, usual_carry};
-use super::log::Act;
-use super::names::POLICY;
 use super::{Moments, Registry, Writes};
 use crate::json::Json;
 use crate::limit::Carry;
@@ -102,23 +100,6 @@ impl Registry {
         };
         let new = deployment.policies.keys().filter(|name| !self.policies.contains_key(*name));
         self.policies.keys().chain(new).filter(|name| is_due(name)).cloned().collect()
-    }
-
-    /// Puts an entry in its place, and records the act if it changes anything for a key. The caller writes the moments.
-    pub(super) fn put(&mut self, name: &str, entry: Entry, by: &str, carry: Carry, at: i64, writes: &mut Writes) {
-        let before = self.policies.get(name).and_then(Entry::current).map(str::to_owned);
-        let (before, after) = (before.as_deref(), entry.current());
-        let act = Act { of: "policy", by, policy: name, key: None, before, after, carry: Some(carry) };
-        if act.before != act.after || carry == Carry::Reset {
-            self.record(&act, at, writes);
-        }
-        self.moments.latest = self.moments.latest.max(entry.since);
-        if self.moments.born_at == 0 {
-            self.moments.born_at = self.moments.latest;
-        }
-        writes.push((format!("{POLICY}{name}"), Some(entry.row())));
-        self.policies.insert(name.to_owned(), entry);
-        self.forget_deleted(writes);
     }
 
     fn changes_since(&self, poll: &Poll<'_>) -> Update {
