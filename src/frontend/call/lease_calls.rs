@@ -3,8 +3,9 @@
 use super::super::Now;
 use super::super::object::Object;
 use super::leases::Leasing;
+use super::plan::{Calls, Plan};
 use super::requests::known_of;
-use super::{Asked, Call, Calls, Plan, Purpose};
+use super::{Asked, Call, Purpose};
 use crate::edge::{Batch, Return};
 use crate::limit::Verb;
 use crate::metrics::DecidedBy;

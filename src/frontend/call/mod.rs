@@ -7,6 +7,7 @@
 mod asked;
 mod lease_calls;
 mod leases;
+mod plan;
 mod report;
 mod requests;
 
@@ -15,12 +16,13 @@ use std::mem;
 use std::rc::Rc;
 
 use leases::Leasing;
+use plan::{Calls, Plan};
 use requests::{batch_of, requests_of};
 
 pub use asked::Verification;
 pub(super) use asked::{Asked, Purpose, Terms};
 
-use super::event::End;
+use super::event::{End, Event};
 use super::isolate::Isolate;
 use super::memory::Memory;
 use super::newer::Newer;
@@ -28,8 +30,8 @@ use super::object::Object;
 use super::settings::Settings;
 use super::{Now, shards};
 use crate::access::key_hash_in;
-use crate::api::{Problem, Reply};
-use crate::edge::{Batch, Failure, Leased, ObjectCall, Outcome, ShardCalls};
+use crate::api::{Notice, Problem, Reply};
+use crate::edge::{Batch, Failure, Leased, ObjectCall, Outcome};
 use crate::limit::Verb;
 use crate::metrics::{CallOutcome, DecidedBy, Outcome as BudgetOutcome, Repeat};
 use crate::policy::{Cause, Policy};
@@ -66,49 +68,6 @@ pub enum After {
     Record(Box<Recording>),
     /// Ask the captcha's verifier: its answer is the reply to make.
     Verify(Verification),
-}
-
-/// Whom to call.
-struct Plan {
-    objects: Vec<Object>,
-    calls: Calls,
-    decided_by: DecidedBy,
-}
-
-/// Which calls to make.
-enum Calls {
-    Batch(Batch),
-    Shards(ShardCalls),
-}
-
-impl Calls {
-    fn next(&mut self, now: i64) -> Option<ObjectCall> {
-        match self {
-            Self::Batch(batch) => batch.next(now),
-            Self::Shards(shards) => shards.next(now),
-        }
-    }
-
-    fn answered(&mut self, object: usize, result: Result<ObjectReply, Failure>) {
-        match self {
-            Self::Batch(batch) => batch.answered(object, result),
-            Self::Shards(shards) => shards.answered(object, result),
-        }
-    }
-
-    const fn outcome(&self) -> Option<&Outcome> {
-        match self {
-            Self::Batch(batch) => batch.outcome(),
-            Self::Shards(shards) => shards.outcome(),
-        }
-    }
-
-    fn is_over(&self) -> bool {
-        match self {
-            Self::Batch(batch) => batch.is_over(),
-            Self::Shards(shards) => shards.is_over(),
-        }
-    }
 }
 
 /// What is left to do after an answer.
@@ -339,6 +298,23 @@ impl Call {
         self.done = Some(self.marked(reply));
     }
 
+    /// Tells what became of each budget, once there is a reply; nothing of requests that take no tokens.
+    pub fn events<'a>(&'a self, now: Now, tell: &mut dyn FnMut(&Event<'a>)) {
+        report::events(&self.asked, &self.plan, self.end, now, tell);
+    }
+
+    /// The notices that are due, once there is a reply.
+    #[must_use]
+    pub fn notices(&self) -> Vec<Notice> {
+        report::notices(&self.asked, &self.plan, self.end)
+    }
+
+    /// How many milliseconds it has taken so far.
+    #[must_use]
+    pub fn took_ms(&self, now: Now) -> u64 {
+        length_ms(self.began_at, now.waiting)
+    }
+
     /// Marked if the policies may be out of date.
     fn marked(&self, reply: Reply) -> Reply {
         reply.marked(|marks| marks.stale_policies = self.asked.terms.is_stale)
@@ -410,4 +386,23 @@ impl Call {
             self.unavailable(cause, now)
         }
     }
+
+    /// Records how it ended, and tells that.
+    fn end(&mut self, end: End, now: Now) {
+        self.end = Some(end);
+        let isolate = self.isolate.clone();
+        isolate.tell(now, |tell| self.events(now, tell));
+    }
+
+    /// Counts a call that is over.
+    fn count_call(&self, index: usize, outcome: CallOutcome, now: Now) {
+        if let Some(object) = self.plan.objects.get(index) {
+            self.isolate.count(|counts| counts.called(outcome, length_ms(object.called_at, now.waiting)));
+        }
+    }
+}
+
+/// From one moment to another; 0 if the clock has stepped back.
+fn length_ms(from: i64, to: i64) -> u64 {
+    u64::try_from(to.saturating_sub(from)).unwrap_or(0)
 }

@@ -1,0 +1,49 @@
+//! Which objects a request calls, and when.
+
+use super::super::object::Object;
+use crate::edge::{Batch, Failure, ObjectCall, Outcome, ShardCalls};
+use crate::metrics::DecidedBy;
+use crate::protocol::ObjectReply;
+
+/// Whom to call.
+pub(super) struct Plan {
+    pub(super) objects: Vec<Object>,
+    pub(super) calls: Calls,
+    pub(super) decided_by: DecidedBy,
+}
+
+/// Which calls to make.
+pub(super) enum Calls {
+    Batch(Batch),
+    Shards(ShardCalls),
+}
+
+impl Calls {
+    pub(super) fn next(&mut self, now: i64) -> Option<ObjectCall> {
+        match self {
+            Self::Batch(batch) => batch.next(now),
+            Self::Shards(shards) => shards.next(now),
+        }
+    }
+
+    pub(super) fn answered(&mut self, object: usize, result: Result<ObjectReply, Failure>) {
+        match self {
+            Self::Batch(batch) => batch.answered(object, result),
+            Self::Shards(shards) => shards.answered(object, result),
+        }
+    }
+
+    pub(super) const fn outcome(&self) -> Option<&Outcome> {
+        match self {
+            Self::Batch(batch) => batch.outcome(),
+            Self::Shards(shards) => shards.outcome(),
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        match self {
+            Self::Batch(batch) => batch.is_over(),
+            Self::Shards(shards) => shards.is_over(),
+        }
+    }
+}
