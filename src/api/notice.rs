@@ -8,9 +8,8 @@ use super::resolve::ResolvedRequest;
 use super::text::timestamp;
 use super::verdict::{Verdict, is_false, is_zero};
 use crate::access::{key_hash_in, key_json};
-use crate::limit::Verb;
 use crate::policy::{Cause, NoticeKind};
-use crate::protocol::{Action, ObjectReply};
+use crate::protocol::ObjectReply;
 
 /// A notice to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,12 +35,7 @@ impl ResolvedRequest {
     /// Whether an object should say which notices are due: the request may lower a level, and a policy gives notices.
     #[must_use]
     pub fn may_notify(&self) -> bool {
-        let lowers = match self.action {
-            Action::Take(verb) | Action::Reserve(verb) => verb.takes() || verb == Verb::Charge,
-            Action::Settle(_) | Action::Extend(_) => true,
-            Action::Look(_) | Action::Hold(_) | Action::Cancel(_) => false,
-        };
-        lowers && self.items.iter().any(|item| item.policy.object().notify.is_some())
+        self.action.lowers() && self.items.iter().any(|item| item.policy.object().notify.is_some())
     }
 
     /// The notices that the objects say are due. Only `with_keys` has them the keys as callers write them.

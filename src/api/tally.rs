@@ -3,7 +3,7 @@
 use super::decisive::{Weight, decisive};
 use super::resolve::{ResolvedItem, ResolvedRequest};
 use crate::access::Key;
-use crate::limit::{Decision, Verb};
+use crate::limit::Decision;
 use crate::metrics::{INLINE_POLICIES, Outcome};
 use crate::policy::{Cause, NamedLimit, Standing};
 use crate::protocol::{Action, LimitAnswer, ObjectReply};
@@ -56,7 +56,7 @@ impl ResolvedRequest {
     #[must_use]
     pub fn takes(&self) -> bool {
         match self.action {
-            Action::Take(verb) => matches!(verb, Verb::Consume | Verb::Borrow { .. } | Verb::ConsumeUpTo),
+            Action::Take(verb) => verb.takes(),
             Action::Reserve(_) => true,
             Action::Extend(_) => {
                 self.items.iter().filter_map(|item| item.costs.as_ref()).flatten().any(|&cost| cost > 0)

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::{Ledger, Writes};
-use crate::limit::Verb;
 use crate::policy::{NoticeKind, Policy, Standing};
 use crate::protocol::{Action, Decided, DueNotice, LimitAnswer, ObjectRequest};
 
@@ -44,11 +43,6 @@ fn event(policy: &Policy, action: Action, own: &[LimitAnswer], is_granted: bool)
     }
     // A key without limits is near none.
     let is_limited = policy.standing() != Standing::Unlimited;
-    let is_taken = match action {
-        Action::Take(verb) | Action::Reserve(verb) => verb.takes() || verb == Verb::Charge,
-        Action::Settle(_) | Action::Extend(_) => true,
-        Action::Look(_) | Action::Hold(_) | Action::Cancel(_) => false,
-    };
     let is_near = policy.limits().iter().zip(own).any(|(limit, answer)| limit.is_near(answer.remaining));
-    (is_granted && is_limited && is_taken && is_near).then_some(NoticeKind::NearLimit)
+    (is_granted && is_limited && action.lowers() && is_near).then_some(NoticeKind::NearLimit)
 }

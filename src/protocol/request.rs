@@ -74,6 +74,18 @@ pub enum Action {
     Extend(u64),
 }
 
+impl Action {
+    /// Whether it may lower a level, and so lead to notices. A hold does only once it is settled.
+    #[must_use]
+    pub const fn lowers(self) -> bool {
+        match self {
+            Self::Take(verb) | Self::Reserve(verb) => verb.takes() || matches!(verb, Verb::Charge),
+            Self::Settle(_) | Self::Extend(_) => true,
+            Self::Look(_) | Self::Hold(_) | Self::Cancel(_) => false,
+        }
+    }
+}
+
 /// Identifies a request and its repetitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestId {

@@ -32,7 +32,6 @@ use super::{Now, shards};
 use crate::access::key_hash_in;
 use crate::api::{Notice, Problem, Reply};
 use crate::edge::{Batch, Failure, Leased, ObjectCall, Outcome};
-use crate::limit::Verb;
 use crate::metrics::{CallOutcome, DecidedBy, Outcome as BudgetOutcome, Repeat};
 use crate::policy::{Cause, Policy};
 use crate::protocol::{Action, KeyAct, ObjectReply, RequestId, Rows};
@@ -374,10 +373,7 @@ impl Call {
     fn failure(&mut self, causes: &[Cause], cause: Cause, now: Now) -> Reply {
         let mut policies = self.asked.whole.items().iter().map(|item| &item.policy);
         // Only requests that take tokens fail open; other callers must know that theirs failed.
-        let would_take = match self.asked.whole.action() {
-            Action::Take(verb) => matches!(verb, Verb::Consume | Verb::Borrow { .. } | Verb::ConsumeUpTo),
-            _ => false,
-        };
+        let would_take = matches!(self.asked.whole.action(), Action::Take(verb) if verb.takes());
         if would_take && policies.all(|policy| causes.iter().all(|&cause| policy.on_error().opens(cause))) {
             self.isolate.count(|counts| counts.degraded(cause));
             self.end(End::Undecided(BudgetOutcome::Degraded, cause), now);
