@@ -107,7 +107,6 @@ pub use self::kept::{Kept, KeptError, Storage};
 pub use self::late::{LATE_MS, MAX_KEPT};
 pub use self::open_lease::MAX_LEASE_MS;
 pub use self::quota::MAX_RESERVATIONS;
-pub use self::recent::MAX_RECENT;
 pub use self::replays::{MAX_REQUEST_IDS, REPLAY_TTL_MS};
 pub use self::writes::{Background, RowWrite, Writes};
 

@@ -6,11 +6,7 @@ use std::sync::Arc;
 
 use crate::limit::Decision;
 use crate::policy::Policy;
-use crate::protocol::{Action, Decided, LimitAnswer, ObjectRequest, PastDecision};
-
-/// So many are kept, each 80 bytes and a reference to its policy: enough to see what a client has just done, and little beside
-/// the rest of an object.
-pub const MAX_RECENT: usize = 16;
+use crate::protocol::{Action, Decided, KeyState, LimitAnswer, ObjectRequest, PastDecision};
 
 /// The latest decisions, oldest first. After the first, none allocates.
 #[derive(Debug, Default)]
@@ -28,9 +24,9 @@ impl Recent {
             let Some((own, rest)) = answers.split_at_checked(policy.limits().len()) else { return };
             answers = rest;
             if self.0.capacity() == 0 {
-                self.0.reserve_exact(MAX_RECENT);
+                self.0.reserve_exact(KeyState::MAX_DECISIONS);
             }
-            if self.0.len() >= MAX_RECENT {
+            if self.0.len() >= KeyState::MAX_DECISIONS {
                 self.0.pop_front();
             }
             let costs = request.costs.get(index).and_then(|costs| costs.iter().max().copied());

@@ -18,8 +18,14 @@ pub struct KeyState {
     pub reservations: Vec<ReservationState>,
     /// Those that keep tokens from others.
     pub holds: Vec<HoldState>,
-    /// The latest, oldest first: since the object began, and no more than a few.
+    /// The latest, oldest first: since the object began, and at most [`KeyState::MAX_DECISIONS`].
     pub decisions: Vec<PastDecision>,
+}
+
+impl KeyState {
+    /// Maximum decisions that an object keeps, each 80 bytes and a reference to its policy: enough to see what a client has just done, and
+    /// little beside the rest of an object.
+    pub const MAX_DECISIONS: usize = 16;
 }
 
 /// The bucket of a policy.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use tollgate::ledger::{Ledger, MAX_RECENT};
+use tollgate::ledger::Ledger;
 use tollgate::limit::{Carry, Decision, Verb};
 use tollgate::policy::{Policies, Policy, without_shadow};
 use tollgate::protocol::{Action, KeyState, LimitState, ObjectReply, PastDecision};
@@ -178,7 +178,7 @@ fn the_latest_decisions_are_kept_without_looks() {
     }
     world.decided(CONSUME, vec![1, 20]);
     let KeyState { decisions, .. } = inspect(&world);
-    assert_eq!(decisions.len(), MAX_RECENT);
+    assert_eq!(decisions.len(), KeyState::MAX_DECISIONS);
     let last = decisions.last().unwrap();
     let PastDecision { at, action, cost, is_granted, is_replayed, .. } = *last;
     assert_eq!((at, action, cost, is_granted, is_replayed), (START + 19, CONSUME, 20, false, false));

@@ -128,7 +128,7 @@ fn merged(told: &[String]) -> Option<Reply> {
     if told.len() > 1 {
         sort_by(&mut policies, |a, b| place(a).cmp(&place(b)));
         sort_by(&mut decisions, |a, b| at(b).cmp(&at(a)));
-        decisions.truncate(MAX_DECISIONS);
+        decisions.truncate(KeyState::MAX_DECISIONS);
     }
     let [object, now, reservations, holds] =
         ["object", "now", "reservations", "holds"].map(|name| own.get(name).and_then(raw));
@@ -146,9 +146,6 @@ fn merged(told: &[String]) -> Option<Reply> {
 fn raw(json: Json<'_>) -> Option<&RawValue> {
     serde_json::from_str(json.raw()).ok()
 }
-
-/// As many as one object tells.
-const MAX_DECISIONS: usize = 16;
 
 #[derive(Serialize)]
 struct Bucket<'a> {
