@@ -55,7 +55,7 @@ pub use media_type::require_json;
 pub use missing::Missing;
 pub use notice::{Notice, Noticed};
 pub use problem::Problem;
-pub use reply::{Header, Marks, Reply};
+pub use reply::{CORS_PREFIX, Header, Marks, Reply};
 pub use request::{Item, MAX_BATCH, MAX_BODY_LEN, Request};
 pub use resolve::{ResolvedItem, ResolvedRequest};
 pub use session::{SESSION_PATH, SessionRequest};

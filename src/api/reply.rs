@@ -53,6 +53,10 @@ impl Marks {
 /// A name, in lower case, and a value.
 pub type Header = (&'static str, Cow<'static, str>);
 
+/// What the names of all CORS headers begin with. A reply inside an application is sent without them: which pages may read a response of
+/// an application is the application's to say.
+pub const CORS_PREFIX: &str = "access-control-";
+
 /// About the length of a refusal by a policy of one limit. To reserve it at once saves growing three times.
 const TYPICAL_BODY_LEN: usize = 512;
 

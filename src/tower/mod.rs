@@ -35,7 +35,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::access::Network;
-use crate::api::{Problem, Reply};
+use crate::api::{CORS_PREFIX, Problem, Reply};
 #[cfg(doc)]
 use crate::keyed::KeyedLimiter;
 use crate::policy::Policy;
@@ -255,8 +255,7 @@ fn response<R: From<String>>(reply: &Reply) -> Response<R> {
         *response.status_mut() = status;
     }
     for (name, value) in &reply.headers {
-        // Who may read a response of this server, its own CORS layer says.
-        if !name.starts_with("access-control-") {
+        if !name.starts_with(CORS_PREFIX) {
             set(&mut response, name, value);
         }
     }

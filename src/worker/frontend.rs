@@ -8,7 +8,7 @@ use super::call::Call;
 use super::environment::OfWorker;
 use super::isolate::{isolate, now, random};
 use crate::access::Webhook;
-use crate::api::Reply;
+use crate::api::{CORS_PREFIX, Reply};
 use crate::edge::{Due, POLL_MS, Tap, WAIT_MS};
 use crate::frontend::{Arrival, Asked, Head, Newer, Service, Setup, Step};
 use crate::metrics::NoticeOutcome;
@@ -225,6 +225,12 @@ impl Frontend {
     #[must_use]
     pub fn common_headers(letter: char) -> Array {
         Reply::common(letter).iter().flat_map(|(name, value)| [JsValue::from(*name), (**value).into()]).collect()
+    }
+
+    /// [`CORS_PREFIX`].
+    #[must_use]
+    pub fn cors_prefix() -> String {
+        CORS_PREFIX.to_owned()
     }
 
     /// The most bytes to read of a body that was sent to `url`.

@@ -6,6 +6,8 @@ import { Frontend } from "./rust/index.js";
 /** The headers that nearly every reply has, by the letter that stands for them. */
 const COMMON = { j: common("j"), p: common("p") };
 
+const CORS_PREFIX = Frontend.cors_prefix();
+
 /** Where the body begins, and the line before it ends. */
 const END_OF_HEAD = "\n\n";
 
@@ -24,12 +26,10 @@ export function bodyOf(text) {
   return text.slice(text.indexOf(END_OF_HEAD) + END_OF_HEAD.length);
 }
 
-/**
- * The same for an answer inside a Worker, without CORS: which pages may read a response of an application is the application's to say.
- */
+/** The headers of an answer inside a Worker: without CORS. */
 export function embeddedHeadersOf(text) {
   const headers = Object.entries(headersOf(text));
-  return Object.fromEntries(headers.filter(([name]) => !name.startsWith("access-control-")));
+  return Object.fromEntries(headers.filter(([name]) => !name.startsWith(CORS_PREFIX)));
 }
 
 /** The values of the headers by their names, which are in lower case. */
