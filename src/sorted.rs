@@ -100,6 +100,10 @@ impl<K: Ord, V> SortedMap<K, V> {
         self.0.iter().map(|(key, value)| (key, value))
     }
 
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut V)> {
+        self.0.iter_mut().map(|(key, value)| (&*key, value))
+    }
+
     pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
         self.0.iter().map(|(key, _)| key)
     }

@@ -7,6 +7,7 @@ use super::accounts::{Change, Floor, is_as_generous};
 use super::cover::{block, cover};
 use super::follow::{follow, rename, untouched};
 use super::leases::Leases;
+use super::names::Renamed;
 use super::reservation::ReservedPart;
 use super::returns::{Return, Returns};
 use super::row::{NamedState, Registered, RowError, StoredRow, encode_cuts, encode_row, mark_covered};
@@ -43,6 +44,8 @@ pub(super) struct Bucket {
     returns: Option<Returns>,
     /// Tokens that are leased out. The states still have them, so a bucket is never fuller than with them.
     pub(super) leases: Leases,
+    /// An account that has another name than what was reserved of it: see [`Bucket::take_renamed`].
+    renamed: Option<Renamed>,
     /// Whether storage has a row for it.
     has_row: bool,
     /// The states that a crash would leave. `None` when storage has nothing, or something under other numbers.
@@ -167,20 +170,22 @@ impl Bucket {
             limit.state = stored.uncovered(&limit.limit, &limit.state, changed_at.unwrap_or(now).min(now));
         }
         let mut leases = Leases::stored(&stored, old.iter_mut().map(NamedState::parts), now);
-        rename(&mut old, &mut leases, policy, || stored.unnamed(policy.name()));
+        let renamed = rename(&mut old, &mut leases, policy, || stored.unnamed(policy.name()));
         leases.move_to(policy);
         let stored_states: Vec<_> = old.iter().map(|limit| limit.state).take(policy.limits().len()).collect();
         let (states, cuts, dormant) = followed(old, (since, reached), policy, &leases, now, phase);
         // It only has dormant limits besides, or is of another version with the same numbers.
-        let is_current =
-            stored.policy_version() == policy.version() && policy.is_unchanged_since(since) && states == stored_states;
+        let is_current = stored.policy_version() == policy.version()
+            && policy.is_unchanged_since(since)
+            && states == stored_states
+            && stored.unnamed(policy.name()).as_deref() == policy.timeline().unnamed();
         let (persisted, need) = if is_current && !leases.is_any() && bucket.openings.is_empty() {
             let dormant = dormant.iter().map(|dormant| dormant.state);
             (Some(states.iter().copied().chain(dormant).collect()), Need::Nothing)
         } else {
             (None, Need::Exact)
         };
-        Ok(Self { states, dormant, cuts, leases, persisted, need, ..bucket }.with_all_cut())
+        Ok(Self { states, dormant, cuts, leases, renamed, persisted, need, ..bucket }.with_all_cut())
     }
 
     /// The bucket with the accounts of a row.
@@ -190,7 +195,7 @@ impl Bucket {
         let persisted = Some(old.iter().map(|account| &account.state).chain(newest).copied().collect());
         // Leased while a policy had its name.
         let mut leases = Leases::stored(stored, old.iter_mut().map(NamedState::parts), now);
-        rename(&mut old, &mut leases, &self.policy, || stored.unnamed(self.policy.name()));
+        let renamed = rename(&mut old, &mut leases, &self.policy, || stored.unnamed(self.policy.name()));
         leases.move_to(&self.policy);
         if !stored.is_exact {
             // Grants may have come since that are not in the row: the time before now is not idle time.
@@ -201,7 +206,7 @@ impl Bucket {
                 }
             }
         }
-        let mut bucket = Self { persisted: persisted.filter(|_| !leases.is_any()), leases, ..self };
+        let mut bucket = Self { persisted: persisted.filter(|_| !leases.is_any()), leases, renamed, ..self };
         bucket.set_accounts(&old, now, phase);
         Ok(bucket)
     }
@@ -243,14 +248,16 @@ impl Bucket {
         }
         self.forget_returns(); // they were found by the numbers before
         let mut old: Vec<_> = self.all_of(&before).collect();
-        rename(&mut old, &mut self.leases, policy, || before.timeline().unnamed().map(str::to_owned));
+        self.renamed = rename(&mut old, &mut self.leases, policy, || before.timeline().unnamed().map(str::to_owned));
         self.leases.move_to(policy);
         if policy.is_inline() && before.is_inline() {
             return self.set_accounts(&old, now, phase);
         }
         let (states, cuts, dormant) = followed(old, (since, self.reached), policy, &self.leases, now, phase);
         self.reached = self.reached.max(policy.timeline().since());
-        let is_unchanged = before.version() == policy.version() && policy.is_unchanged_since(since);
+        let is_unchanged = before.version() == policy.version()
+            && policy.is_unchanged_since(since)
+            && before.timeline().unnamed() == policy.timeline().unnamed();
         if is_unchanged && states == self.states && cuts == self.cuts && dormant == self.dormant {
             return self.resize(&before);
         }
@@ -259,6 +266,11 @@ impl Bucket {
         self.persisted = None; // what is there has other numbers
         self.in_flight = None;
         self.need(Need::Exact);
+    }
+
+    /// The account that has got another name since the last call.
+    pub(super) const fn take_renamed(&mut self) -> Option<Renamed> {
+        self.renamed.take()
     }
 
     /// Whether the bucket was asked by a frontend that knew a newer version than this one.
@@ -289,6 +301,7 @@ impl Bucket {
             cuts: Vec::new(),
             returns: None,
             leases: Leases::default(),
+            renamed: None,
             has_row: false,
             persisted: None,
             lag: Lag::No,

@@ -24,6 +24,11 @@ impl Ledger {
             if is_read {
                 self.close_forgotten(policy)?;
             }
+            if let Some(renamed) = self.bucket(policy)?.take_renamed()
+                && self.rename_taken(policy.name(), &renamed)
+            {
+                self.bucket(policy)?.need(Need::Exact); // in one write with them
+            }
             return Ok(());
         }
         let bucket = Bucket::new(policy, as_of, now, phase);

@@ -19,6 +19,7 @@
 
 use super::accounts::{accounts, of_request, succeeding};
 use super::leases::Leases;
+use super::names::Renamed;
 use super::row::NamedState;
 use super::without::without;
 use crate::limit::{Carry, Limit, State};
@@ -99,31 +100,32 @@ pub(super) fn follow(
     steps.iter().fold(old, |old, step| carried(old, step, leases, now, phase))
 }
 
-/// Calls accounts as `policy` does. Without the registry's timeline, a policy does not know that one of its limits had no name at first; `unnamed` says
-/// so for the policy that was asked before.
+/// Calls accounts as `policy` does, and returns which has another name now. Without the registry's timeline, a policy does not know that one of
+/// its limits had no name at first; `unnamed` says so for the policy that was asked before.
 pub(super) fn rename(
     old: &mut [NamedState],
     leases: &mut Leases,
     policy: &Policy,
     unnamed: impl FnOnce() -> Option<String>,
-) {
+) -> Option<Renamed> {
     let has = |old: &[NamedState], name: Option<&str>| old.iter().any(|account| account.name.as_deref() == name);
     let limits = || policy.limits().iter().filter(|limit| limit.name().is_some());
-    let (from, to) = match limits().find(|limit| limit.account().is_none()) {
-        Some(known) => (known.name().map(str::to_owned), None),
-        None if has(old, None) && limits().any(|limit| !has(old, limit.account())) => match unnamed() {
-            Some(name) if limits().any(|limit| limit.account() == Some(&name)) => (None, Some(name)),
-            _ => return,
-        },
-        None => return,
+    let renamed = match limits().find(|limit| limit.account().is_none()) {
+        Some(known) => Renamed { from: known.name().map(str::to_owned), to: None },
+        None if has(old, None) && limits().any(|limit| !has(old, limit.account())) => {
+            let name = unnamed().filter(|name| limits().any(|limit| limit.account() == Some(name)))?;
+            Renamed { from: None, to: Some(name) }
+        }
+        None => return None,
     };
-    if has(old, to.as_deref()) {
-        return;
+    if !has(old, renamed.from.as_deref()) || has(old, renamed.to.as_deref()) {
+        return None;
     }
-    leases.rename(from.as_deref(), to.as_deref());
-    for account in old.iter_mut().filter(|account| account.name == from) {
-        account.name.clone_from(&to);
+    leases.rename(&renamed);
+    for account in old.iter_mut().filter(|account| account.name == renamed.from) {
+        account.name.clone_from(&renamed.to);
     }
+    Some(renamed)
 }
 
 /// The states of a bucket of which nothing was ever taken: a new one. A shard may not have been there all the time, and what it has

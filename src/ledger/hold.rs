@@ -1,7 +1,9 @@
 //! What is withheld for a batch that asks other keys meanwhile.
 
+use super::names::Renamed;
 use super::page::weight;
 use super::reservation::ReservedPart;
+use crate::policy::without_shadow;
 use crate::protocol::RequestId;
 
 /// How long a hold lasts: longer than a batch may take, but not so long that a crashed frontend leaves a budget short
@@ -45,6 +47,15 @@ impl Hold {
         let was_committed = !self.committed_by.is_empty();
         self.committed_by.retain(|of| *of != id);
         if was_committed { self.committed_by.is_empty() } else { self.ids.is_empty() }
+    }
+
+    /// Calls an account of this bucket by its other name.
+    pub(super) fn rename(&mut self, bucket: &str, renamed: &Renamed) {
+        let policy = without_shadow(bucket);
+        let parts = if policy == bucket { &mut self.parts } else { &mut self.shadow };
+        for part in parts.iter_mut().filter(|part| part.policy == policy) {
+            part.rename(renamed);
+        }
     }
 
     pub(super) const fn ends_at(&self) -> i64 {

@@ -34,6 +34,11 @@ impl Holds {
         self.committed.iter().flatten()
     }
 
+    /// Those that keep tokens from others, and those that are committed.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Hold> {
+        self.open.iter_mut().chain(self.committed.iter_mut().flatten())
+    }
+
     /// The hold that this try shares.
     pub(super) fn of_try(&self, id: u64) -> Option<&Hold> {
         let committed = || self.committed.get(self.position(&self.committed_by_try, id.into())?)?.as_ref();

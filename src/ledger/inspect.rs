@@ -58,6 +58,7 @@ impl Ledger {
             buckets: self.buckets.clone(),
             reservations: self.reservations.clone(),
             ended: self.ended.clone(),
+            renamed: Vec::new(),
             holds: self.holds.clone(),
             replays: Replays::default(),
             notices: Notices::default(),

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::names::Renamed;
 use super::quota::{MAX_RESERVATIONS, of_grants};
 use super::reservation::{Reservation, reservation_row};
 use super::row::StoredRow;
@@ -31,6 +32,17 @@ impl Ledger {
     /// Those that are open, and those that are over.
     pub(super) fn all_reservations(&self) -> impl Iterator<Item = (u64, &Reservation)> {
         self.reservations.iter().chain(self.ended.iter().map(|(id, ended)| (*id, ended)))
+    }
+
+    /// Calls an account of this bucket by its other name, wherever something was taken from it that may be given back. Whether rows of
+    /// reservations have to be written for that.
+    pub(super) fn rename_taken(&mut self, bucket: &str, renamed: &Renamed) -> bool {
+        self.holds.iter_mut().for_each(|hold| hold.rename(bucket, renamed));
+        let ended = self.ended.iter_mut().map(|(id, ended)| (*id, ended));
+        let all = self.reservations.iter_mut().chain(ended);
+        let before = self.renamed.len();
+        self.renamed.extend(all.filter_map(|(id, reservation)| reservation.rename(bucket, renamed).then_some(id)));
+        self.renamed.len() > before
     }
 
     /// The ids of what was opened for them: their own, and those of their raises.

@@ -19,6 +19,7 @@
 //! Tokens that are still to come back may be leased too, to be spent from the moment when they have. So in an overload each
 //! frontend has its share of the next moments, and refuses by itself until then.
 
+use super::names::Renamed;
 use super::open_lease::{MAX_LEASE_MS, OpenLease};
 use super::row::{LEASED, StoredRow};
 use super::without::without;
@@ -166,9 +167,9 @@ impl Leases {
     }
 
     /// The limit of one name is known by another from now on.
-    pub(super) fn rename(&mut self, from: Option<&str>, to: Option<&str>) {
-        for limit in self.limits.iter_mut().filter(|limit| limit.name.as_deref() == from) {
-            limit.name = to.map(str::to_owned);
+    pub(super) fn rename(&mut self, renamed: &Renamed) {
+        for limit in self.limits.iter_mut().filter(|limit| limit.name == renamed.from) {
+            limit.name.clone_from(&renamed.to);
         }
     }
 

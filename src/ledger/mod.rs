@@ -120,6 +120,8 @@ pub struct Ledger {
     reservations: OpenReservations,
     /// Those that are over, and may still be settled: see `late.rs`. The earliest end comes first.
     ended: Vec<(u64, Reservation)>,
+    /// Reservations whose rows call an account by another name.
+    renamed: Vec<u64>,
     holds: Holds,
     replays: Replays,
     notices: Notices,
@@ -168,6 +170,7 @@ impl Ledger {
             buckets: Vec::new(),
             reservations: OpenReservations::default(),
             ended: Vec::new(),
+            renamed: Vec::new(),
             holds: Holds::default(),
             replays: Replays::default(),
             notices: Notices::default(),

@@ -29,6 +29,11 @@ impl OpenReservations {
         self.all.iter().map(|(id, open)| (*id, open))
     }
 
+    /// Of which neither the ends nor the openings may change.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut Reservation)> {
+        self.all.iter_mut().map(|(id, open)| (*id, open))
+    }
+
     pub(super) const fn len(&self) -> usize {
         self.all.len()
     }

@@ -17,7 +17,7 @@
 //! The version before this one stored holds as well, with 2 as byte 1. They are deleted: see `holding.rs`.
 
 use super::bytes::Bytes;
-use super::names::RESERVATION;
+use super::names::{RESERVATION, Renamed};
 use crate::policy::{NamedLimit, Policy, shadow_of, without_shadow};
 use crate::protocol::PolicyTokens;
 
@@ -91,14 +91,18 @@ impl ReservedPart {
 
     /// The tokens of each limit that `policy` has now; 0 for one added since.
     pub(super) fn tokens(&self, policy: &Policy) -> Vec<u64> {
-        // It may have been reserved by a frontend that did not know that the limit had no name at first.
-        let taken = |limit: &NamedLimit| self.taken(limit.account()).or_else(|| self.taken(limit.name()));
-        policy.limits().iter().map(|limit| taken(limit).unwrap_or(0)).collect()
+        policy.limits().iter().map(|limit| self.tokens_of(limit.account())).collect()
     }
 
     /// The tokens of the limit of that name; `None` if it has taken none because it would have refused, or was not there.
     pub(super) fn taken(&self, limit: Option<&str>) -> Option<u64> {
         self.tokens.iter().find(|(name, _)| name.as_deref() == limit).map(|(_, tokens)| *tokens)
+    }
+
+    /// Calls an account of this policy by its other name. Whether it has taken anything from it.
+    pub(super) fn rename(&mut self, Renamed { from, to }: &Renamed) -> bool {
+        let name = self.tokens.iter_mut().map(|(name, _)| name).find(|name| *name == from);
+        name.map(|name| name.clone_from(to)).is_some()
     }
 
     /// Adds what limits in shadow have taken: the limits of a policy have different names, whatever their modes.
@@ -108,8 +112,7 @@ impl ReservedPart {
 
     /// Adds what limits in shadow have taken, under names that no limit can have: a limit that is enforced since has taken none of it.
     pub(super) fn add_shadow<'a>(&mut self, taken: impl Iterator<Item = (&'a NamedLimit, u64)>) {
-        let mark = |limit: &NamedLimit| shadow_of(limit.account().unwrap_or_default());
-        self.tokens.extend(taken.map(|(limit, tokens)| (Some(mark(limit)), tokens)));
+        self.tokens.extend(taken.map(|(limit, tokens)| (Some(mark(limit.account())), tokens)));
     }
 
     /// What limits in shadow have taken, by their own names.
@@ -148,6 +151,11 @@ impl ReservedPart {
     }
 }
 
+/// The name of what a limit in shadow has taken, beside the enforced ones.
+fn mark(account: Option<&str>) -> String {
+    shadow_of(account.unwrap_or_default())
+}
+
 /// The part of this policy.
 pub(super) fn part_of<'a>(parts: &'a [ReservedPart], policy: &Policy) -> Option<&'a ReservedPart> {
     parts.iter().find(|part| part.policy == policy.name())
@@ -165,6 +173,17 @@ impl Reservation {
     /// Whether its tokens are given back when it expires.
     pub(super) fn is_refunded(&self) -> bool {
         self.end == End::Refunded
+    }
+
+    /// Calls an account of this bucket by its other name. Whether it has taken anything from it.
+    pub(super) fn rename(&mut self, bucket: &str, renamed: &Renamed) -> bool {
+        let mark = |name: &Option<String>| Some(mark(name.as_deref()));
+        let marked = Renamed { from: mark(&renamed.from), to: mark(&renamed.to) };
+        let policy = without_shadow(bucket);
+        let renamed = if policy == bucket { renamed } else { &marked };
+        let raised = self.raises.iter_mut().flat_map(|raise| &mut raise.parts);
+        let parts = self.parts.iter_mut().chain(raised).filter(|part| part.policy == policy);
+        parts.filter_map(|part| part.rename(renamed).then_some(())).count() > 0
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {

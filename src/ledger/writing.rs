@@ -2,6 +2,7 @@
 
 use super::bucket::Row;
 use super::names::BUCKET;
+use super::reservation::reservation_row;
 use super::{Background, Ledger, Slot, Writes};
 
 impl Ledger {
@@ -23,6 +24,7 @@ impl Ledger {
                 writes.wants_flush |= bucket.is_ahead_of_storage();
             }
         }
+        self.collect_renamed(&mut writes);
         self.collect_late_writes(now, &mut writes);
         writes
     }
@@ -41,8 +43,21 @@ impl Ledger {
                 writes.wants_flush |= bucket.is_ahead_of_storage();
             }
         }
+        self.collect_renamed(writes);
         self.replays.collect_writes(&mut writes.before_reply);
         self.collect_late_writes(now, writes);
+    }
+
+    /// Collects the rows of reservations that have another name of an account.
+    fn collect_renamed(&mut self, writes: &mut Writes) {
+        for id in std::mem::take(&mut self.renamed) {
+            let row = reservation_row(id);
+            let is_written = writes.before_reply.iter().any(|(name, _)| *name == row);
+            let reservation = self.all_reservations().find(|(of, _)| *of == id);
+            if let Some((_, reservation)) = reservation.filter(|_| !is_written) {
+                writes.before_reply.push((row, Some(reservation.encode())));
+            }
+        }
     }
 
     /// Adds what may wait until something else is written.

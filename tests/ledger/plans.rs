@@ -50,6 +50,14 @@ impl Plans {
         self.world.as_of = self.versions.last().map(|latest| latest.timeline().since());
     }
 
+    /// The registry has lost its rows, and learns these limits anew.
+    fn lose(&mut self, limits: &[(&str, Numbers)]) {
+        let since = self.world.now.max(self.versions.last().unwrap().timeline().since()) + 1;
+        self.versions = vec![Arc::new(defined(limits, false).in_force_since(since))];
+        self.world.now = since;
+        self.learn(0);
+    }
+
     fn take(&mut self, verb: Verb, cost: u64) -> u64 {
         let costs = vec![cost; self.world.policy.limits().len()];
         let decided = self.world.decided(Action::Take(verb), costs);
@@ -399,6 +407,37 @@ fn without_the_registry_s_timeline_a_named_limit_is_the_same() {
     }
 }
 
+/// What was reserved while a limit had no name is known by its name, too, when the registry has lost its rows.
+#[test]
+fn what_was_reserved_goes_by_the_names_that_its_limits_get() {
+    let fixed = Numbers::bucket(0, 1_000, 100);
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+    for crashes in 0..8_u8 {
+        for (real, left) in [(Some(4), 91), (Some(12), 83), (None, 95)] {
+            let mut plans = Plans::named("", fixed);
+            let crash = |plans: &mut Plans, bit: u8| {
+                if crashes & bit != 0 {
+                    plans.world.crash(usize::MAX);
+                }
+            };
+            plans.take(Verb::Consume, 5);
+            let id = plans.world.decided(reserve, vec![10]).reservation.unwrap().id;
+            crash(&mut plans, 1);
+            plans.change(fixed, Carry::default());
+            assert_eq!(plans.left(), 85);
+            crash(&mut plans, 2);
+            plans.lose(&[("a", fixed)]);
+            assert_eq!(plans.left(), 85, "{crashes:03b}");
+            crash(&mut plans, 4);
+            let action = if real.is_some() { Action::Settle(id) } else { Action::Cancel(id) };
+            decided(plans.world.ask(action, real.map(|real| vec![real]), None));
+            assert_eq!(plans.left(), left, "settled at {real:?}, {crashes:03b}");
+            crash(&mut plans, 1);
+            assert_eq!(plans.left(), left);
+        }
+    }
+}
+
 /// A name that was there before goes on where it was.
 #[test]
 fn a_name_that_returns_continues_its_own_account() {
@@ -585,6 +624,7 @@ enum Naming {
     Change(Numbers, bool, Carry),
     Learn(usize),
     Unregistered,
+    Lost,
     Take(Verb, u64),
     Reserve(u64),
     Settle(usize, u64),
@@ -601,6 +641,7 @@ fn naming() -> impl Strategy<Value = Naming> {
         3 => (0..4_usize, any::<bool>(), how).prop_map(|(which, beside, how)| Naming::Change(limits(which)[0].1, beside, how)),
         1 => (0..3_usize).prop_map(Naming::Learn),
         1 => Just(Naming::Unregistered),
+        1 => Just(Naming::Lost),
         5 => (prop::sample::select(vec![Verb::Consume, Verb::ConsumeUpTo, Verb::Charge]), 0..20_u64)
             .prop_map(|(verb, cost)| Naming::Take(verb, cost)),
         3 => (0..20_u64).prop_map(Naming::Reserve),
@@ -696,7 +737,7 @@ proptest! {
         let first = Numbers { max_debt: 5, ..Numbers::bucket(10, 1_000, 40) };
         let mut both = ["", "a"].map(|name| Plans::named(name, first));
         let (mut changes, mut reserved, mut leased) = (0, Vec::new(), Vec::new());
-        let mut is_asked_by_name = false;
+        let (mut is_asked_by_name, mut was_lost) = (false, false);
         let (mut names, mut last) = ([vec![""], vec!["a"]], first);
         for step in steps {
             if let Naming::Change(..) = step {
@@ -728,6 +769,14 @@ proptest! {
                         plans.world.policy = Arc::new(defined(&limits, false));
                         plans.world.as_of = Some(0);
                     }
+                    Naming::Lost => {
+                        is_asked_by_name |= changes > named_at;
+                        was_lost = true;
+                        plans.learn(0);
+                        plans.world.levels();
+                        let limits: Vec<_> = names[index].iter().map(|name| (*name, last)).collect();
+                        plans.lose(&limits);
+                    }
                     Naming::Take(verb, cost) => _ = plans.world.ask(Action::Take(verb), Some(vec![cost; count]), None),
                     Naming::Reserve(cost) => {
                         let action = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
@@ -748,7 +797,14 @@ proptest! {
                         }
                     }
                     Naming::Wait(ms) => plans.world.now += ms,
-                    Naming::Crash(arrived) => plans.world.crash(arrived),
+                    Naming::Crash(arrived) if !was_lost => plans.world.crash(arrived),
+                    // The two write at other times since then. What a crash may cost depends on that.
+                    Naming::Crash(_) => {
+                        for _ in 0..2 {
+                            plans.world.flush_idle();
+                        }
+                        plans.world.crash(usize::MAX);
+                    }
                     Naming::Clean => plans.world.clean(),
                 }
                 let count = plans.world.policy.limits().len();
