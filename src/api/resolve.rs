@@ -8,8 +8,10 @@ use super::endpoint::Endpoint;
 use super::problem::{Problem, bad_request};
 use super::request::{Item, Request};
 use crate::access::{Caller, Key, KeyMisfit};
-use crate::limit::{Decision, Verb, jitter};
-use crate::policy::{Cause, FrontendTerms, NamedLimit, Policies, Policy, Standing};
+#[cfg(doc)]
+use crate::limit::jitter;
+use crate::limit::{Decision, Verb};
+use crate::policy::{Cause, FrontendTerms, NamedLimit, Policies, Policy};
 use crate::protocol::{Action, LeaseRequest, LimitAnswer};
 
 /// A request that its caller may make, whose policies are known and whose costs fit them.
@@ -175,17 +177,6 @@ impl ResolvedRequest {
         let is_spread = self.items.iter().any(|item| item.policy.frontend().jitter_ms > 0);
         let random = if is_spread { random().unwrap_or(0) } else { 0 };
         Self { random, ..self }
-    }
-
-    /// When the caller of a refused request is told to come back: never before it is `retry_at`. Only those who take are spread, not
-    /// those who look, nor servers that lease and decide for others.
-    pub(super) fn told(&self, item: &ResolvedItem, retry_at: i64) -> i64 {
-        match (self.endpoint, item.policy.standing()) {
-            (Endpoint::Consume | Endpoint::Batch, Standing::Limited) => {
-                jitter(retry_at, item.policy.frontend().jitter_ms, self.random)
-            }
-            _ => retry_at,
-        }
     }
 
     /// Whether an item brings its own numbers: then no object has the policies of all.

@@ -4,9 +4,10 @@ use serde::Serialize;
 
 use super::body::RESERVATION_ID_LEN;
 use super::decisive::{Weight, decisive};
+use super::endpoint::Endpoint;
 use super::limit_body::{Exact, LimitBody};
 use super::resolve::{Answered, ResolvedItem, ResolvedRequest};
-use crate::limit::{Decision, MAX_TOKENS, Verb};
+use crate::limit::{Decision, MAX_TOKENS, Verb, jitter};
 use crate::policy::Standing;
 use crate::protocol::{Action, Decided};
 
@@ -192,6 +193,17 @@ impl ResolvedRequest {
 
     const fn waits(&self) -> bool {
         matches!(self.verb(), Verb::Reserve { .. } | Verb::Borrow { .. })
+    }
+
+    /// When the caller of a refused request is told to come back: never before it is `retry_at`. Only those who take are spread, not
+    /// those who look, nor servers that lease and decide for others.
+    fn told(&self, item: &ResolvedItem, retry_at: i64) -> i64 {
+        match (self.endpoint, item.policy.standing()) {
+            (Endpoint::Consume | Endpoint::Batch, Standing::Limited) => {
+                jitter(retry_at, item.policy.frontend().jitter_ms, self.random)
+            }
+            _ => retry_at,
+        }
     }
 
     const fn clips(&self) -> bool {

@@ -1,8 +1,9 @@
 //! What a policy asks of frontends: no object knows of it.
 //!
-//! A field of these terms is here alone: its meaning, its default and bounds, how it is read, and how a change of it is described, unless the words for
-//! a whole policy (`lint/words.rs`) have it.
+//! A field of these terms is here alone: its meaning, its default and bounds, how it is read, how a change of it is described,
+//! and what is said of it where a policy is displayed.
 
+use std::fmt;
 use std::ops::RangeInclusive;
 
 use super::on_error::{Cause, OnError};
@@ -12,6 +13,18 @@ use crate::json::Json;
 use crate::length;
 
 /// What a policy asks of frontends.
+///
+/// | field | meaning | default |
+/// |---|---|---|
+/// | `on_error` | when no decision can be made: `"closed"` answers 503; `"open"` answers 200, marked as degraded, unless the key is overloaded; a list opens for those causes only: `"timeout"`, `"failed"`, `"overloaded"` | `"closed"` |
+/// | `refusal_cache` | how long a frontend may refuse by an earlier refusal without asking again, at most a minute; `"0s"` asks each time | `"1s"` |
+/// | `idempotency_ttl` | how long the answer to a request with an `Idempotency-Key` is repeated: `"1m"` to `"7days"` | `"1h"` |
+/// | `lease` | how long a frontend may spend tokens that it has taken in advance, 100 milliseconds to ten seconds | it takes none |
+/// | `max_lease` | the most tokens of each limit that it takes at once | half of what there is |
+/// | `ipv6_prefix` | how many bits of an IPv6 address make a key that is an address, from 32 to 128 | 64 |
+/// | `show_key_prefix` | how many characters of a key operators are shown beside the key's hash, from 0 to 64 | 0 |
+/// | `key` | `[]`: one budget for all, and requests have no key | each key has a budget |
+/// | `jitter` | how much later than they could, at most, refused callers are told to come back, up to an hour | `"0s"` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrontendTerms {
     /// For which causes it fails open, unless it enforces no limit: see [`Policy::on_error`](super::Policy::on_error).
@@ -126,6 +139,17 @@ impl FrontendTerms {
             has_one_budget,
             jitter_ms,
         }
+    }
+
+    /// What a line about the policy says of them, after what it says of limits.
+    pub(super) fn write_summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.has_one_budget {
+            f.write_str("; one budget for all")?;
+        }
+        if self.jitter_ms > 0 {
+            write!(f, "; refused callers return up to {} later", length::shown(self.jitter_ms))?;
+        }
+        Ok(())
     }
 
     /// What changes when these take the place of `before`, line by line.

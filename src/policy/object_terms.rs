@@ -13,6 +13,13 @@ use crate::json::{Fields, Json};
 use crate::length;
 
 /// What a policy asks of objects besides its limits.
+///
+/// | field | meaning | default |
+/// |---|---|---|
+/// | `reservation_ttl` | how long a reservation lasts, from its start or its last extension | `"10m"` |
+/// | `unsettled` | what an unsettled reservation costs when it expires: `"keep"` all of it, `"refund"` nothing | `"keep"` |
+/// | `notify` | what to tell the webhook or the queue of: a list of `"near_limit"`, `"refused"` | nothing |
+/// | `notify_every` | at most one notice of a kind in this time, for each key: `"10s"` to `"30days"` | `"10m"` |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectTerms {
     /// The terms of its reservations.

@@ -42,21 +42,10 @@ impl Policies {
     /// | field of a policy | meaning | default |
     /// |---|---|---|
     /// | `mode` | whether its limits refuse: `"enforce"`; `"shadow"` decides, counts and reports, but never refuses; `"off"` is as if the limit were not there. A limit in `limits` may have a mode of its own | `"enforce"` |
-    /// | `on_error` | when no decision can be made: `"closed"` answers 503; `"open"` answers 200, marked as degraded, unless the key is overloaded; a list opens for those causes only: `"timeout"`, `"failed"`, `"overloaded"` | `"closed"` |
-    /// | `reservation_ttl` | how long a reservation lasts, from its start or its last extension | `"10m"` |
-    /// | `unsettled` | what an unsettled reservation costs when it expires: `"keep"` all of it, `"refund"` nothing | `"keep"` |
-    /// | `refusal_cache` | how long a frontend may refuse by an earlier refusal without asking again, at most a minute; `"0s"` asks each time | `"1s"` |
-    /// | `idempotency_ttl` | how long the answer to a request with an `Idempotency-Key` is repeated: `"1m"` to `"7days"` | `"1h"` |
-    /// | `lease` | how long a frontend may spend tokens that it has taken in advance, 100 milliseconds to ten seconds | it takes none |
-    /// | `max_lease` | the most tokens of each limit that it takes at once | half of what there is |
     /// | `shards` | how many objects share the budget of one key, each with its part of every limit, from 1 to 16 | 1 |
-    /// | `ipv6_prefix` | how many bits of an IPv6 address make a key that is an address, from 32 to 128 | 64 |
-    /// | `show_key_prefix` | how many characters of a key operators are shown beside the key's hash, from 0 to 64 | 0 |
     /// | `fixed` | `true`: operators cannot change it in the registry; only a deployment can | `false` |
-    /// | `notify` | what to tell the webhook or the queue of: a list of `"near_limit"`, `"refused"` | nothing |
-    /// | `notify_every` | at most one notice of a kind in this time, for each key: `"10s"` to `"30days"` | `"10m"` |
-    /// | `key` | `[]`: one budget for all, and requests have no key | each key has a budget |
-    /// | `jitter` | how much later than they could, at most, refused callers are told to come back, up to an hour | `"0s"` |
+    ///
+    /// The others are those of [`ObjectTerms`] and [`FrontendTerms`].
     ///
     /// A policy may be the text of its rate alone, such as `"100/1m"`.
     ///

@@ -33,13 +33,7 @@ impl fmt::Display for Policy {
         if self.declared_shards() > 1 {
             write!(f, "; in {} shards", self.declared_shards())?;
         }
-        if self.frontend().has_one_budget {
-            f.write_str("; one budget for all")?;
-        }
-        if self.frontend().jitter_ms > 0 {
-            let spread = length::shown(self.frontend().jitter_ms);
-            write!(f, "; refused callers return up to {spread} later")?;
-        }
+        self.frontend().write_summary(f)?;
         match self.on_error() {
             OnError::CLOSED => Ok(()),
             _ if self.limits().is_empty() => Ok(()),
