@@ -438,6 +438,27 @@ fn what_was_reserved_goes_by_the_names_that_its_limits_get() {
     }
 }
 
+/// And what a batch holds, or has taken.
+#[test]
+fn what_a_batch_holds_goes_by_the_names_that_its_limits_get() {
+    let fixed = Numbers::bucket(0, 1_000, 100);
+    for is_committed_before in [false, true] {
+        let mut plans = Plans::named("", fixed);
+        let id = plans.world.decided(Action::Hold(7), vec![10]).reservation.unwrap().id;
+        if is_committed_before {
+            decided(plans.world.ask(Action::Settle(id), None, None));
+        }
+        plans.change(fixed, Carry::default());
+        assert_eq!(plans.left(), 90);
+        plans.lose(&[("a", fixed)]);
+        assert_eq!(plans.left(), 90);
+        let committed = decided(plans.world.ask(Action::Settle(id), None, None));
+        assert_eq!((tokens(&committed.limits[0]), plans.left()), (10, 90));
+        decided(plans.world.ask(Action::Cancel(id), None, None));
+        assert_eq!(plans.left(), 100, "committed before it had a name: {is_committed_before}");
+    }
+}
+
 /// A name that was there before goes on where it was.
 #[test]
 fn a_name_that_returns_continues_its_own_account() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use tollgate::limit::{Decision, Verb};
+use tollgate::limit::{Carry, Decision, Verb};
 use tollgate::policy::{Policies, Policy};
 use tollgate::protocol::{Action, Decided, LimitAnswer, ObjectReply};
 
@@ -397,4 +397,42 @@ fn going_through_shadow_gives_nothing_away() {
     assert_eq!(world.levels(), [99]);
     world.policy = both;
     assert_eq!(world.levels(), [99, 0]);
+}
+
+/// What a limit in shadow has taken is its own when it gets a name and the registry loses its rows.
+#[test]
+fn what_a_limit_in_shadow_has_taken_goes_by_the_name_that_it_gets() {
+    let policy = |limits: &str| {
+        let policies = Policies::parse(&format!(r#"{{"p":{{"mode":"shadow",{limits}}}}}"#)).unwrap();
+        Policy::clone(policies.get("p").unwrap())
+    };
+    let first = policy(r#""rate":0,"period":"1s","capacity":100"#).in_force_since(START - 1);
+    let named = || policy(r#""limits":[{"name":"s","rate":0,"period":"1s","capacity":100}]"#);
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+    for (action, crashes) in [Action::Hold(7), reserve].into_iter().flat_map(|action| [(action, false), (action, true)])
+    {
+        let is_held = matches!(action, Action::Hold(_));
+        if is_held && crashes {
+            continue; // nothing is held then
+        }
+        let mut world = World { as_of: Some(START - 1), ..World::empty(&Arc::new(first.clone())) };
+        let opened = decided(world.ask_shadow(action, Some(Vec::new()), Some(vec![10]), None));
+        let id = opened.reservation.unwrap().id;
+        if is_held {
+            decided(world.ask(Action::Settle(id), None, None));
+        }
+        let known = named().succeeding(&first, START + 1, Carry::default());
+        for (policy, at) in [(known, START + 1), (named().in_force_since(START + 2), START + 2)] {
+            (world.policy, world.as_of, world.now) = (Arc::new(policy), Some(at), at);
+            let look = Action::Look(Verb::Refund);
+            let left = decided(world.ask_shadow(look, Some(Vec::new()), Some(vec![0]), None));
+            assert_eq!(left.shadow[0].unwrap().remaining, 90, "{action:?}, {crashes}");
+            if crashes {
+                world.crash(usize::MAX);
+            }
+        }
+        decided(world.ask(Action::Cancel(id), None, None));
+        let left = decided(world.ask_shadow(Action::Look(Verb::Refund), Some(Vec::new()), Some(vec![0]), None));
+        assert_eq!(left.shadow[0].unwrap().remaining, 100, "{action:?}, {crashes}");
+    }
 }
