@@ -1,6 +1,6 @@
 //! One request while it is being answered: which objects to call, what to ask them, and what the answer is.
 //!
-//! [`Batch`] and [`ShardCalls`] decide what happens when; this adds the names of the objects, what is known without them, and the answer.
+//! [`Batch`] and [`ShardCalls`](crate::edge::ShardCalls) decide what happens when; this adds the names of the objects, what is known without them, and the answer.
 //! The caller calls [`Call::next`] at the start and after each answer, makes the calls that it returns, and reports the results to
 //! [`Call::answered`] and [`Call::failed`].
 
