@@ -96,8 +96,8 @@ impl Timeline {
         self.earlier.iter().zip(ends).filter(is_later).map(|(version, _)| version)
     }
 
-    /// The timeline when the policy with these `limits`, in so many shards, is replaced: with one version more, so it may need to be
-    /// [bounded](Timeline::bounded).
+    /// The timeline once the policy with these `limits` and this number of `shards` has been replaced. It has one more version than before, so it
+    /// may need to be [bounded](Timeline::bounded).
     pub(super) fn succeeded(&self, limits: &[NamedLimit], shards: u8, since: i64, carry: Carry) -> Self {
         let limits = limits.iter().map(|limit| (limit.account().map(str::to_owned), *limit.limit())).collect();
         let last = Version { since: self.since, carry: self.carry, limits, shards, merged: None };
