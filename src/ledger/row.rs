@@ -28,6 +28,8 @@
 //!   kind 6, of the same, for each state
 //!     25 bytes its newest piece, as a state
 //!     then     for each reservation by how much the piece before it is above the piece after it, 8 bytes each
+//!   kind 7, of one that has followed later versions than its own
+//!     8 bytes  since when the latest of them is in force
 //! ```
 //!
 //! Format 1 has replays at its end, which are read and never written: see `replays.rs`.
