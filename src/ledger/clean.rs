@@ -38,10 +38,8 @@ impl Ledger {
         let has_reservations = self.all_reservations().next().is_some();
         let is_empty = self.buckets.is_empty() && !has_reservations && self.replays.is_empty();
         if is_empty && self.notices.is_empty() && self.unreadable.is_empty() {
-            self.stale_rows.clear();
             return Writes { clear: true, ..Writes::default() };
         }
-        writes.before_reply.extend(self.stale_rows.drain(..).map(|name| (name, None)));
         self.set_alarm(now, &mut writes);
         writes
     }

@@ -63,7 +63,6 @@ impl Ledger {
             replays: Replays::default(),
             notices: Notices::default(),
             unreadable: Vec::new(),
-            stale_rows: Vec::new(),
             recent: Recent::default(),
             has_alarm: true,
             next_ticket: 1,

@@ -69,7 +69,6 @@ mod kept;
 mod late;
 mod leases;
 mod leasing;
-mod legacy;
 mod names;
 mod notices;
 mod noticing;
@@ -99,8 +98,7 @@ use self::notices::Notices;
 use self::open_reservations::OpenReservations;
 use self::recent::Recent;
 use self::replays::Replays;
-use self::reservation::{Reservation, Stored};
-use self::row::StoredRow;
+use self::reservation::Reservation;
 
 pub use self::accounts::MAX_INLINE;
 pub use self::kept::{Kept, KeptError, Storage};
@@ -127,8 +125,6 @@ pub struct Ledger {
     notices: Notices,
     /// Unreadable rows other than those of buckets and replays. They are left alone.
     unreadable: Vec<String>,
-    /// Rows of an earlier version that mean nothing any more. They are deleted when others are written.
-    stale_rows: Vec<String>,
     recent: Recent,
     /// Whether an alarm is scheduled.
     has_alarm: bool,
@@ -175,19 +171,15 @@ impl Ledger {
             replays: Replays::default(),
             notices: Notices::default(),
             unreadable: Vec::new(),
-            stale_rows: Vec::new(),
             recent: Recent::default(),
             has_alarm: false,
             // 0 would tell the runtime that no confirmation is wanted.
             next_ticket: 1,
         };
-        let mut legacy = Vec::new();
         for (name, row) in rows {
             // The first row is never written without an alarm, and the last alarm never leaves one behind.
             ledger.has_alarm = true;
             if let Some(policy) = name.strip_prefix(BUCKET) {
-                let stored = StoredRow::read(&row).map(|stored| stored.replays).unwrap_or_default();
-                legacy.extend((!stored.is_empty()).then(|| (policy.to_owned(), stored)));
                 if ledger.buckets.is_empty() {
                     ledger.buckets.reserve_exact(1); // as in `decide.rs`
                 }
@@ -199,13 +191,9 @@ impl Ledger {
             }
             let id = name.strip_prefix(RESERVATION).and_then(|id| u64::from_str_radix(id, 16).ok());
             match id.zip(Reservation::decode(&row)) {
-                Some((id, Stored::Open(reservation))) => ledger.reservations.insert(id, reservation),
-                Some((_, Stored::Hold)) => ledger.stale_rows.push(name),
+                Some((id, reservation)) => ledger.reservations.insert(id, reservation),
                 None => ledger.unreadable.push(name),
             }
-        }
-        for (policy, replays) in legacy {
-            ledger.replays.load_legacy(&policy, replays);
         }
         ledger
     }

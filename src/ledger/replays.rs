@@ -6,8 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::legacy::LegacyReplay;
-use super::page::{Grant, Replay, decode_page, encode_page};
+use super::page::{Replay, decode_page, encode_page};
 use super::quota::of_grants;
 use crate::policy::Policy;
 use crate::protocol::RequestId;
@@ -176,20 +175,6 @@ impl Replays {
             self.make_current(opened_at, ttl_ms);
         }
         true
-    }
-
-    /// Takes over replays from the bucket of `policy`. They are written with the next row: the bucket's has no room for them.
-    pub(super) fn load_legacy(&mut self, policy: &str, replays: Vec<LegacyReplay>) {
-        for LegacyReplay { request_id, decided_at, opened, grants } in replays {
-            if request_id.is_lasting() && !self.by_request_id.contains_key(&request_id.id) {
-                let grants = vec![Grant { policy: policy.to_owned(), limits: grants, costs: Vec::new() }];
-                let ttl_ms = request_id.ttl_ms;
-                let request_id = Some((request_id.id, request_id.fingerprint));
-                let replay =
-                    Replay { request_id, decided_at, opened, closed: None, grants, shards: 1, by_grant: false };
-                self.push_lasting(replay, ttl_ms, decided_at, Change::MayWait);
-            }
-        }
     }
 
     pub(super) fn by_request_id(&self, id: u128, now: i64) -> Option<&Replay> {

@@ -13,8 +13,6 @@
 //!     8 bytes  the tokens
 //! then for each raise a byte of 0, where a policy would have the length of its name, 8 bytes for its id, and its policies in the same way
 //! ```
-//!
-//! The version before this one stored holds as well, with 2 as byte 1. They are deleted: see `holding.rs`.
 
 use super::bytes::Bytes;
 use super::names::{RESERVATION, Renamed};
@@ -161,14 +159,6 @@ pub(super) fn part_of<'a>(parts: &'a [ReservedPart], policy: &Policy) -> Option<
     parts.iter().find(|part| part.policy == policy.name())
 }
 
-/// What was stored under the id of a reservation.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Stored {
-    Open(Reservation),
-    /// A hold of the version before.
-    Hold,
-}
-
 impl Reservation {
     /// Whether its tokens are given back when it expires.
     pub(super) fn is_refunded(&self) -> bool {
@@ -226,13 +216,12 @@ impl Reservation {
     }
 
     /// `None` for bytes that were not encoded here.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Stored> {
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut bytes = Bytes(bytes);
         let [format, end, by_grant] = bytes.array()?;
         let end = match (format, end) {
             (FORMAT, 0) => End::Charged,
             (FORMAT, 1) => End::Refunded,
-            (FORMAT, 2) => return Some(Stored::Hold),
             _ => return None,
         };
         let (opened_at, expires_at) = (bytes.i64()?, bytes.i64()?);
@@ -251,7 +240,7 @@ impl Reservation {
             let part = ReservedPart { policy, tokens: (0..count).map(limit).collect::<Option<_>>()? };
             raises.last_mut().map_or(&mut parts, |raise| &mut raise.parts).push(part);
         }
-        Some(Stored::Open(Self { opened_at, expires_at, end, by_grant: by_grant == 1, parts, raises }))
+        Some(Self { opened_at, expires_at, end, by_grant: by_grant == 1, parts, raises })
     }
 }
 
@@ -297,18 +286,13 @@ mod tests {
         bytes.extend([3, b'a', b'p', b'i', 2]);
         bytes.extend([0, 3, 0, 0, 0, 0, 0, 0, 0, 1, b'b', 4, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(reservation.encode(), bytes);
-        assert_eq!(Reservation::decode(&bytes), Some(Stored::Open(reservation.clone())));
+        assert_eq!(Reservation::decode(&bytes), Some(reservation.clone()));
 
         let part = ReservedPart { policy: "p".to_owned(), tokens: vec![(None, 5)] };
         let raised = Reservation { raises: vec![Raise { id: 6, parts: vec![part] }], ..reservation };
         let raise = [0, 6, 0, 0, 0, 0, 0, 0, 0, 1, b'p', 1, 0, 5, 0, 0, 0, 0, 0, 0, 0];
         assert_eq!(raised.encode(), [&bytes[..], &raise].concat());
-        assert_eq!(Reservation::decode(&raised.encode()), Some(Stored::Open(raised)));
-
-        // A hold of the version before, with a request id.
-        bytes[1..3].copy_from_slice(&[2, 2]);
-        bytes.splice(19..19, [5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(Reservation::decode(&bytes), Some(Stored::Hold));
+        assert_eq!(Reservation::decode(&raised.encode()), Some(raised));
     }
 
     #[test]

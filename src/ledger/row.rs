@@ -31,17 +31,14 @@
 //!   kind 7, of one that has followed later versions than its own
 //!     8 bytes  since when the latest of them is in force
 //! ```
-//!
-//! Format 1 has replays at its end, which are read and never written: see `replays.rs`.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::bytes::Bytes;
 use super::cover;
-use super::legacy::{self, LegacyReplay};
 use super::open_lease::OpenLease;
-use crate::limit::{Cuts, Limit, Record, RecordError, Snapshot, State, encode};
+use crate::limit::{Cuts, Limit, Record, RecordError, State, encode};
 use crate::policy::{NamedLimit, Policy, StoredConfigError, numbers_of, stored_limits};
 
 /// A limit with its state, by its account.
@@ -182,8 +179,6 @@ const REACHED: u8 = 7;
 pub(super) struct StoredRow<'a> {
     numbers: &'a str,
     record: Record<'a>,
-    is_legacy: bool,
-    pub(super) replays: Vec<LegacyReplay>,
     pub(super) registered: Registered<'a>,
     /// The latest version that the bucket has followed; 0 if that is the one that was asked last.
     pub(super) reached: i64,
@@ -204,24 +199,20 @@ pub(super) struct StoredRow<'a> {
 impl<'a> StoredRow<'a> {
     pub(super) fn read(row: &'a [u8]) -> Result<Self, RowError> {
         let mut bytes = Bytes(row);
-        let is_legacy = match bytes.byte() {
-            Some(FORMAT) => false,
-            Some(LEGACY_FORMAT) => true,
+        match bytes.byte() {
+            Some(FORMAT) => {}
             Some(format) => return Err(RowError::Format { format }),
             None => return Err(RowError::Short),
-        };
+        }
         let len = bytes.array().map(u16::from_le_bytes).ok_or(RowError::Short)?;
         let numbers = bytes.text(len.into()).ok_or(RowError::Short)?;
         let count = bytes.byte().ok_or(RowError::Short)?;
         let record_len = 9_usize.saturating_add(usize::from(count).saturating_mul(16));
         let record = bytes.slice(record_len).ok_or(RowError::Short)?;
         let record = Record::parse(record).map_err(RowError::Record)?;
-        let replays = if is_legacy { legacy::decode(&mut bytes).ok_or(RowError::Short)? } else { Vec::new() };
         let mut row = Self {
             numbers,
             record,
-            is_legacy,
-            replays,
             registered: Registered::default(),
             reached: 0,
             inline_count: None,
@@ -232,7 +223,7 @@ impl<'a> StoredRow<'a> {
             cuts: Vec::new(),
         };
         // A part that cannot be read is as if it were of an unknown kind.
-        while !is_legacy && row.read_part(&mut bytes).is_some() {}
+        while row.read_part(&mut bytes).is_some() {}
         Ok(row)
     }
 
@@ -270,8 +261,7 @@ impl<'a> StoredRow<'a> {
     pub(super) fn states_of(&self, policy: &Policy) -> Option<Vec<State>> {
         let limits = policy.limits();
         let is_same = self.record.policy_version() == policy.version() && self.record.states().len() == limits.len();
-        is_same
-            .then(|| limits.iter().zip(self.record.states()).map(|(l, state)| self.mended(l.limit(), state)).collect())
+        is_same.then(|| self.record.states().collect())
     }
 
     /// What depends on open reservations, of the state at that place.
@@ -302,7 +292,6 @@ impl<'a> StoredRow<'a> {
         }
         let all = limits.into_iter().zip(self.record.states()).enumerate();
         let named = |(index, ((name, limit), state))| {
-            let state = self.mended(&limit, state);
             let cuts = self.cuts_of(index).map(|cuts| cuts.beside(&limit, &state));
             NamedState { name, limit, state, cuts }
         };
@@ -326,18 +315,6 @@ impl<'a> StoredRow<'a> {
     pub(super) fn unnamed(&self, policy: &str) -> Option<String> {
         self.policy(policy).ok()?.timeline().unnamed().map(str::to_owned)
     }
-
-    /// The state. Versions that wrote format 1 took any `write_ahead`, and could store a level so low that the key would
-    /// have been locked out for days. Clients cannot cause a level more than a capacity below the largest debt.
-    fn mended(&self, limit: &Limit, state: State) -> State {
-        let Snapshot { tokens, .. } = limit.snapshot(&state);
-        let config = limit.config();
-        let least = config.max_debt.saturating_add(config.capacity);
-        match tokens.min(0).unsigned_abs().checked_sub(least) {
-            Some(too_low) if self.is_legacy => limit.raised(&state, too_low),
-            _ => state,
-        }
-    }
 }
 
 /// Why a stored row cannot be read. It must not be taken for a fresh bucket.
@@ -353,7 +330,7 @@ pub(super) enum RowError {
 impl fmt::Display for RowError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Format { format } => write!(f, "the row has format {format}; this version reads 1 and {FORMAT}"),
+            Self::Format { format } => write!(f, "the row has format {format}; this version reads {FORMAT}"),
             Self::Short => write!(f, "the row ends too early"),
             Self::Count => write!(f, "the record holds more or fewer states than there are limits"),
             Self::Record(error) => write!(f, "{error}"),
@@ -363,14 +340,12 @@ impl fmt::Display for RowError {
 }
 
 const FORMAT: u8 = 2;
-const LEGACY_FORMAT: u8 = 1;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::json::Json;
     use crate::policy::Policies;
-    use crate::protocol::{RequestId, Reserved};
 
     const NOW: i64 = 1_700_000_000_000;
 
@@ -458,37 +433,6 @@ mod tests {
         }
         let plain = StoredRow::read(&plain).unwrap();
         assert_eq!(plain.uncovered(limit, &states[0], NOW - 2), states[0]);
-    }
-
-    #[test]
-    fn format_1_is_still_read() {
-        let mut bytes = row(1, &state(2_000));
-        bytes.extend(7_u128.to_le_bytes());
-        bytes.extend(8_u64.to_le_bytes());
-        bytes.push(1); // lasting
-        bytes.extend(NOW.to_le_bytes());
-        bytes.extend(9_u64.to_le_bytes());
-        bytes.extend(10_i64.to_le_bytes());
-        bytes.push(1); // grants
-        bytes.extend(1_u64.to_le_bytes());
-        bytes.extend(NOW.to_le_bytes());
-        let replay = LegacyReplay {
-            request_id: RequestId { id: 7, fingerprint: 8, ttl_ms: RequestId::USUAL_TTL_MS, by_grant: false },
-            decided_at: NOW,
-            opened: Some(Reserved { id: 9, expires_at: 10 }),
-            grants: vec![(1, NOW)],
-        };
-        assert_eq!(StoredRow::read(&bytes).unwrap().replays, [replay]);
-        assert_eq!(level(&bytes), 2);
-        bytes.pop();
-        assert_eq!(StoredRow::read(&bytes).err(), Some(RowError::Short), "half a replay");
-    }
-
-    #[test]
-    fn a_level_that_an_absurd_write_ahead_left_is_no_lower_than_a_capacity_below_the_largest_debt() {
-        assert_eq!(level(&row(1, &state(-99_802_000))), -3);
-        assert_eq!(level(&row(1, &state(-3_000))), -3);
-        assert_eq!(level(&row(2, &state(-99_802_000))), -99_802, "now only a carried-over debt can be so deep");
     }
 
     #[test]

@@ -64,7 +64,6 @@ impl Ledger {
     fn collect_late_writes(&mut self, now: i64, writes: &mut Writes) {
         if !writes.before_reply.is_empty() || !writes.background.is_empty() {
             self.replays.collect_late_writes(now, &mut writes.before_reply);
-            writes.before_reply.extend(self.stale_rows.drain(..).map(|name| (name, None)));
         }
     }
 }

@@ -296,34 +296,6 @@ fn the_storage_of_a_key_is_bounded() {
     assert!(world.storage.len() < 260 && bytes < 1 << 20, "{} rows, {bytes} bytes", world.storage.len());
 }
 
-#[test]
-fn replays_in_a_row_of_format_1_are_found_and_outlast_its_overwriting() {
-    let policies = policies();
-    let mut world = World::new(&policies, "each");
-    world.decided(CONSUME, vec![1]);
-    let row = world.storage.get_mut("b:each").unwrap();
-    row[0] = 1;
-    for id in [7_u128, 8] {
-        row.extend(id.to_le_bytes());
-        row.extend(0_u64.to_le_bytes());
-        row.push(1);
-        row.extend(START.to_le_bytes());
-        row.extend(u64::MAX.to_le_bytes());
-        row.extend(0_i64.to_le_bytes());
-        row.push(1);
-        row.extend(3_u64.to_le_bytes());
-        row.extend(START.to_le_bytes());
-    }
-    world.crash(0);
-    let rows = world.rows_written;
-    assert!(world.decided_once(CONSUME, vec![3], 7).is_replayed);
-    assert_eq!(world.rows_written, rows, "a repetition writes nothing");
-    world.decided(CONSUME, vec![1]);
-    assert_eq!(world.rows(), ["b:", "i:"]);
-    world.crash(0);
-    assert!(world.decided_once(CONSUME, vec![3], 8).is_replayed);
-}
-
 /// While the page could hold its answer, a request that may be a repetition is an error; all others are decided.
 #[test]
 fn a_page_that_cannot_be_read_breaks_only_repeatable_requests_and_only_for_its_time() {
