@@ -5,6 +5,7 @@
 import { readFileSync } from "node:fs";
 import { registerHooks } from "node:module";
 import { pathToFileURL } from "node:url";
+import { entryOf } from "../../tests/http/runtime.mjs";
 
 const ROUNDS = 400;
 const REQUESTS = 100;
@@ -55,7 +56,12 @@ for (const [name, [path, asked]] of Object.entries(ASKED)) {
 async function load(folder) {
   const { Frontend, KeyObject } = await import(new URL("rust/index.js", `${pathToFileURL(folder)}/`));
   const nothing = () => {};
-  const env = { POLICIES, TOLLGATE_TOKEN: SECRET, TOLLGATE_KEY_SECRET: SECRET, KEYS: { getByName: nothing } };
+  const env = {
+    POLICIES,
+    TOLLGATE_TOKENS: { bench: entryOf(SECRET, "consume") },
+    TOLLGATE_KEY_SECRET: SECRET,
+    KEYS: { getByName: nothing },
+  };
   const host = new Proxy({ rows: () => [] }, { get: (own, name) => own[name] ?? nothing });
   const { log } = console;
   console.log = nothing; // a frontend logs its policies

@@ -73,7 +73,8 @@ function byRpc() {
 
 /** A limiter written by hand. */
 async function written(file) {
-  return onWorkerd({ modules: await bundled(contestant(file)), bindings: bindings(settings()) });
+  const own = { ...bindings(settings()), TOKEN: `text = "${TOKEN}"` };
+  return onWorkerd({ modules: await bundled(contestant(file)), bindings: own });
 }
 
 function contestant(file) {

@@ -13,8 +13,6 @@ use super::tokens::{MAX_LEN, Tokens};
 pub struct CredentialSettings<'a> {
     /// `TOLLGATE_TOKENS`: JSON such as `{"web":{"sha256":"<64 hex digits>","scopes":["consume"],"policies":["api"]}}`.
     pub tokens: Option<&'a str>,
-    /// `TOLLGATE_TOKEN`, the only token of earlier versions: may consume and adjust.
-    pub token: Option<&'a str>,
     /// `TOLLGATE_GRANT_KEYS`: JSON such as `{"2026":"<base64url of 32 random bytes or more>"}`.
     pub grant_keys: Option<&'a str>,
     /// `TOLLGATE_AUDIENCE`: the `aud` of grants, if not `tollgate`.
@@ -36,15 +34,15 @@ impl Credentials {
     /// # Errors
     /// Every [`SettingError`] there is, and one if there is no credential at all.
     pub fn new(settings: CredentialSettings<'_>) -> Result<Self, Vec<SettingError>> {
-        let CredentialSettings { tokens, token, grant_keys, audience, sessions } = settings;
+        let CredentialSettings { tokens, grant_keys, audience, sessions } = settings;
         let tokens = tokens.filter(|tokens| *tokens != "{}"); // as `wrangler.toml` has it before there are any
         let mut errors = Errors::default();
-        if tokens.or(token).or(grant_keys).is_none() {
-            let problem = "has no token, and TOLLGATE_GRANT_KEYS and TOLLGATE_TOKEN are not set: without any of them no request \
-                           can be answered";
+        if tokens.or(grant_keys).is_none() {
+            let problem =
+                "has no token, and TOLLGATE_GRANT_KEYS is not set: without any of them no request can be answered";
             errors.add("TOLLGATE_TOKENS", problem);
         }
-        let tokens = Tokens::new(tokens, token, &mut errors);
+        let tokens = Tokens::new(tokens, &mut errors);
         let grants = Grants::new(grant_keys, audience, &mut errors);
         let sessions = Sessions::new(sessions, grant_keys.is_some(), grants.signer(), &mut errors);
         if errors.0.is_empty() { Ok(Self { tokens, grants, sessions }) } else { Err(errors.0) }
@@ -70,7 +68,6 @@ impl Credentials {
         if text.len() > MAX_LEN {
             return Err(Denied::TooLong { len: text.len() });
         }
-        // First, because the token of an earlier version may have two dots.
         if let Some(token) = self.tokens.find(text) {
             return Ok(Caller::token(token));
         }
@@ -115,14 +112,13 @@ impl std::error::Error for Denied {}
 mod tests {
     use super::*;
 
-    const TOKEN: &str = "a token of length";
-
     fn credentials(settings: CredentialSettings<'_>) -> Credentials {
         Credentials::new(settings).unwrap_or_else(|errors| panic!("{errors:?}"))
     }
 
-    fn of_token(token: &str) -> Credentials {
-        credentials(CredentialSettings { token: Some(token), ..CredentialSettings::default() })
+    fn of_token() -> Credentials {
+        let tokens = r#"{"backend":{"sha256":"718fe96542de1e87c6268ced6ead95c57bac0edd3ae58d33c6d378c69d28fcf5","scopes":["consume"]}}"#;
+        credentials(CredentialSettings { tokens: Some(tokens), ..CredentialSettings::default() })
     }
 
     fn errors(settings: CredentialSettings<'_>) -> Vec<String> {
@@ -152,25 +148,18 @@ mod tests {
             (Some(&longest), Err(Denied::WrongToken)),
             (Some(&too_long), Err(Denied::TooLong { len: MAX_LEN + 1 })),
         ] {
-            let credentials = of_token(TOKEN);
+            let credentials = of_token();
             assert_eq!(credentials.check(authorization, 0).map(|_| ()), expected, "{authorization:?}");
         }
     }
 
     #[test]
-    fn the_token_of_an_earlier_version_may_have_two_dots() {
-        assert!(of_token("a.token.with two dots").check(Some("Bearer a.token.with two dots"), 0).is_ok());
-    }
-
-    #[test]
     fn there_is_some_credential() {
-        let none = "TOLLGATE_TOKENS: has no token, and TOLLGATE_GRANT_KEYS and TOLLGATE_TOKEN are not set: without any of them \
-                    no request can be answered";
+        let none = "TOLLGATE_TOKENS: has no token, and TOLLGATE_GRANT_KEYS is not set: without any of them no request can be \
+                    answered";
         assert_eq!(errors(CredentialSettings::default()), [none]);
         assert_eq!(errors(CredentialSettings { audience: Some("x"), ..CredentialSettings::default() }), [none]);
         assert_eq!(errors(CredentialSettings { tokens: Some("{}"), ..CredentialSettings::default() }), [none]);
-        let old = CredentialSettings { tokens: Some("{}"), token: Some(TOKEN), ..CredentialSettings::default() };
-        assert_eq!(errors(old), [""; 0]);
         let key = format!(r#"{{"k":"{}"}}"#, "A".repeat(43));
         assert_eq!(errors(CredentialSettings { grant_keys: Some(&key), ..CredentialSettings::default() }), [""; 0]);
     }
@@ -179,7 +168,6 @@ mod tests {
     fn errors_of_all_settings_are_named_at_once() {
         let settings = CredentialSettings {
             tokens: Some(""),
-            token: Some(""),
             grant_keys: Some("[]"),
             audience: Some(""),
             ..CredentialSettings::default()
@@ -188,7 +176,6 @@ mod tests {
             errors(settings),
             [
                 "TOLLGATE_TOKENS: is not valid JSON: it must be an object of tokens by name",
-                "the secret TOLLGATE_TOKEN has 0 bytes: it needs 16 random ones",
                 "TOLLGATE_GRANT_KEYS: must be an object of keys by kid",
                 "TOLLGATE_AUDIENCE: is empty: it must be the `aud` of grants, or not be set",
             ]
@@ -212,7 +199,7 @@ mod tests {
     fn why_a_request_is_denied_reveals_nothing_of_it() {
         let secret = "c2VjcmV0";
         for text in [secret.to_owned(), format!("{secret}.{secret}.{secret}"), secret.repeat(1_000)] {
-            let credentials = of_token(TOKEN);
+            let credentials = of_token();
             let denied = credentials.check(Some(&format!("Bearer {text}")), 0).unwrap_err().to_string();
             assert!(!denied.contains(secret), "{denied}");
         }

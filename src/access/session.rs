@@ -299,8 +299,9 @@ mod tests {
     };
 
     fn read<'a>(sessions: SessionSettings<'a>, grant_keys: Option<&'a str>) -> Result<Credentials, Vec<String>> {
-        let token = Some("a token of length");
-        let settings = CredentialSettings { token, grant_keys, sessions, ..CredentialSettings::default() };
+        let tokens = format!(r#"{{"backend":{{"sha256":"{}","scopes":["consume"]}}}}"#, "0".repeat(64));
+        let settings =
+            CredentialSettings { tokens: Some(&tokens), grant_keys, sessions, ..CredentialSettings::default() };
         Credentials::new(settings).map_err(|errors| errors.iter().map(ToString::to_string).collect())
     }
 

@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
-use super::error::{Errors, SettingError, require_long_enough};
+use super::error::Errors;
 use super::rights::{RIGHTS, Rights};
 use crate::hex::bytes_of_hex;
 use crate::json::Json;
@@ -20,9 +20,8 @@ pub(super) struct Token {
 pub(super) struct Tokens(Vec<Token>);
 
 impl Tokens {
-    /// Reads `TOLLGATE_TOKENS`, and the token of `TOLLGATE_TOKEN`. One that is in both may do what `TOLLGATE_TOKENS` says,
-    /// so that it can be moved there while it is in use.
-    pub(super) fn new(tokens: Option<&str>, old: Option<&str>, errors: &mut Errors) -> Self {
+    /// Reads `TOLLGATE_TOKENS`.
+    pub(super) fn new(tokens: Option<&str>, errors: &mut Errors) -> Self {
         let mut all: Vec<Token> = Vec::new();
         for (name, json) in tokens.map(|text| errors.entries(SETTING, text, "tokens by name")).unwrap_or_default() {
             let place = format!("{SETTING}.{name}");
@@ -33,13 +32,6 @@ impl Tokens {
                     errors.add(&format!("{place}.sha256"), &problem);
                 }
                 None => all.push(token),
-            }
-        }
-        if let Some(old) = old {
-            check_old(old, errors);
-            let hash = hash_of(old);
-            if all.iter().all(|token| token.hash != hash) {
-                all.push(Token { name: OLD_SETTING.to_owned(), hash, rights: Rights::default() });
             }
         }
         Self(all)
@@ -59,8 +51,6 @@ impl Tokens {
 
 const SETTING: &str = "TOLLGATE_TOKENS";
 
-const OLD_SETTING: &str = "TOLLGATE_TOKEN";
-
 fn token(place: &str, name: String, json: Json<'_>, errors: &mut Errors) -> Option<Token> {
     let before = errors.0.len();
     let known = [&["sha256"][..], &RIGHTS].concat();
@@ -78,18 +68,6 @@ fn token(place: &str, name: String, json: Json<'_>, errors: &mut Errors) -> Opti
 /// The longest text of a credential: a longer one is refused before any work.
 pub(super) const MAX_LEN: usize = 4096;
 
-fn check_old(token: &str, errors: &mut Errors) {
-    errors.0.extend(require_long_enough(OLD_SETTING, Some(token)).err());
-    if token.len() > MAX_LEN {
-        let problem = format!("has {} bytes: {MAX_LEN} are the most that can be sent", token.len());
-        errors.0.push(SettingError::of_secret(OLD_SETTING, &problem));
-    }
-    if token.trim().len() < token.len() || !token.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
-        let problem = "cannot be sent in a header: it must be printable ASCII, with no white space at either end";
-        errors.0.push(SettingError::of_secret(OLD_SETTING, problem));
-    }
-}
-
 fn hash_of(text: &str) -> [u8; 32] {
     Sha256::digest(text).into()
 }
@@ -103,14 +81,14 @@ mod tests {
         hash_of(text).iter().fold(String::new(), |digits, byte| digits + &format!("{byte:02x}"))
     }
 
-    fn read(tokens: Option<&str>, old: Option<&str>) -> Result<Tokens, Vec<String>> {
+    fn read(tokens: &str) -> Result<Tokens, Vec<String>> {
         let mut errors = Errors::default();
-        let tokens = Tokens::new(tokens, old, &mut errors);
+        let tokens = Tokens::new(Some(tokens), &mut errors);
         if errors.0.is_empty() { Ok(tokens) } else { Err(errors.0.iter().map(ToString::to_string).collect()) }
     }
 
     fn errors(tokens: &str) -> Vec<String> {
-        read(Some(tokens), None).err().unwrap_or_default()
+        read(tokens).err().unwrap_or_default()
     }
 
     #[test]
@@ -127,7 +105,7 @@ mod tests {
             hash("tg_b").to_uppercase(),
             hash("tg_c"),
         );
-        let tokens = read(Some(&json), None).unwrap();
+        let tokens = read(&json).unwrap();
         let name = |text| tokens.find(text).map(|token| token.name.as_str());
         assert_eq!([name("tg_a"), name("tg_b"), name("tg_c")], [Some("a"), Some("b"), Some("c")]);
         for other in ["", "tg_", "tg_A", "tg_aa", "tg_a ", &hash("tg_a")] {
@@ -137,43 +115,6 @@ mod tests {
         assert_eq!(b.rights.scopes, [Scope::Adjust, Scope::Admin]);
         assert_eq!(b.rights.policies.as_deref(), Some(&["p".to_owned()][..]));
         assert_eq!(tokens.find("tg_a").unwrap().rights.policies, None);
-    }
-
-    #[test]
-    fn the_old_token_may_consume_and_adjust_unless_the_table_says_otherwise() {
-        let old = "the token of old";
-        let token = read(None, Some(old)).unwrap().find(old).cloned().unwrap();
-        assert_eq!((token.rights.scopes, token.rights.policies), (vec![Scope::Consume, Scope::Adjust], None));
-        let json = format!(r#"{{"new":{{"sha256":"{}","scopes":["consume"]}}}}"#, hash(old));
-        let tokens = read(Some(&json), Some(old)).unwrap();
-        assert_eq!(tokens.find(old).map(|token| token.name.as_str()), Some("new"));
-        let json = format!(r#"{{"new":{{"sha256":"{}","scopes":["consume"]}}}}"#, hash("another"));
-        let tokens = read(Some(&json), Some(old)).unwrap();
-        assert!(tokens.find(old).is_some() && tokens.find("another").is_some());
-    }
-
-    #[test]
-    fn an_old_token_that_cannot_be_used_is_named() {
-        let errors = |token: &str| read(None, Some(token)).err().unwrap_or_default();
-        assert_eq!(errors("inner white space is fine"), [""; 0]);
-        assert_eq!(errors(&"!~".repeat(8)), [""; 0]);
-        assert_eq!(errors(&"t".repeat(4096)), [""; 0]);
-        assert_eq!(
-            errors(&"t".repeat(4097)),
-            ["the secret TOLLGATE_TOKEN has 4097 bytes: 4096 are the most that can be sent"]
-        );
-        assert_eq!(errors(&"t".repeat(15)), ["the secret TOLLGATE_TOKEN has 15 bytes: it needs 16 random ones"]);
-        for token in [
-            "a token of length ",
-            " a token of length",
-            "a token of length\n",
-            "a token\nof length",
-            "ein Schlüssel dafür",
-        ] {
-            let problem = "the secret TOLLGATE_TOKEN cannot be sent in a header: it must be printable ASCII, with no white \
-                           space at either end";
-            assert_eq!(errors(token), [problem], "{token:?}");
-        }
     }
 
     #[test]
@@ -254,7 +195,7 @@ mod tests {
             };
             format!("{{{}}}", (0..count).map(token).collect::<Vec<_>>().join(","))
         };
-        let tokens = read(Some(&json(100, 40)), None).unwrap();
+        let tokens = read(&json(100, 40)).unwrap();
         assert!((0..100).all(|index| tokens.find(&format!("tg_{index}")).is_some()));
         assert_eq!(errors(&json(101, 3)), ["TOLLGATE_TOKENS: must have 1 to 100 entries, not 101"]);
         assert_eq!(errors(&json(1, 41)).len(), 1);

@@ -66,13 +66,11 @@ pub struct Setup {
 impl Setup {
     /// The settings of the service, for callers with credentials.
     pub fn of_service(env: &dyn Environment) -> Self {
-        let token = text(env, "TOLLGATE_TOKEN");
         let policies = policies_in(env).policies;
         let policy_names: Option<Vec<_>> =
             policies.as_ref().ok().map(|policies| policies.iter().map(|policy| policy.name()).collect());
         let credentials = Credentials::new(CredentialSettings {
             tokens: text(env, "TOLLGATE_TOKENS").as_deref(),
-            token: token.as_deref(),
             grant_keys: text(env, "TOLLGATE_GRANT_KEYS").as_deref(),
             audience: text(env, "TOLLGATE_AUDIENCE").as_deref(),
             sessions: SessionSettings {
@@ -87,7 +85,7 @@ impl Setup {
         let parts = Parts { policies: lines_of(policies), names, callers, missing: missing_in(env) };
         let mut setup = parts.read(env, true, false);
         if let Ok(settings) = &setup.settings {
-            setup.remarks = remarks_on(settings, token.is_some());
+            setup.remarks = remarks_on(settings);
         }
         setup
     }
@@ -196,16 +194,12 @@ impl Parts {
 }
 
 /// What is to be said of the settings of a service that are right.
-fn remarks_on(settings: &Settings, has_token: bool) -> Vec<String> {
+fn remarks_on(settings: &Settings) -> Vec<String> {
     let mut remarks: Vec<_> = settings.policies.iter().map(|policy| format!("policy {}", policy.lint())).collect();
     let notify = settings.policies.iter().any(|policy| policy.object().notify.is_some());
     if settings.receivers == Receivers::None && notify {
         let how = "set TOLLGATE_WEBHOOK_URL, or bind a queue as NOTICES";
         remarks.push(format!("policies have notices, but there is no receiver: {how}"));
-    }
-    if has_token {
-        let others = "TOLLGATE_TOKENS can have several tokens, each with less";
-        remarks.push(format!("TOLLGATE_TOKEN may consume and adjust: {others}"));
     }
     remarks
 }

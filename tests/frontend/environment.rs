@@ -33,7 +33,7 @@ impl Deployed {
         Self::default()
             .json("POLICIES", POLICIES)
             .text("TOLLGATE_KEY_SECRET", KEY_SECRET)
-            .text("TOLLGATE_TOKEN", "a-token-of-thirty-two-characters-or-more")
+            .text("TOLLGATE_TOKENS", &tokens())
             .bound("KEYS", Binding::Namespace)
     }
 
@@ -99,7 +99,7 @@ fn each_kind_of_frontend_needs_what_it_uses() {
     assert_eq!(beginnings(&errors), ["KEYS", "POLICIES", "TOLLGATE_TOKENS", "TOLLGATE_KEY_SECRET"]);
     // A binding is a credential, and the names of objects may do without a secret.
     right(Setup::of_binding(&whole));
-    right(Setup::of_binding(&whole.clone().without("TOLLGATE_TOKEN").without("TOLLGATE_KEY_SECRET")));
+    right(Setup::of_binding(&whole.clone().without("TOLLGATE_TOKENS").without("TOLLGATE_KEY_SECRET")));
     assert_eq!(beginnings(&wrong(Setup::of_binding(&bare))), ["KEYS", "POLICIES"]);
     // Those who have it in their own program say where the objects are, and may bring the policies.
     right(Setup::trusting(&whole.clone().without("KEYS"), None));
@@ -141,21 +141,21 @@ fn each_kind_of_frontend_has_its_callers_and_sends_only_policies_in_code() {
 #[test]
 fn the_credentials_that_are_set_are_those_that_are_accepted() {
     let whole = Deployed::whole().json("POLICIES", sessions::DEPLOYMENT.policies);
-    let tokens = whole.clone().without("TOLLGATE_TOKEN").text("TOLLGATE_TOKENS", &tokens());
+    let without_tokens = whole.clone().without("TOLLGATE_TOKENS").text("TOLLGATE_GRANT_KEYS", GRANT_KEYS);
     let grants = whole.clone().text("TOLLGATE_GRANT_KEYS", GRANT_KEYS);
     let of_others = grants.clone().text("TOLLGATE_AUDIENCE", "others");
-    let (token, grant) = ("Bearer a-token-of-thirty-two-characters-or-more", &*grant(START + 60_000));
+    let grant = &*grant(START + 60_000);
     let is_accepted = |deployed: &Deployed, asked: &Asked<'_>| {
         let service = Service::new(Ok(right(Setup::of_service(deployed))), Rc::default());
         matches!(service.ask(asked, NOW, &mut || Some(9)), Step::Call(_))
     };
     for (deployed, credential, expected) in [
-        (&whole, token, true),
-        (&whole, CONSUMER, false),
+        (&whole, CONSUMER, true),
+        (&whole, "Bearer consumer-0123456789abcdef0123456780", false),
         (&whole, grant, false),
-        (&tokens, token, false),
-        (&tokens, CONSUMER, true),
-        (&grants, token, true),
+        (&without_tokens, CONSUMER, false),
+        (&without_tokens, grant, true),
+        (&grants, CONSUMER, true),
         (&grants, grant, true),
         (&of_others, grant, false),
     ] {
@@ -218,7 +218,7 @@ fn all_that_is_wrong_is_said_at_once() {
         .text("TOLLGATE_WEBHOOK_URL", "http://example.com")
         .text("TOLLGATE_NOTICE_KEYS", "yes")
         .text("TOLLGATE_KEY_SECRET", "short")
-        .text("TOLLGATE_TOKEN", "short")
+        .text("TOLLGATE_TOKENS", "short")
         .bound("REGISTRY", Binding::Other);
     let lines = wrong(Setup::of_service(&deployed)).lines;
     for name in [
@@ -227,7 +227,7 @@ fn all_that_is_wrong_is_said_at_once() {
         "TOLLGATE_WEBHOOK_URL",
         "TOLLGATE_NOTICE_KEYS",
         "TOLLGATE_KEY_SECRET",
-        "TOLLGATE_TOKEN",
+        "TOLLGATE_TOKENS",
         "REGISTRY",
     ] {
         assert_eq!(
@@ -254,10 +254,10 @@ fn each_wrong_setting_is_reported_alone() {
         (whole.clone().text("POLICIES", POLICIES), &["POLICIES: must be a table of policies by name"]),
         (whole.clone().json("POLICIES", r#"{"a":"ten","b":"ten"}"#), &["POLICIES.a.rate: ", "POLICIES.b.rate: "]),
         (whole.clone().text("TOLLGATE_KEY_SECRET", "short"), &["the secret TOLLGATE_KEY_SECRET has 5 bytes"]),
-        (whole.clone().text("TOLLGATE_TOKEN", "short"), &["the secret TOLLGATE_TOKEN has 5 bytes"]),
+        (whole.clone().text("TOLLGATE_TOKENS", "short"), &["TOLLGATE_TOKENS: is not valid JSON"]),
         (
-            whole.clone().text("TOLLGATE_TOKEN", "short").text("TOLLGATE_AUDIENCE", ""),
-            &["the secret TOLLGATE_TOKEN has 5 bytes", "TOLLGATE_AUDIENCE: is empty"],
+            whole.clone().text("TOLLGATE_TOKENS", "short").text("TOLLGATE_AUDIENCE", ""),
+            &["TOLLGATE_TOKENS: is not valid JSON", "TOLLGATE_AUDIENCE: is empty"],
         ),
         (whole.clone().text("TOLLGATE_METRICS_SAMPLE", "2"), &["TOLLGATE_METRICS_SAMPLE must be a number"]),
         (whole.clone().text("TOLLGATE_NOTICE_KEYS", "yes"), &["TOLLGATE_NOTICE_KEYS must be true or false"]),
@@ -281,16 +281,13 @@ fn the_log_describes_each_policy_of_the_service_and_says_what_is_probably_missin
     let telling = r#"{"api":"10/1m","daily":{"rate":"9/1day","notify":["refused"]}}"#;
     let (api, daily) = ("policy api: token bucket, 10 per 1m", "policy daily: token bucket, 9 per 1day");
     let receiver = "policies have notices, but there is no receiver: set TOLLGATE_WEBHOOK_URL, or bind a queue";
-    let token = "TOLLGATE_TOKEN may consume and adjust: TOLLGATE_TOKENS can have several tokens";
-    let with_token = Deployed::whole();
-    let with_tokens = Deployed::whole().without("TOLLGATE_TOKEN").text("TOLLGATE_TOKENS", &tokens());
+    let whole = Deployed::whole();
+    let with_queue = whole.clone().bound("NOTICES", Binding::Other);
     for (deployed, policies, expected) in [
-        (&with_tokens, silent, &[api, daily][..]),
-        (&with_tokens, telling, &[api, daily, receiver]),
-        (&with_tokens.clone().bound("NOTICES", Binding::Other), telling, &[api, daily]),
-        (&with_tokens.clone().bound("NOTICES", Binding::Other), silent, &[api, daily]),
-        (&with_token, silent, &[api, daily, token]),
-        (&with_token, telling, &[api, daily, receiver, token]),
+        (&whole, silent, &[api, daily][..]),
+        (&whole, telling, &[api, daily, receiver]),
+        (&with_queue, telling, &[api, daily]),
+        (&with_queue, silent, &[api, daily]),
     ] {
         let deployed = deployed.clone().json("POLICIES", policies);
         let remarks = Setup::of_service(&deployed).remarks;

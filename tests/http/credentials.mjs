@@ -1,11 +1,12 @@
 // Credentials for tests: tokens as `npx tollgate token` makes them, keys of grants, and grants that are wrong in one way.
-import { createHash, createHmac, randomBytes } from "node:crypto";
+import { createHmac, randomBytes } from "node:crypto";
+import { entryOf } from "./runtime.mjs";
 import { NOW } from "./workerd.mjs";
 
 /** A new token: its `text`, and the `entry` of it in TOLLGATE_TOKENS. */
 export function newToken(...scopes) {
   const text = `tg_${randomBytes(32).toString("base64url")}`;
-  return { text, entry: { sha256: createHash("sha256").update(text).digest("hex"), scopes } };
+  return { text, entry: entryOf(text, ...scopes) };
 }
 
 /** What a request sends to be allowed. */

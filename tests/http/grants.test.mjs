@@ -267,15 +267,6 @@ test("tokens and keys of grants are replaced without a gap, and budgets stay", a
   }
 });
 
-test("the token of earlier versions goes on working, beside others and with a line in the log", async () => {
-  const service = await start({ policies, tokens: { backend: backend.entry } });
-  assert.equal((await service.consume({ policy: "api", key: "alice" })).status, 200);
-  assert.equal((await service.post("reset", { policy: "api", key: "alice" })).status, 200);
-  assert.equal((await service.consume({ policy: "api", key: "alice" }, bearer(backend.text))).status, 200);
-  await service.logged("TOLLGATE_TOKEN may consume and adjust");
-  await service.stop();
-});
-
 test("the idempotency keys of a grant are apart from those of a token", async () => {
   const asked = { policy: "api", key: "apart" };
   const ask = (cost, credential) => {

@@ -19,7 +19,7 @@ test("is open to all", async () => {
   assert.deepEqual(tollgate.databaseFiles(), []);
 });
 
-test("the first request writes the policies to the log, as people read them, and what became of the old token", async () => {
+test("the first request writes the policies to the log, as people read them", async () => {
   await tollgate.stop();
   assert.equal(
     tollgate.log,
@@ -27,7 +27,6 @@ test("the first request writes the policies to the log, as people read them, and
       "  from empty to full in 2m; a crash costs nothing; under another name it would start anew, with 200\n" +
       "policy once: token bucket, 0 per 1day, at most 5 at once\n" +
       "  never full again; a crash costs nothing; under another name it would start anew, with 5\n" +
-      "  note: with a rate of 0 a spent budget never refills, and its row is never deleted (never_refills)\n" +
-      "TOLLGATE_TOKEN may consume and adjust: TOLLGATE_TOKENS can have several tokens, each with less\n",
+      "  note: with a rate of 0 a spent budget never refills, and its row is never deleted (never_refills)\n",
   );
 });

@@ -8,6 +8,7 @@
 //
 // Whatever was started is ended and removed when this process ends, however it ends.
 import { spawn } from "node:child_process";
+import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -117,8 +118,8 @@ export function tollgate({ build, around = null, flags, v8Flags, before, ...sett
 }
 
 /**
- * What a Worker is given by `wrangler.toml` and `wrangler secret put`, without what is `null`. `tokens` and `sessions` are an
- * object, as in `wrangler.toml`, or a text, as a secret is; `grantKeys` and `captchaSecret` a text. `registry` says whether there
+ * What a Worker is given by `wrangler.toml` and `wrangler secret put`, without what is `null`. `token` is one that may consume and
+ * adjust; `tokens` and `sessions` are an object, as in `wrangler.toml`, or a text, as a secret is; `grantKeys` and `captchaSecret` a text. `registry` says whether there
  * is a registry of policies, `keys` and `registry` may also say what is bound in their place, `points` the port of a server that gets what is written to Analytics Engine, and `sample` the share of it.
  * `webhookUrl`, `webhookSecret` and `noticeKeys` say where notices go, and `queue` is the port of a server that gets what is sent to the queue.
  */
@@ -137,14 +138,26 @@ export function bindings(settings) {
   if (webhookSecret !== null) bindings.TOLLGATE_WEBHOOK_SECRET = `text = ${text(webhookSecret)}`;
   if (noticeKeys !== null) bindings.TOLLGATE_NOTICE_KEYS = textOrJson(noticeKeys);
   if (policies !== null) bindings.POLICIES = `json = ${text(JSON.stringify(policies))}`;
-  if (token !== null) bindings.TOLLGATE_TOKEN = `text = ${text(token)}`;
-  if (tokens !== null) bindings.TOLLGATE_TOKENS = textOrJson(tokens);
+  if (token !== null || tokens !== null) bindings.TOLLGATE_TOKENS = textOrJson(withToken(token, tokens));
   if (sessions !== null) bindings.TOLLGATE_SESSIONS = textOrJson(sessions);
   if (captchaSecret !== null) bindings.TURNSTILE_SECRET = `text = ${text(captchaSecret)}`;
   if (grantKeys !== null) bindings.TOLLGATE_GRANT_KEYS = `text = ${text(grantKeys)}`;
   if (audience !== null) bindings.TOLLGATE_AUDIENCE = `text = ${text(audience)}`;
   if (keySecret !== null) bindings.TOLLGATE_KEY_SECRET = `text = ${text(keySecret)}`;
   return bindings;
+}
+
+/** The table `tokens`, and in it the token that this process sends, unless it is there with rights of its own. */
+function withToken(token, tokens) {
+  if (token === null || typeof tokens === "string") return tokens;
+  const entry = entryOf(token, "consume", "adjust");
+  const isThere = Object.values(tokens ?? {}).some(({ sha256 }) => sha256 === entry.sha256);
+  return isThere ? tokens : { ...tokens, tests: entry };
+}
+
+/** What TOLLGATE_TOKENS says of a token. */
+export function entryOf(token, ...scopes) {
+  return { sha256: createHash("sha256").update(token).digest("hex"), scopes };
 }
 
 const textOrJson = (value) =>

@@ -1,7 +1,7 @@
 // Tollgate inside a stranger's Worker: every verb, without HTTP, with the answers that the HTTP API gives.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { KEY_SECRET, makeProject, TOKEN, wranglerDev } from "./stranger.mjs";
+import { KEY_SECRET, makeProject, TOKEN, tokens, wranglerDev } from "./stranger.mjs";
 
 const POLICIES = {
   api: { rate: 1, period: "1day", capacity: 10, max_debt: 5, write_ahead: 0 },
@@ -19,7 +19,7 @@ const POLICIES = {
 const project = makeProject("plain", {
   main: "embedded.mjs",
   classes: { KEYS: "KeyObject", COUNTER: "Counter" },
-  vars: { POLICIES, TOLLGATE_TOKEN: TOKEN, TOLLGATE_KEY_SECRET: KEY_SECRET },
+  vars: { POLICIES, TOLLGATE_TOKENS: tokens("consume", "adjust"), TOLLGATE_KEY_SECRET: KEY_SECRET },
 });
 const plain = await wranglerDev([project]);
 
@@ -287,7 +287,7 @@ test("requests bring their limits, and no policy is needed beside them", async (
 test("settings with errors are an exception that names them all", async () => {
   const rows = [
     [{}, []],
-    [{ without: ["TOLLGATE_KEY_SECRET", "TOLLGATE_TOKEN"] }, []],
+    [{ without: ["TOLLGATE_KEY_SECRET", "TOLLGATE_TOKENS"] }, []],
     [{ without: ["KEYS"] }, [/^no Durable Object binding: add one named KEYS for the class KeyObject/]],
     [{ without: ["POLICIES"] }, [/^POLICIES: there are no policies: add some to Wrangler's configuration/]],
     [{ POLICIES: { a: { rate: -1 } } }, [/^POLICIES\.a\.rate: must be a number/, /^POLICIES\.a\.period: is missing$/]],

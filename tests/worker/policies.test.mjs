@@ -1,8 +1,7 @@
 // Policies that change while the service runs, for callers inside a Worker: embedded, and by RPC. In real time.
 import assert from "node:assert/strict";
-import { createHash } from "node:crypto";
 import { test } from "node:test";
-import { KEY_SECRET, makeProject, TOKEN, wranglerDev } from "./stranger.mjs";
+import { KEY_SECRET, makeProject, TOKEN, tokens, wranglerDev } from "./stranger.mjs";
 
 const name = "changing";
 const project = makeProject(name, {
@@ -13,9 +12,7 @@ const project = makeProject(name, {
   ],
   vars: {
     POLICIES: { api: { rate: 10, period: "1day", write_ahead: 0 } },
-    TOLLGATE_TOKENS: {
-      ops: { sha256: createHash("sha256").update(TOKEN).digest("hex"), scopes: ["consume", "adjust", "admin"] },
-    },
+    TOLLGATE_TOKENS: tokens("consume", "adjust", "admin"),
     TOLLGATE_KEY_SECRET: KEY_SECRET,
   },
 });

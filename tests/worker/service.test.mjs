@@ -1,7 +1,7 @@
 // A service of one's own, in two lines, and other Workers that have a service binding to it: one `wrangler dev` with both, or two.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { KEY_SECRET, makeProject, TOKEN, wranglerDev } from "./stranger.mjs";
+import { KEY_SECRET, makeProject, TOKEN, tokens, wranglerDev } from "./stranger.mjs";
 
 const POLICIES = {
   api: { rate: 1, period: "1day", capacity: 3, write_ahead: 0 },
@@ -11,7 +11,7 @@ const POLICIES = {
 /** A service and a Worker with a binding to it. Wrangler's processes find each other by these names, for a while even after one ended. */
 function makePair(name, policies = POLICIES, props = { inline: true }) {
   const service = `service-${name}`;
-  const vars = { POLICIES: policies, TOLLGATE_TOKEN: TOKEN, TOLLGATE_KEY_SECRET: KEY_SECRET };
+  const vars = { POLICIES: policies, TOLLGATE_TOKENS: tokens("consume", "adjust"), TOLLGATE_KEY_SECRET: KEY_SECRET };
   const services = [{ binding: "TOLLGATE", service, entrypoint: "Tollgate", ...(props && { props }) }];
   return {
     service: makeProject(service, { main: "service.mjs", vars }),
@@ -83,7 +83,7 @@ test("a `wrangler dev` for each; by HTTP the service still asks for a token", as
 
 test("a service without the binding of its objects answers nothing, and says what to add", async () => {
   const pair = makePair("unbound");
-  const vars = { POLICIES, TOLLGATE_TOKEN: TOKEN, TOLLGATE_KEY_SECRET: KEY_SECRET };
+  const vars = { POLICIES, TOLLGATE_TOKENS: tokens("consume", "adjust"), TOLLGATE_KEY_SECRET: KEY_SECRET };
   const service = makeProject("service-unbound", { main: "service.mjs", classes: {}, vars });
   const worker = await wranglerDev([pair.caller, service]);
   for (const way of ["rpc", "fetch"]) {

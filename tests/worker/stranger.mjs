@@ -7,6 +7,7 @@
 //
 // Whatever is started is ended when the test file ends, however it ends.
 import { spawn } from "node:child_process";
+import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { cpSync, existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -16,6 +17,10 @@ import { modules, stranger } from "../package/stranger.mjs";
 
 export { run } from "../package/stranger.mjs";
 export const TOKEN = "the-bearer-token-of-the-tests";
+/** What TOLLGATE_TOKENS says of it, with these rights. */
+export const tokens = (...scopes) => ({
+  tests: { sha256: createHash("sha256").update(TOKEN).digest("hex"), scopes },
+});
 export const KEY_SECRET = "the-key-secret-of-the-tests";
 
 export const { folder } = await stranger({ beside: ["vite", "@cloudflare/vite-plugin", "hono", "wrangler"] });

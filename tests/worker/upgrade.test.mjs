@@ -4,7 +4,7 @@ import { cpSync, existsSync, globSync, rmSync } from "node:fs";
 import { basename, join } from "node:path";
 import { test } from "node:test";
 import { root } from "../package/stranger.mjs";
-import { folder, KEY_SECRET, makeProject, TOKEN, wranglerDev } from "./stranger.mjs";
+import { folder, KEY_SECRET, makeProject, TOKEN, tokens, wranglerDev } from "./stranger.mjs";
 
 const installed = join(folder, "node_modules/tollgate/worker");
 const today = join(folder, "today");
@@ -13,7 +13,7 @@ const next = join(root, "build/worker-next-format");
 if (!existsSync(join(next, "rust"))) throw new Error(`There is no Worker in ${next}. Run: npm test -- http package`);
 
 const POLICIES = { api: { rate: 0, period: "1day", capacity: 100, max_debt: 10 } };
-const vars = { POLICIES, TOLLGATE_TOKEN: TOKEN, TOLLGATE_KEY_SECRET: KEY_SECRET };
+const vars = { POLICIES, TOLLGATE_TOKENS: tokens("consume", "adjust"), TOLLGATE_KEY_SECRET: KEY_SECRET };
 const project = makeProject("upgrade", { main: "service.mjs", vars });
 
 test("budgets, reservations and replays survive an upgrade and its undoing", async () => {

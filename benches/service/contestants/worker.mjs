@@ -7,7 +7,7 @@ export function decides(make) {
   return {
     async fetch(request, env) {
       limiter ??= new Limiter({
-        token: env.TOLLGATE_TOKEN,
+        token: env.TOKEN,
         policies: policiesOf(env),
         isSame: crypto.subtle.timingSafeEqual.bind(crypto.subtle),
         decide: make(env),

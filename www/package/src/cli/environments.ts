@@ -112,7 +112,7 @@ function hasOtherObjects({ durable_objects, exports = {}, migrations = [] }: Env
 }
 
 /** The credentials of callers by HTTP, who are answered by the objects of KEYS alone. */
-const HTTP_SETTINGS = ["TOLLGATE_TOKENS", "TOLLGATE_TOKEN", "TOLLGATE_GRANT_KEYS"];
+const HTTP_SETTINGS = ["TOLLGATE_TOKENS", "TOLLGATE_GRANT_KEYS"];
 
 /** The 5 KB of Cloudflare's limits for Workers. */
 const MAX_VARIABLE_LEN = 5120;
