@@ -298,8 +298,14 @@ test("the runtime's own queue takes them, with a webhook or without", async () =
   const both = await started({ queue: queue.port, webhookUrl: hook.url, webhookSecret: SECRET });
   await both.consume({ policy: "hourly", key: KEY, cost: 10 });
   await both.consume({ policy: "hourly", key: KEY, cost: 10 });
-  await Promise.all([arrived(queue.received, 2), arrived(hook.received, 1)]);
-  assert.deepEqual(JSON.parse(queue.received[1].body), verified(hook.received[0]));
+  const [sent] = (await arrived(hook.received, 1)).map(verified);
+  // The runtime's queue may deliver an event more than once.
+  const queued = () => queue.received.map(({ body }) => JSON.parse(body)).filter(({ id }) => id !== event.id);
+  await until(
+    () => queued().length > 0,
+    () => JSON.stringify(queue.received),
+  );
+  assert.deepEqual(queued()[0], sent);
 });
 
 test("a request by a service binding is told of as one by HTTP", async () => {
