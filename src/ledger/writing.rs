@@ -16,6 +16,11 @@ impl Ledger {
     /// What to write when spending has paused: the exact levels, so an eviction loses nothing.
     pub fn flush_idle(&mut self, now: i64) -> Writes {
         let mut writes = Writes::default();
+        if !self.renamed.is_empty() {
+            // A request failed after a limit had got its name: what goes by that name is one write.
+            self.collect_writes(now, &mut writes);
+            return writes;
+        }
         for (name, slot) in &mut self.buckets {
             if let Slot::Open(bucket) = slot {
                 if let Some(row) = bucket.flush_idle(now, self.next_ticket) {
@@ -24,7 +29,6 @@ impl Ledger {
                 writes.wants_flush |= bucket.is_ahead_of_storage();
             }
         }
-        self.collect_renamed(&mut writes);
         self.collect_late_writes(now, &mut writes);
         writes
     }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use tollgate::limit::{Carry, Kind, Verb};
 use tollgate::policy::Policy;
-use tollgate::protocol::{Action, Decided, EndedLease, ObjectReply};
+use tollgate::protocol::{Action, Decided, EndedLease, Known, ObjectReply, ObjectRequest};
 
 use crate::chance;
 use crate::inline::{Numbers, defined, most_generous, most_of_each, numbers, plans};
@@ -436,6 +436,45 @@ fn what_was_reserved_goes_by_the_names_that_its_limits_get() {
             assert_eq!(plans.left(), left);
         }
     }
+}
+
+/// What goes by a new name is written at once, even if the request that brought the name has failed, and the timer writes first.
+#[test]
+fn a_request_that_fails_leaves_no_half_of_what_gets_a_name() {
+    let limit = Numbers { write_ahead: 5, ..Numbers::bucket(0, 1_000, 100) };
+    let mut plans = Plans::named("", limit);
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+    let id = plans.world.decided(reserve, vec![10]).reservation.unwrap().id;
+    let row = |id: u64| format!("r:{id:013x}");
+    plans.world.storage.insert(row(255), vec![255]); // of no format
+    plans.world.crash(usize::MAX);
+    plans.take(Verb::Consume, 1);
+    plans.take(Verb::Consume, 1);
+    plans.change(limit, Carry::default());
+    assert_eq!(plans.left(), 88);
+    plans.take(Verb::Consume, 1);
+    plans.lose(&[("a", limit)]);
+    let World { policy, as_of, now, .. } = &plans.world;
+    let (asked, now) = ([Arc::clone(policy)], *now);
+    let request = ObjectRequest {
+        action: Action::Settle(255),
+        request_id: None,
+        costs: vec![vec![1]],
+        shadow_costs: Vec::new(),
+        known: Some(Known { as_of: as_of.unwrap(), ids: vec![policy.id()] }),
+        wants_notices: false,
+        lease: None,
+    };
+    plans.world.ledger.ask(&asked, &request, now, || None).unwrap_err();
+    let before = plans.world.storage.clone();
+    plans.world.flush_idle();
+    plans.world.flush_idle();
+    plans.world.in_flight.clear();
+    let is_written = |name: &str| plans.world.storage.get(name) != before.get(name);
+    assert_eq!([is_written("b:plan"), is_written(&row(id))], [true; 2]);
+    plans.world.crash(0);
+    decided(plans.world.ask(Action::Settle(id), Some(vec![4]), None));
+    assert_eq!(plans.left(), 93);
 }
 
 /// And what a batch holds, or has taken.
