@@ -7,8 +7,8 @@
 //! ...         so many numbers; then the next section
 //! ```
 //!
-//! They travel as a text, in decimal with a space between them: a runtime passes a text on for less than an array, benches/README.md says
-//! for how much less. Each number is at most 2⁵³, so that a JavaScript number holds it exactly: in format 2 they were an array of those.
+//! They travel as a text, in decimal with a space between them: with an array in its place a grant took 7 %
+//! more processor time. Each number is at most 2⁵³, so that a JavaScript number holds it exactly: in format 2 they were an array of those.
 
 use std::mem;
 
