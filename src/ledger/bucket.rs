@@ -442,8 +442,19 @@ impl Bucket {
 
     /// Computes what they will give back. `expiring` has, for each of them, when it expires, its id, and its tokens of each limit.
     pub(super) fn find_returns(&mut self, expiring: &[(i64, u64, Vec<u64>)]) -> Arc<[Return]> {
-        let expiring =
-            expiring.iter().filter_map(|(at, id, tokens)| Some((*at, self.place_of(*id)?, tokens.as_slice())));
+        let mut places: Vec<(u64, usize)> = self
+            .openings
+            .iter()
+            .enumerate()
+            .filter(|(_, opening)| !opening.is_returned)
+            .map(|(place, opening)| (opening.id, place))
+            .collect();
+        crate::sorted::sort_by(&mut places, |one, other| one.0.cmp(&other.0));
+        let place_of = |id: u64| {
+            let index = places.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+            places.get(index).map(|(_, place)| *place)
+        };
+        let expiring = expiring.iter().filter_map(|(at, id, tokens)| Some((*at, place_of(*id)?, tokens.as_slice())));
         let found = Returns::find(&self.policy, &self.states, &self.cuts, expiring);
         Arc::clone(&self.returns.insert(found).all)
     }
@@ -611,6 +622,7 @@ impl Bucket {
             return Row::Nothing;
         }
         self.awake_since = self.awake_since.min(now);
+        self.end_leases(now); // before refills are credited that came later
         self.prepare_cuts(now);
         let was_busy = self.spent_at.is_some_and(|at| now.abs_diff(at) < Writes::IDLE_MS);
         if need != Need::Exact {

@@ -111,18 +111,21 @@ impl Ledger {
                 let own = if let Some(banned) = ban {
                     banned
                 } else if takes && !part.decision.is_allow() {
-                    let refusal = match holds.leased_until {
+                    let unless_returned = |refusal, state: &State, at: i64, held| match holds.leased_until {
                         Some(until) => {
-                            let tokens = (held, bucket.leases.of(index), until);
-                            refusal_while_leased(part.limit, state, tokens, (part.cost, verb), (part.decision, now))
+                            let tokens = (held, bucket.leases.of(index), until.max(at));
+                            refusal_while_leased(part.limit, state, tokens, (part.cost, verb), (refusal, at))
                         }
-                        None => part.decision,
+                        None => refusal,
                     };
-                    let refusal = holds.sooner(refusal, index, |left| {
-                        part.limit.decide(without(part.limit, state, left, now), now, part.cost, verb).0
-                    });
-                    sooner(returns, index, refusal, |state, at| {
-                        part.limit.decide(without(part.limit, state, held, at), at, part.cost, verb).0
+                    let refusal = unless_returned(part.decision, state, now, held);
+                    let ends: Vec<i64> = holds.ends.iter().map(|(end, _)| *end).collect();
+                    sooner(returns, &ends, (index, state), refusal, |state, at| {
+                        let held = holds.held_at(index, at);
+                        match part.limit.decide(without(part.limit, state, held, at), at, part.cost, verb).0 {
+                            granted if granted.is_allow() => granted,
+                            refusal => unless_returned(refusal, state, at, held),
+                        }
                     })
                 } else {
                     part.decision
@@ -247,28 +250,11 @@ impl Holds {
         Self { held, ends, leased_until }
     }
 
-    /// The refusal to report. A hold may end without taking anything, so held tokens are worth waiting for, at most
-    /// until enough holds have ended. `decide` returns the decision with a given number of tokens held.
-    fn sooner(&self, refusal: Decision, limit: usize, decide: impl Fn(u64) -> Decision) -> Decision {
-        let Some(mut left) = self.held.get(limit).copied().filter(|&held| held > 0) else {
-            return refusal;
-        };
-        let mut soonest = refusal;
-        for (end, tokens) in &self.ends {
-            left = left.saturating_sub(tokens.get(limit).copied().unwrap_or(0));
-            let at = match decide(left) {
-                Decision::Allow { .. } => *end,
-                Decision::Wait { retry_at } => retry_at.max(*end),
-                // It would be refused without any hold, too; this decision reports the largest cost that could pass.
-                never @ Decision::Never { .. } if left == 0 => return never,
-                Decision::Never { .. } => continue,
-            };
-            soonest = match soonest {
-                Decision::Wait { retry_at } => Decision::Wait { retry_at: retry_at.min(at) },
-                _ => Decision::Wait { retry_at: at },
-            };
-        }
-        soonest
+    /// What is still held of a limit at that moment, after the ends of some holds.
+    fn held_at(&self, limit: usize, at: i64) -> u64 {
+        let over = self.ends.iter().take_while(|(end, _)| *end <= at);
+        let over = over.map(|(_, tokens)| tokens.get(limit).copied().unwrap_or(0));
+        self.held.get(limit).map_or(0, |held| over.fold(*held, u64::saturating_sub))
     }
 }
 

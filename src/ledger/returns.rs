@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::limit::{Cuts, Decision, State};
-use crate::policy::{NamedLimit, Policy};
+use crate::policy::Policy;
 
 /// What there will be of each limit when a reservation has expired, if nothing else is taken.
 #[derive(Debug)]
@@ -28,15 +28,14 @@ impl Returns {
         cuts: &[Cuts],
         expiring: impl Iterator<Item = (i64, usize, &'a [u64])>,
     ) -> Self {
-        let (mut then, mut cut) = (states.to_vec(), cuts.to_vec());
-        let mut all = Vec::new();
-        for (at, place, tokens) in expiring {
-            for (((limit, state), cuts), &taken) in
-                policy.limits().iter().map(NamedLimit::limit).zip(&mut then).zip(&mut cut).zip(tokens)
-            {
-                cuts.settle(limit, place, (taken, 0), state, at);
+        let expiring: Vec<_> = expiring.collect();
+        let mut all: Vec<_> = expiring.iter().map(|(at, ..)| Return { at: *at, states: Vec::new() }).collect();
+        for (index, ((named, state), cuts)) in policy.limits().iter().zip(states).zip(cuts).enumerate() {
+            let of_limit =
+                expiring.iter().map(|(at, place, tokens)| (*at, *place, tokens.get(index).copied().unwrap_or(0)));
+            for (at, state) in all.iter_mut().zip(cuts.settled(named.limit(), *state, of_limit)) {
+                at.states.push(state);
             }
-            all.push(Return { at, states: then.clone() });
         }
         Self { states: states.to_vec(), cuts: cuts.to_vec(), all: all.into() }
     }
@@ -47,21 +46,41 @@ impl Returns {
     }
 }
 
-/// The refusal by a limit, or a sooner one if enough comes back before. `decide` returns the decision in a state and at a moment.
+/// The refusal of what asks a limit in `state`, or a sooner one if enough comes back before. `ends` says when holds end, of which none may take
+/// anything. `decide` returns the decision in a state and at a moment, without what is held then.
 pub(super) fn sooner(
     returns: &[Return],
-    limit: usize,
+    ends: &[i64],
+    (limit, state): (usize, &State),
     refusal: Decision,
     decide: impl Fn(&State, i64) -> Decision,
 ) -> Decision {
-    let decided = |at: &Return| at.states.get(limit).map_or(refusal, |state| decide(state, at.at));
+    let in_state = |at: &Return| at.states.get(limit).copied().unwrap_or(*state);
+    let after = |at: i64| {
+        let last = returns.partition_point(|one| one.at <= at).checked_sub(1).and_then(|last| returns.get(last));
+        last.map_or(*state, in_state)
+    };
+    let of_return = |one: &Return| (one.at, decide(&in_state(one), one.at));
+    let of_end = |&at: &i64| (at, decide(&after(at), at));
     // The later, the more there is: once it is granted it is granted ever after, and until then the wait becomes shorter.
-    let granted = returns.partition_point(|at| !decided(at).is_allow());
-    let after_last = granted.checked_sub(1).and_then(|last| returns.get(last)).map(decided);
-    let granted = returns.get(granted).map(|grant| Decision::Wait { retry_at: grant.at });
-    let moments = [Some(refusal), after_last, granted].into_iter().flatten().filter_map(|decision| match decision {
-        Decision::Wait { retry_at } => Some(retry_at),
-        _ => None,
+    let returned = returns.partition_point(|one| !of_return(one).1.is_allow());
+    let ended = ends.partition_point(|at| !of_end(at).1.is_allow());
+    let granted = [returns.get(returned).map(of_return), ends.get(ended).map(of_end)];
+    let last_refused = [
+        returned.checked_sub(1).and_then(|last| returns.get(last)).map(of_return),
+        ended.checked_sub(1).and_then(|last| ends.get(last)).map(of_end),
+    ];
+    let last_refused = last_refused.into_iter().flatten().max_by_key(|(at, _)| *at);
+    let moments = granted.into_iter().flatten().chain(last_refused).filter_map(|(at, decision)| match decision {
+        Decision::Allow { .. } => Some(at),
+        Decision::Wait { retry_at } => Some(retry_at.max(at)),
+        Decision::Never { .. } => None,
     });
-    moments.min().map_or(refusal, |retry_at| Decision::Wait { retry_at })
+    let own = if let Decision::Wait { retry_at } = refusal { Some(retry_at) } else { None };
+    match (moments.chain(own).min(), last_refused) {
+        (Some(retry_at), _) => Decision::Wait { retry_at },
+        // It names the largest cost that could pass, once everything has come back.
+        (None, Some((_, never))) => never,
+        (None, None) => refusal,
+    }
 }

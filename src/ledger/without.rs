@@ -28,6 +28,7 @@ pub(super) fn refusal_while_leased(
             Decision::Wait { retry_at: until }
         }
         (Decision::Never { .. }, Decision::Wait { retry_at }) => Decision::Wait { retry_at: retry_at.max(until) },
+        (Decision::Never { .. }, never) => never,
         (refusal, _) => refusal,
     }
 }

@@ -202,6 +202,37 @@ impl Cuts {
         limit.whole_tokens(level.saturating_sub(before))
     }
 
+    /// The states after each of these settlements at no cost: the moment, the cut, and what was taken. As [`Cuts::settle`] one after the other, but
+    /// each takes the logarithm of the number of cuts.
+    pub(crate) fn settled(
+        &self,
+        limit: &Limit,
+        mut state: State,
+        settlements: impl Iterator<Item = (i64, usize, u64)>,
+    ) -> Vec<State> {
+        let Self { mut newest, mut steps } = self.clone();
+        let mut sums = LeastSums::of(&steps);
+        let newest_step = steps.len().saturating_sub(1);
+        let mut states = Vec::new();
+        for (at, cut, taken) in settlements {
+            let (refilled, lost) = limit.refilled_and_lost(&newest, at);
+            newest = refilled;
+            for (place, drops) in [(newest_step, lost), (cut, limit.clipped_drops(taken))] {
+                if let Some(step) = steps.get_mut(place).filter(|_| drops != 0) {
+                    *step = plus(*step, drops);
+                    sums.set(place, *step);
+                }
+            }
+            let level = i128::from(newest.level).saturating_add(sums.least().min(0));
+            let level = clamped(level).max(-MAX_DROPS);
+            if cut < steps.len() && level != limit.refilled(&state, at).level {
+                state = State { level, at: newest.at };
+            }
+            states.push(state);
+        }
+        states
+    }
+
     /// Closes a cut: nothing more will be known of what was taken at its opening.
     pub(crate) fn close(&mut self, cut: usize) {
         if cut >= self.steps.len() {
@@ -263,6 +294,57 @@ impl Cuts {
     }
 }
 
+/// A tree over steps, each of whose nodes has the sum of its steps, and the least of all sums of its last ones.
+struct LeastSums(Vec<(i128, i128)>);
+
+impl LeastSums {
+    /// What the pieces before a void step are above the newest: more than any that counts.
+    const ABOVE_ALL: i128 = 1 << 100;
+
+    fn of(steps: &[i64]) -> Self {
+        let leaves = steps.len().next_power_of_two();
+        let mut nodes = vec![(0, Self::ABOVE_ALL); leaves.saturating_mul(2)];
+        for (node, &step) in nodes.iter_mut().skip(leaves).zip(steps) {
+            *node = Self::leaf(step);
+        }
+        let mut tree = Self(nodes);
+        for node in (1..leaves).rev() {
+            tree.join(node);
+        }
+        tree
+    }
+
+    fn leaf(step: i64) -> (i128, i128) {
+        let step = if step >= VOID { Self::ABOVE_ALL } else { step.into() };
+        (step, step)
+    }
+
+    fn set(&mut self, place: usize, step: i64) {
+        let mut node = (self.0.len() / 2).saturating_add(place);
+        if let Some(leaf) = self.0.get_mut(node) {
+            *leaf = Self::leaf(step);
+        }
+        while node > 1 {
+            node /= 2;
+            self.join(node);
+        }
+    }
+
+    fn join(&mut self, node: usize) {
+        let child = |node: usize| self.0.get(node).copied().unwrap_or((0, Self::ABOVE_ALL));
+        let (older, newer) = (child(node.saturating_mul(2)), child(node.saturating_mul(2).saturating_add(1)));
+        let joined = (older.0.saturating_add(newer.0), newer.1.min(older.1.saturating_add(newer.0)));
+        if let Some(node) = self.0.get_mut(node) {
+            *node = joined;
+        }
+    }
+
+    /// The least of all sums of the last steps, of one at least.
+    fn least(&self) -> i128 {
+        self.0.get(1).map_or(Self::ABOVE_ALL, |(_, least)| *least)
+    }
+}
+
 impl Limit {
     /// As [`Limit::refilled`], with how many drops did not fit.
     fn refilled_and_lost(&self, state: &State, now: i64) -> (State, i64) {
@@ -282,4 +364,51 @@ fn plus(step: i64, drops: i64) -> i64 {
 
 fn clamped(drops: i128) -> i64 {
     i64::try_from(drops.clamp((-VOID).into(), VOID.into())).unwrap_or(VOID)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::Config;
+    use super::*;
+
+    /// 63 bits of a multiplicative generator.
+    fn random(seed: &mut u64) -> i64 {
+        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*seed >> 1).cast_signed()
+    }
+
+    #[test]
+    fn settlements_together_are_settlements_one_after_the_other() {
+        let mut seed = 7;
+        for case in 0..2_000 {
+            let within = |seed: &mut u64, size: i64| random(seed).rem_euclid(size);
+            let (capacity, rate) = (within(&mut seed, 40) + 1, within(&mut seed, 3));
+            let mut config = Config::token_bucket(rate.unsigned_abs(), 7);
+            (config.capacity, config.max_debt) = (capacity.unsigned_abs(), 20);
+            let limit = Limit::new(&config).unwrap();
+            let count = usize::try_from(within(&mut seed, 9)).unwrap() + 1;
+            let drops = |seed: &mut u64| limit.full / 8 * within(seed, 17) - limit.full;
+            let step = |seed: &mut u64| if within(seed, 9) == 0 { VOID } else { drops(seed) };
+            let newest = State { level: drops(&mut seed), at: 0 };
+            let cuts = Cuts::stored(newest, (0..count).map(|_| step(&mut seed)).collect());
+            let state = State { level: cuts.level(), at: 0 };
+            let mut at = 0;
+            let settlements: Vec<_> = (0..count)
+                .map(|_| {
+                    at += within(&mut seed, 20);
+                    let cut = usize::try_from(within(&mut seed, 9)).unwrap() % count;
+                    (at, cut, within(&mut seed, 30).unsigned_abs())
+                })
+                .collect();
+            let (mut alone, mut then) = (cuts.clone(), state);
+            let one_by_one: Vec<_> = settlements
+                .iter()
+                .map(|(at, cut, taken)| {
+                    alone.settle(&limit, *cut, (*taken, 0), &mut then, *at);
+                    then
+                })
+                .collect();
+            assert_eq!(cuts.settled(&limit, state, settlements.iter().copied()), one_by_one, "case {case}: {cuts:?}");
+        }
+    }
 }

@@ -179,6 +179,37 @@ fn who_is_refused_is_told_to_come_back_when_enough_expires() {
     }
 }
 
+/// A batch that is under way may end without taking anything, and leased tokens may be returned.
+#[test]
+fn who_is_refused_is_told_of_all_that_comes_back_until_then() {
+    for (rate, cost, wait_ms) in [
+        (r#""rate": 0, "period": "1s""#, 3, 10_000),  // when the batch ends
+        (r#""rate": 0, "period": "1s""#, 10, 20_000), // and the reservation
+        (r#""rate": 1, "period": "1h""#, 10, 20_000),
+        (r#""rate": 1, "period": "12s""#, 6, 12_000), // one that comes back between them
+        (r#""rate": 1, "period": "10s""#, 10, 20_000),
+    ] {
+        let numbers = format!(r#"{{{rate}, "capacity": 10, "write_ahead": 0, "unsettled": "refund", "#);
+        let mut world = world_of(&format!(r#"{numbers}"reservation_ttl": "20s"}}"#));
+        reserved(&mut world, 5);
+        world.decided(Action::Hold(7), vec![5]);
+        let refused = world.decided(Action::Take(Verb::Consume), vec![cost]).decision();
+        assert_eq!(refused, Decision::Wait { retry_at: START + wait_ms }, "{cost} at {rate}");
+        for (at, is_granted) in [(wait_ms - 1, false), (wait_ms, true)] {
+            world.now = START + at;
+            let again = world.decided(Action::Look(Verb::Consume), vec![cost]).decision();
+            assert_eq!(again.is_allow(), is_granted, "{cost} at {rate}, after {at} ms");
+        }
+    }
+    let budget = r#"{"rate": 0, "period": "1s", "capacity": 10, "write_ahead": 0, "unsettled": "refund", "#;
+    let mut world = world_of(&format!(r#"{budget}"reservation_ttl": "20s", "lease": "10s"}}"#));
+    decided(world.lease(vec![5], Vec::new()));
+    reserved(&mut world, 5);
+    let refused = |world: &mut World, cost| world.decided(Action::Take(Verb::Consume), vec![cost]).decision();
+    assert_eq!(refused(&mut world, 10), Decision::Wait { retry_at: START + 20_000 });
+    assert_eq!(refused(&mut world, 11), Decision::Never { max: 10 });
+}
+
 /// Levels and pieces are the same with either of two reservations, but they end at different moments.
 #[test]
 fn who_is_refused_is_told_of_the_reservation_that_is_open_now() {

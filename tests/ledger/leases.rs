@@ -395,3 +395,19 @@ proptest! {
         check_versions(is_registered, &steps);
     }
 }
+
+/// Its tokens are debited at its end, not when the alarm comes: those that have come back since are not lost with the memory.
+#[test]
+fn an_alarm_after_the_end_of_a_lease_loses_no_refill() {
+    let policies = r#"{"p": {"rate": 1, "period": "1s", "capacity": 1000, "write_ahead": 0, "lease": "10s"}}"#;
+    let mut world = World::new(&Policies::parse(policies).unwrap(), "p");
+    decided(world.lease(vec![200], Vec::new()));
+    world.now += 5_000;
+    let id = world.decided(Action::Hold(0), vec![1]).reservation.unwrap().id;
+    decided(world.ask(Action::Settle(id), None, None));
+    world.now += 60_000;
+    let levels = world.restarted_with(&world.policy).levels();
+    world.clean();
+    world.crash(usize::MAX);
+    assert_eq!(world.levels(), levels);
+}
