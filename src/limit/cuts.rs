@@ -367,7 +367,12 @@ fn clamped(drops: i128) -> i64 {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "the numbers are valid")]
+#[allow(clippy::arithmetic_side_effects, reason = "clippy takes a browser's tests for code")]
 mod tests {
+    #[cfg(target_family = "wasm")]
+    use wasm_bindgen_test::wasm_bindgen_test as test;
+
     use super::super::config::Config;
     use super::*;
 
