@@ -147,7 +147,7 @@ mod tests {
         let decided = Decided::new(0, limits);
         let reply = resolved.reply(&ObjectReply::Decided(decided)).unwrap();
         let body = reply.body();
-        (resolved.items[0].costs.clone().unwrap_or_default(), serde_json::from_str(&body).unwrap())
+        (resolved.items[0].enforced_costs().to_vec(), serde_json::from_str(&body).unwrap())
     }
 
     #[test]

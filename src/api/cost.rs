@@ -18,6 +18,15 @@ pub enum Cost<'a> {
     ByLimit(Vec<(Cow<'a, str>, u64)>),
 }
 
+/// How many tokens a request asks of each limit of a policy, in the order of its limits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// Of those that it enforces.
+    pub enforced: Vec<u64>,
+    /// Of those in [shadow](Policy::shadow).
+    pub shadow: Vec<u64>,
+}
+
 impl<'a> Cost<'a> {
     /// The cost of a request that does not give one.
     pub(super) const DEFAULT: Self = Self::Each(1);
@@ -51,36 +60,24 @@ impl<'a> Cost<'a> {
         Ok(Self::ByLimit(named))
     }
 
-    /// The cost of each enforced limit of `policy`, in its order. Limits in other modes may have one too: so a mode can change
-    /// while callers stay as they are.
+    /// The cost of each limit of `policy`. A limit in shadow that is not named costs 0, and one that is off may be named: so a mode can
+    /// change while callers stay as they are.
     ///
     /// # Errors
     /// [`Problem::BadRequest`] if an unknown limit is named or a limit is missing, and [`Problem::CostTooLarge`] for
     /// more than `verb` could ever grant, if it could grant anything: where nothing can pass, no cost would be right, and the
     /// limit refuses.
-    pub fn of(&self, policy: &Policy, verb: Verb) -> Result<Vec<u64>, Problem> {
-        let costs = self.by_limit(policy)?;
+    pub fn of(&self, policy: &Policy, verb: Verb) -> Result<Costs, Problem> {
+        let costs = Costs { enforced: self.of_enforced(policy)?, shadow: self.of_shadow(policy) };
         // One shard must have it; the first has the most.
         let limits = policy.shards().first().map_or(policy.limits(), |shard| shard.limits());
-        for (limit, &cost) in limits.iter().zip(&costs) {
+        for (limit, &cost) in limits.iter().zip(&costs.enforced) {
             let max = limit.limit().largest(verb);
             if cost > max && max > 0 && policy.standing() != Standing::Unlimited {
                 return Err(Problem::CostTooLarge { limit: limit.full_name().to_owned(), cost, max, request: None });
             }
         }
         Ok(costs)
-    }
-
-    /// The cost of each limit of `policy` in shadow, in its order: 0 if none is given.
-    pub(super) fn of_shadow(&self, policy: &Policy) -> Vec<u64> {
-        let cost_of = |limit: &NamedLimit| match self {
-            Self::Each(cost) => *cost,
-            Self::ByLimit(named) => {
-                let own = named.iter().find(|(name, _)| Some(&**name) == limit.name());
-                own.map_or(0, |(_, cost)| *cost)
-            }
-        };
-        policy.shadow_limits().iter().map(cost_of).collect()
     }
 
     /// The largest of all.
@@ -91,7 +88,7 @@ impl<'a> Cost<'a> {
         }
     }
 
-    fn by_limit(&self, policy: &Policy) -> Result<Vec<u64>, Problem> {
+    fn of_enforced(&self, policy: &Policy) -> Result<Vec<u64>, Problem> {
         let limits = policy.limits();
         let named = match self {
             Self::Each(cost) => return Ok(vec![*cost; limits.len()]),
@@ -121,6 +118,17 @@ impl<'a> Cost<'a> {
             Ok,
         )
     }
+
+    fn of_shadow(&self, policy: &Policy) -> Vec<u64> {
+        let cost_of = |limit: &NamedLimit| match self {
+            Self::Each(cost) => *cost,
+            Self::ByLimit(named) => {
+                let own = named.iter().find(|(name, _)| Some(&**name) == limit.name());
+                own.map_or(0, |(_, cost)| *cost)
+            }
+        };
+        policy.shadow_limits().iter().map(cost_of).collect()
+    }
 }
 
 fn names<'a>(names: impl Iterator<Item = Option<&'a str>>) -> String {
@@ -131,6 +139,10 @@ fn names<'a>(names: impl Iterator<Item = Option<&'a str>>) -> String {
 mod tests {
     use super::*;
 
+    fn enforced<const N: usize>(costs: [u64; N]) -> Costs {
+        Costs { enforced: costs.into(), shadow: Vec::new() }
+    }
+
     #[test]
     fn a_cost_by_limit_must_name_exactly_the_limits() {
         let json = r#"{"two":{"limits":[{"name":"a","rate":5,"period":"1s"},{"name":"b","rate":9,"period":"1s"}]},
@@ -140,14 +152,14 @@ mod tests {
         let named = |costs: &[(&'static str, u64)]| {
             Cost::ByLimit(costs.iter().map(|&(name, cost)| (name.into(), cost)).collect())
         };
-        assert_eq!(Cost::Each(3).of(two, Verb::Consume), Ok(vec![3, 3]));
-        assert_eq!(named(&[("b", 9), ("a", 0)]).of(two, Verb::Consume), Ok(vec![0, 9]));
+        assert_eq!(Cost::Each(3).of(two, Verb::Consume), Ok(enforced([3, 3])));
+        assert_eq!(named(&[("b", 9), ("a", 0)]).of(two, Verb::Consume), Ok(enforced([0, 9])));
         let too_large =
             |limit: &str, cost, max| Err(Problem::CostTooLarge { limit: limit.into(), cost, max, request: None });
         assert_eq!(named(&[("b", 10), ("a", 0)]).of(two, Verb::Consume), too_large("two/b", 10, 9));
         assert_eq!(Cost::Each(6).of(one, Verb::Consume), too_large("one", 6, 5));
-        assert_eq!(Cost::Each(6).of(one, Verb::Charge), Ok(vec![6]));
-        let wrong = |detail: &str| bad_request::<Vec<u64>>(detail.to_owned());
+        assert_eq!(Cost::Each(6).of(one, Verb::Charge), Ok(enforced([6])));
+        let wrong = |detail: &str| bad_request::<Costs>(detail.to_owned());
         assert_eq!(
             named(&[("a", 1)]).of(two, Verb::Consume),
             wrong("the cost must name every limit of policy two: a, b")
@@ -169,9 +181,9 @@ mod tests {
         let [none, spent] = ["none", "spent"].map(|name| policies.get(name).unwrap());
         for verb in [Verb::Consume, Verb::Reserve { max_wait_ms: None }, Verb::Borrow { max_wait_ms: Some(0) }] {
             for cost in [0, 1, MAX_TOKENS] {
-                assert_eq!(Cost::Each(cost).of(none, verb), Ok(vec![cost]), "{verb:?}");
+                assert_eq!(Cost::Each(cost).of(none, verb), Ok(enforced([cost])), "{verb:?}");
             }
-            assert_eq!(Cost::Each(5).of(spent, verb), Ok(vec![5]));
+            assert_eq!(Cost::Each(5).of(spent, verb), Ok(enforced([5])));
             let too_large = Problem::CostTooLarge { limit: "spent".into(), cost: 6, max: 5, request: None };
             assert_eq!(Cost::Each(6).of(spent, verb), Err(too_large));
         }
@@ -187,13 +199,13 @@ mod tests {
         let named = |costs: &[(&'static str, u64)]| {
             Cost::ByLimit(costs.iter().map(|&(name, cost)| (name.into(), cost)).collect())
         };
-        let both = |cost: &Cost<'_>, policy| (cost.of(policy, Verb::Consume), cost.of_shadow(policy));
-        assert_eq!(both(&Cost::Each(3), p), (Ok(vec![3]), vec![3]));
-        assert_eq!(both(&Cost::Each(MAX_TOKENS), one), (Ok(vec![]), vec![MAX_TOKENS]));
-        assert_eq!(both(&Cost::Each(MAX_TOKENS), off), (Ok(vec![]), vec![]));
-        assert_eq!(both(&named(&[("a", 1)]), p), (Ok(vec![1]), vec![0]));
-        assert_eq!(both(&named(&[("c", 99), ("b", 99), ("a", 1)]), p), (Ok(vec![1]), vec![99]));
-        let wrong = |detail: &str| bad_request::<Vec<u64>>(detail.to_owned());
+        let both = |enforced: &[u64], shadow: &[u64]| Ok(Costs { enforced: enforced.into(), shadow: shadow.into() });
+        assert_eq!(Cost::Each(3).of(p, Verb::Consume), both(&[3], &[3]));
+        assert_eq!(Cost::Each(MAX_TOKENS).of(one, Verb::Consume), both(&[], &[MAX_TOKENS]));
+        assert_eq!(Cost::Each(MAX_TOKENS).of(off, Verb::Consume), both(&[], &[]));
+        assert_eq!(named(&[("a", 1)]).of(p, Verb::Consume), both(&[1], &[0]));
+        assert_eq!(named(&[("c", 99), ("b", 99), ("a", 1)]).of(p, Verb::Consume), both(&[1], &[99]));
+        let wrong = |detail: &str| bad_request::<Costs>(detail.to_owned());
         assert_eq!(named(&[("b", 1)]).of(p, Verb::Consume), wrong("the cost must name every limit of policy p: a"));
         assert_eq!(
             named(&[("a", 1), ("d", 1)]).of(p, Verb::Consume),

@@ -133,7 +133,7 @@ mod tests {
             let (lease_ms, horizon_ms, wanted, ended) = expected;
             let lease = LeaseRequest { lease_ms, horizon_ms, wanted, ended };
             assert_eq!((resolved.lease(), resolved.action()), (Some(&lease), action), "{more}");
-            assert_eq!(resolved.items()[0].costs, Some(costs), "{more}");
+            assert_eq!(resolved.items()[0].enforced_costs(), costs, "{more}");
         }
         let tried = asked("tried", r#""tokens":1"#).unwrap();
         assert_eq!((tried.lease(), tried.is_about_leases()), (None, true), "each request is tried");

@@ -48,10 +48,10 @@ impl<'a> Leasing<'a> {
             return bad_request(format!("policy {} has no `lease`: its tokens cannot be leased", policy.name()));
         };
         // As many as wanted may be more than there ever are: a lease has what can be spared.
-        let tokens_of = |tokens: &Cost<'_>| tokens.of(policy, Verb::ConsumeUpTo);
+        let costs_of = |tokens: &Cost<'_>| tokens.of(policy, Verb::ConsumeUpTo);
         let mut wanted = vec![0; policy.limits().len()];
         if let Some(tokens) = &self.tokens {
-            wanted = tokens_of(tokens)?;
+            wanted = costs_of(tokens)?.enforced;
             if wanted.contains(&0) {
                 return bad_request(
                     "`tokens` must be at least 1, of each limit; to lease none, leave it out".to_owned(),
@@ -63,7 +63,7 @@ impl<'a> Leasing<'a> {
         }
         let mut ended = Vec::new();
         for (id, spent) in &self.returned {
-            ended.push(EndedLease { id: *id, spent: tokens_of(spent)? });
+            ended.push(EndedLease { id: *id, spent: costs_of(spent)?.enforced });
         }
         let horizon_ms = policy.frontend().horizon_ms(terms.lease_ms);
         Ok(LeaseRequest { lease_ms: terms.lease_ms, horizon_ms, wanted, ended })

@@ -48,7 +48,7 @@ mod verdict;
 
 pub use crate::policy::Cause;
 pub use admin::{AdminPath, AdminQuestion, AdminReply, AdminRequest, MAX_OVERRIDES_LEN};
-pub use cost::Cost;
+pub use cost::{Cost, Costs};
 pub use endpoint::Endpoint;
 pub use keys::{BLOCK_PATH, BlockRequest, INSPECT_KEY_PATH, InspectKeyRequest, KeyQuestion, inspected, key_state};
 pub use media_type::require_json;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::beyond_shards::require_whole;
-use super::cost::Cost;
+use super::cost::{Cost, Costs};
 use super::endpoint::Endpoint;
 use super::problem::{Problem, bad_request};
 use super::request::{Item, Request};
@@ -40,9 +40,7 @@ pub struct ResolvedItem {
     /// The [bytes](crate::access::Key::to_bytes) of the key. No two items have the same policy and the same bytes.
     pub key: Vec<u8>,
     /// The cost of each of its limits; `None` to settle a reservation at the cost that was reserved.
-    pub costs: Option<Vec<u64>>,
-    /// The same for each limit of its [shadow](Policy::shadow).
-    pub shadow_costs: Option<Vec<u64>>,
+    pub costs: Option<Costs>,
     /// The largest cost that was given.
     pub(super) cost: Option<u64>,
     pub(super) wants_snapshot: bool,
@@ -126,7 +124,6 @@ impl ResolvedRequest {
             Ok(ResolvedItem {
                 key,
                 costs,
-                shadow_costs: cost.map(|cost| cost.of_shadow(&policy)),
                 policy,
                 cost: cost.filter(|_| endpoint != Endpoint::Lease || item.cost.is_some()).map(Cost::largest),
                 wants_snapshot: item.snapshot,
@@ -163,7 +160,6 @@ impl ResolvedRequest {
             policy: Arc::clone(policy),
             key: Vec::new(),
             costs: Some(costs),
-            shadow_costs: None,
             cost: Some(cost),
             wants_snapshot: false,
         };
@@ -240,6 +236,12 @@ impl ResolvedItem {
         !self.policy.limits().is_empty()
     }
 
+    /// The cost of each of its limits; empty to settle a reservation at the cost that was reserved.
+    #[must_use]
+    pub fn enforced_costs(&self) -> &[u64] {
+        self.costs.as_ref().map_or(&[], |costs| &costs.enforced)
+    }
+
     /// Whether the answer is to show how the buckets stand, to the drop.
     #[must_use]
     pub const fn wants_snapshot(&self) -> bool {
@@ -251,7 +253,7 @@ impl ResolvedItem {
         if answers.len() != limits.len() {
             return Err(Problem::Unavailable { cause: Cause::Failed }); // from an object of another version
         }
-        let costs = self.costs.as_deref().unwrap_or_default();
+        let costs = self.enforced_costs();
         let all = limits.iter().zip(answers).enumerate();
         Ok(all.map(|(index, (limit, answer))| (limit, cost_of(costs, index, answer), *answer)).collect())
     }
@@ -262,7 +264,7 @@ impl ResolvedItem {
         if answers.len() != limits.len() {
             return Vec::new(); // from an object whose policy has others
         }
-        let costs = self.shadow_costs.as_deref().unwrap_or_default();
+        let costs = self.costs.as_ref().map_or(&[][..], |costs| &costs.shadow);
         let all = limits.iter().zip(answers).enumerate();
         let asked = all.filter_map(|(index, (limit, answer))| Some((index, limit, (*answer)?)));
         asked.map(|(index, limit, answer)| (limit, cost_of(costs, index, &answer), answer)).collect()

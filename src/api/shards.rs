@@ -1,5 +1,6 @@
 //! A request about a budget that lies in several objects: see [`Policy::shards`].
 
+use super::cost::Costs;
 use super::problem::{Problem, bad_request};
 use super::resolve::{ResolvedItem, ResolvedRequest};
 use crate::limit::Verb;
@@ -46,7 +47,7 @@ impl ResolvedRequest {
         first.items.truncate(1);
         first.action = Action::Look(Verb::Refund);
         for item in &mut first.items {
-            item.costs = Some(vec![0; item.policy.limits().len()]);
+            item.costs = Some(Costs { enforced: vec![0; item.policy.limits().len()], ..Costs::default() });
         }
         Some(first)
     }
@@ -144,7 +145,7 @@ mod tests {
             let asked = repeated(endpoint, more);
             let first = asked.recalled().unwrap();
             let [item] = &first.items[..] else { panic!("{first:?}") };
-            assert_eq!((first.action, item.costs.as_deref()), (Action::Look(Verb::Refund), Some(&[0][..])));
+            assert_eq!((first.action, item.enforced_costs()), (Action::Look(Verb::Refund), &[0][..]));
             assert_eq!(item.policy.shard().unwrap().index, 0);
             let limit = item.policy.limits()[0].limit();
             let (decision, state) = limit.decide(limit.new_state(0, 0), 0, 1, Verb::Consume);
@@ -173,8 +174,8 @@ mod tests {
         let asked = resolved(Endpoint::Refund, r#"{"policy":"hot","key":"a","cost":11}"#).unwrap();
         let items = asked.of_shards().items;
         let shards: Vec<_> =
-            items.iter().map(|item| (item.policy.shard().unwrap().index, item.costs.clone())).collect();
-        assert_eq!(shards, (0..8).map(|index| (index, Some(vec![11]))).collect::<Vec<_>>());
+            items.iter().map(|item| (item.policy.shard().unwrap().index, item.enforced_costs())).collect();
+        assert_eq!(shards, (0..8).map(|index| (index, &[11][..])).collect::<Vec<_>>());
         assert!(asked.is_sharded());
         assert!(!resolved(Endpoint::Consume, r#"{"policy":"cold","key":"a"}"#).unwrap().is_sharded());
     }

@@ -58,9 +58,7 @@ impl ResolvedRequest {
         match self.action {
             Action::Take(verb) => verb.takes(),
             Action::Reserve(_) => true,
-            Action::Extend(_) => {
-                self.items.iter().filter_map(|item| item.costs.as_ref()).flatten().any(|&cost| cost > 0)
-            }
+            Action::Extend(_) => self.items.iter().flat_map(ResolvedItem::enforced_costs).any(|&cost| cost > 0),
             _ => false,
         }
     }

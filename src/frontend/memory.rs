@@ -148,7 +148,7 @@ fn leasable<'a>(
         return None;
     }
     item.policy.frontend().lease?;
-    Some((object, &item.policy, item.costs.as_deref()?))
+    Some((object, &item.policy, &item.costs.as_ref()?.enforced))
 }
 
 /// What an object is asked for: each policy, and the cost of each of its limits.
@@ -156,5 +156,5 @@ fn costs_of<'a>(
     asked: &'a ResolvedRequest,
     object: &'a Object,
 ) -> impl Iterator<Item = (&'a Policy, &'a [u64])> + Clone {
-    object.items_of(asked).map(|item| (&*item.policy, item.costs.as_deref().unwrap_or_default()))
+    object.items_of(asked).map(|item| (&*item.policy, item.enforced_costs()))
 }

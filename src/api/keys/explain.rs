@@ -166,11 +166,12 @@ mod tests {
                 snapshot: limit.snapshot(&state),
             }
         };
-        let of = |limits: &[NamedLimit], costs: &Option<Vec<u64>>| -> Vec<LimitAnswer> {
-            limits.iter().zip(costs.as_deref().unwrap()).map(|(limit, &cost)| answer(limit, cost)).collect()
+        let of = |limits: &[NamedLimit], costs: &[u64]| -> Vec<LimitAnswer> {
+            limits.iter().zip(costs).map(|(limit, &cost)| answer(limit, cost)).collect()
         };
-        let limits = of(item.policy.limits(), &item.costs);
-        let shadow = of(item.policy.shadow_limits(), &item.shadow_costs).into_iter().map(Some).collect();
+        let costs = item.costs.as_ref().unwrap();
+        let limits = of(item.policy.limits(), &costs.enforced);
+        let shadow = of(item.policy.shadow_limits(), &costs.shadow).into_iter().map(Some).collect();
         let decided = Decided { shadow, ..Decided::new(NOW, limits) };
         let reply = asked.reply(&ObjectReply::Decided(decided)).unwrap();
         let (body, status) = (reply.body(), reply.status);

@@ -4,7 +4,7 @@ use super::super::Now;
 use super::super::object::Object;
 use super::super::settings::Receivers;
 use super::asked::Asked;
-use crate::api::{ResolvedItem, ResolvedRequest};
+use crate::api::{Costs, ResolvedItem, ResolvedRequest};
 use crate::edge::{Batch, InForce};
 use crate::protocol::{Action, Known, LeaseRequest, ObjectRequest, RequestId};
 
@@ -38,8 +38,9 @@ pub(super) fn requests_of(
         // A peek changes nothing, so repetitions need not be recognized.
         let request_id = (!matches!(action, Action::Look(_)) || parts.is_recalled()).then_some(request_id);
         // There are none if a reservation is settled at its reserved cost.
-        let costs = object.items_of(parts).filter_map(|item| item.costs.clone()).collect();
-        let mut shadow_costs: Vec<_> = object.items_of(parts).filter_map(|item| item.shadow_costs.clone()).collect();
+        let costs = object.items_of(parts).filter_map(|item| item.costs.clone());
+        let (costs, mut shadow_costs): (Vec<_>, Vec<_>) =
+            costs.map(|Costs { enforced, shadow }| (enforced, shadow)).unzip();
         if shadow_costs.iter().all(Vec::is_empty) {
             shadow_costs.clear();
         }
