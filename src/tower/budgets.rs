@@ -6,7 +6,7 @@ use core::hash::{BuildHasher, Hash};
 use std::collections::hash_map::RandomState;
 use std::sync::Arc;
 
-use crate::api::{Problem, Reply, ResolvedRequest};
+use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest};
 use crate::keyed::{Answer, KeyedLimiter};
 use crate::limit::{Decision, Limit, Part, Verb};
 use crate::policy::{NamedLimit, Policy};
@@ -47,7 +47,8 @@ impl<K> Budgets<K> {
         let Some(key) = key else { return Err(problem(500, None, NO_KEY)) };
         let request = ResolvedRequest::consume(&self.policy, cost).map_err(|problem| problem.reply())?;
         let request = request.spread(|| Some(RandomState::new().hash_one(now)));
-        let (now, limits) = self.limiter.consume(key, now, cost).map_err(no_room)?;
+        let costs = request.items().first().map_or(&[][..], ResolvedItem::enforced_costs);
+        let (now, limits) = self.limiter.consume(key, now, costs).map_err(no_room)?;
         let is_granted = limits.iter().all(|limit| limit.decision.is_allow());
         let decided = Decided::new(now, limits);
         let answer = if is_granted {
@@ -66,13 +67,15 @@ impl<K> fmt::Debug for Budgets<K> {
 }
 
 trait Consume<K>: Send + Sync {
-    /// The moment of the decision and each limit's answer; or, if there is no room for a new key, how long to wait.
-    fn consume(&self, key: &K, now: i64, cost: u64) -> Result<(i64, Vec<LimitAnswer>), Option<u64>>;
+    /// The moment of the decision and each limit's answer; or, if there is no room for a new key, how long to wait. `costs` has one for
+    /// each limit.
+    fn consume(&self, key: &K, now: i64, costs: &[u64]) -> Result<(i64, Vec<LimitAnswer>), Option<u64>>;
 }
 
 impl<K: Hash + Eq + Clone + Send, const N: usize> Consume<K> for KeyedLimiter<K, N> {
-    fn consume(&self, key: &K, now: i64, cost: u64) -> Result<(i64, Vec<LimitAnswer>), Option<u64>> {
-        let Answer { decision, now, parts } = self.ask(key, now, [cost; N], Verb::Consume);
+    fn consume(&self, key: &K, now: i64, costs: &[u64]) -> Result<(i64, Vec<LimitAnswer>), Option<u64>> {
+        let costs = costs.try_into().map_err(|_| None)?; // a cost for each: the limits are the policy's
+        let Answer { decision, now, parts } = self.ask(key, now, costs, Verb::Consume);
         match (parts, decision) {
             (Some(parts), _) => Ok((now, parts.iter().map(|part| answer(part, now)).collect())),
             (None, Decision::Wait { retry_at }) => Err(Some(retry_at.abs_diff(now))),
