@@ -232,7 +232,8 @@ pub(super) type Answered<'a> = (&'a NamedLimit, u64, LimitAnswer);
 
 impl ResolvedItem {
     /// Whether its policy can refuse it.
-    pub(super) fn is_enforced(&self) -> bool {
+    #[must_use]
+    pub fn is_enforced(&self) -> bool {
         !self.policy.limits().is_empty()
     }
 

@@ -488,7 +488,7 @@ mod tests {
         let taught = snapshot.in_force_with(&newer.definition(), 9);
         let api = taught.policies().get("api").unwrap();
         assert_eq!((api.id(), api.numbers(), api.timeline().since()), (newer.id(), newer.numbers(), 8));
-        let found = (api.on_error(), api.frontend().ipv6_prefix, api.frontend().shown_key_prefix);
+        let found = (api.frontend().on_error, api.frontend().ipv6_prefix, api.frontend().shown_key_prefix);
         assert_eq!(found, (crate::policy::OnError::OPEN, 56, 8), "what only frontends know");
         let as_of = |names: &[&str]| taught.as_of(names.iter().copied());
         assert_eq!((as_of(&["api"]), as_of(&["daily"]), as_of(&["api", "daily"])), (Some(9), Some(5), Some(5)));

@@ -27,7 +27,7 @@ use crate::length;
 /// | `jitter` | how much later than they could, at most, refused callers are told to come back, up to an hour | `"0s"` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrontendTerms {
-    /// For which causes it fails open, unless it enforces no limit: see [`Policy::on_error`](super::Policy::on_error).
+    /// For which causes it fails open. A policy that enforces no limit does for all of them.
     pub on_error: OnError,
     /// How long a frontend may refuse by an earlier refusal, without asking again; 0 for not at all.
     pub refusal_cache_ms: u64,
@@ -141,13 +141,19 @@ impl FrontendTerms {
         }
     }
 
-    /// What a line about the policy says of them, after what it says of limits.
-    pub(super) fn write_summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// What a line about the policy says of them, after what it says of limits. One that is not enforced refuses nothing.
+    pub(super) fn write_summary(&self, is_enforced: bool, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.has_one_budget {
             f.write_str("; one budget for all")?;
         }
+        if !is_enforced {
+            return Ok(());
+        }
         if self.jitter_ms > 0 {
             write!(f, "; refused callers return up to {} later", length::shown(self.jitter_ms))?;
+        }
+        if self.on_error != OnError::CLOSED {
+            write!(f, "; fails open on {}", self.on_error)?;
         }
         Ok(())
     }

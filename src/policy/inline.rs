@@ -77,8 +77,8 @@ mod tests {
             assert_eq!(inline.wire_name(), format!("={}", expected.wire_name()));
             assert_eq!(inline.object().reservations, expected.object().reservations);
             assert_eq!(
-                (inline.on_error(), inline.frontend().ipv6_prefix),
-                (expected.on_error(), expected.frontend().ipv6_prefix)
+                (inline.frontend().on_error, inline.frontend().ipv6_prefix),
+                (expected.frontend().on_error, expected.frontend().ipv6_prefix)
             );
             assert!(inline.is_inline() && !expected.is_inline());
             let read = Policy::from_definition(&inline.definition()).unwrap();

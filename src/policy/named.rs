@@ -5,7 +5,6 @@ use std::sync::{Arc, OnceLock};
 use super::frontend_terms::FrontendTerms;
 use super::named_limit::NamedLimit;
 use super::object_terms::ObjectTerms;
-use super::on_error::OnError;
 use super::shard::Shard;
 use super::stored::{numbers_of, version_of};
 use super::timeline::Timeline;
@@ -98,12 +97,6 @@ impl Policy {
     #[must_use]
     pub fn off_limits(&self) -> &[Option<String>] {
         &self.off
-    }
-
-    /// For which causes it fails open: for all of them if it enforces no limit.
-    #[must_use]
-    pub const fn on_error(&self) -> OnError {
-        if self.limits.is_empty() { OnError::ALWAYS } else { self.frontend.on_error }
     }
 
     /// What it asks of objects besides its limits.

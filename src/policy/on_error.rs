@@ -54,9 +54,6 @@ impl OnError {
     /// Open if an object fails, closed if it is overloaded: otherwise a flood would lift its own limit.
     pub const OPEN: Self = Self { overloaded: false, timeout: true, failed: true };
 
-    /// Open whatever happens: for a policy that enforces nothing.
-    pub const ALWAYS: Self = Self { overloaded: true, timeout: true, failed: true };
-
     /// Reports whether it is open for `cause`.
     #[must_use]
     pub const fn opens(self, cause: Cause) -> bool {

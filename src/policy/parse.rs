@@ -387,7 +387,7 @@ mod tests {
         let policy = policies.get("p").unwrap();
         assert_eq!(policy.limits()[0].limit().config(), &expected);
         assert_eq!(policy.limits()[0].write_ahead(), 4);
-        assert_eq!(policy.on_error(), OnError::OPEN);
+        assert_eq!(policy.frontend().on_error, OnError::OPEN);
         assert_eq!(policy.object().reservations, ReservationTerms { ttl_ms: 120_000, unsettled: Unsettled::Refund });
     }
 
@@ -512,12 +512,15 @@ mod tests {
     #[test]
     fn the_words_for_people_say_what_is_only_tried_and_that_nothing_is_enforced() {
         let limit = |name: &str, mode: &str| format!(r#"{{"name":"{name}","rate":1,"period":"1s","mode":"{mode}"}}"#);
-        let list = |limits: &[String]| format!(r#"{{"limits":[{}],"on_error":"open"}}"#, limits.join(","));
+        let list =
+            |limits: &[String]| format!(r#"{{"limits":[{}],"jitter":"5s","on_error":"open"}}"#, limits.join(","));
         let one = "token bucket, 1 per 1s, at most 1 at once and 2 within any 1s";
         for (written, expected) in [
             (
                 list(&[limit("a", "shadow"), limit("b", "enforce"), limit("c", "off"), limit("d", "shadow")]),
-                format!("p: b {one}; shadow: a {one} AND d {one}; off: c; fails open on timeout, failed"),
+                format!(
+                    "p: b {one}; shadow: a {one} AND d {one}; off: c; refused callers return up to 5s later; fails open on timeout, failed"
+                ),
             ),
             (list(&[limit("a", "shadow")]), format!("p: admits everything: it enforces no limit; shadow: a {one}")),
             (
@@ -536,14 +539,13 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_enforces_nothing_fails_open_and_is_not_mistaken_for_one_that_does() {
+    fn a_policy_that_enforces_nothing_is_not_mistaken_for_one_that_does() {
         let policy = |json: &str| {
             let policies = Policies::parse(&format!(r#"{{"p":{{"rate":1,"period":"1s"{json}}}}}"#)).unwrap();
             Arc::clone(policies.get("p").unwrap())
         };
         for mode in ["shadow", "off"] {
             let unenforced = policy(&format!(r#","mode":"{mode}""#));
-            assert!(Cause::ALL.iter().all(|&cause| unenforced.on_error().opens(cause)));
             assert_ne!(unenforced.wire_name(), policy("").wire_name());
         }
         assert_eq!(policy("").wire_name(), "p");
@@ -719,7 +721,7 @@ mod tests {
     fn on_error_names_the_causes_that_open() {
         let on_error = |written: &str| {
             let json = format!(r#"{{"p":{{"rate":1,"period":"1s","on_error":{written}}}}}"#);
-            Policies::parse(&json).ok().map(|policies| policies.get("p").unwrap().on_error())
+            Policies::parse(&json).ok().map(|policies| policies.get("p").unwrap().frontend().on_error)
         };
         let closed = OnError::CLOSED;
         for (written, expected) in [

@@ -7,18 +7,23 @@ use tollgate::protocol::{Action, Decided, ObjectReply, Rows};
 
 use super::world::{ABOUT_K, CONSUMER, Deployment, World, answer, failure};
 
-/// Only what takes tokens without a promise fails open, and only for the causes that its policy names.
+/// Only what takes tokens without a promise fails open, and only for the causes that its policy names, or if that enforces no limit.
 #[test]
 fn each_cause_and_verb_fails_as_its_policy_says() {
     let policies = r#"{
         "closed": "10/1m",
         "open": {"rate": "10/1m", "on_error": "open"},
-        "always": {"rate": "10/1m", "on_error": ["timeout", "failed", "overloaded"]}
+        "always": {"rate": "10/1m", "on_error": ["timeout", "failed", "overloaded"]},
+        "shadow": {"rate": "10/1m", "mode": "shadow"},
+        "off": {"rate": "10/1m", "mode": "off", "on_error": "open"}
     }"#;
     for (policy, opens) in [
         ("closed", &[][..]),
         ("open", &[Cause::Timeout, Cause::Failed]),
         ("always", &[Cause::Timeout, Cause::Failed, Cause::Overloaded]),
+        // They enforce nothing.
+        ("shadow", &Cause::ALL),
+        ("off", &Cause::ALL),
     ] {
         for (path, more, may_open) in [
             ("/v1/consume", "", true),
@@ -82,7 +87,7 @@ fn a_batch_of_which_nothing_is_known_does_not_fail_open() {
 #[test]
 fn a_batch_fails_open_only_if_nothing_in_it_stays_closed() {
     let policies = r#"{"closed":"10/1m","open":{"rate":"10/1m","on_error":"open"},
-        "timeout":{"rate":"10/1m","on_error":["timeout"]}}"#;
+        "timeout":{"rate":"10/1m","on_error":["timeout"]},"shadow":{"rate":"10/1m","mode":"shadow"}}"#;
     for (first, second, causes, status) in [
         ("open", "open", [Cause::Timeout, Cause::Failed], 200),
         ("open", "open", [Cause::Timeout, Cause::Overloaded], 503),
@@ -92,6 +97,9 @@ fn a_batch_fails_open_only_if_nothing_in_it_stays_closed() {
         ("timeout", "timeout", [Cause::Timeout, Cause::Failed], 503),
         ("timeout", "timeout", [Cause::Failed, Cause::Timeout], 503),
         ("timeout", "closed", [Cause::Timeout, Cause::Timeout], 503),
+        ("shadow", "open", [Cause::Overloaded, Cause::Failed], 503),
+        ("shadow", "open", [Cause::Timeout, Cause::Failed], 200),
+        ("shadow", "closed", [Cause::Timeout, Cause::Timeout], 503),
     ] {
         let mut world = World::new(policies);
         let body = format!(r#"{{"requests":[{{"policy":"{first}","key":"a"}},{{"policy":"{second}","key":"b"}}]}}"#);

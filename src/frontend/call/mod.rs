@@ -30,7 +30,7 @@ use super::object::Object;
 use super::settings::Settings;
 use super::{Now, shards};
 use crate::access::key_hash_in;
-use crate::api::{Notice, Problem, Reply};
+use crate::api::{Notice, Problem, Reply, ResolvedItem};
 use crate::edge::{Batch, Failure, Leased, ObjectCall, Outcome};
 use crate::metrics::{CallOutcome, DecidedBy, Outcome as BudgetOutcome, Repeat};
 use crate::policy::{Cause, Policy};
@@ -371,10 +371,13 @@ impl Call {
 
     /// The reply when no decision could be made because of `causes`; it names `cause`.
     fn failure(&mut self, causes: &[Cause], cause: Cause, now: Now) -> Reply {
-        let mut policies = self.asked.whole.items().iter().map(|item| &item.policy);
+        let opens = |item: &ResolvedItem| {
+            // What could not have refused it lets it pass.
+            !item.is_enforced() || causes.iter().all(|&cause| item.policy.frontend().on_error.opens(cause))
+        };
         // Only requests that take tokens fail open; other callers must know that theirs failed.
         let would_take = matches!(self.asked.whole.action(), Action::Take(verb) if verb.takes());
-        if would_take && policies.all(|policy| causes.iter().all(|&cause| policy.on_error().opens(cause))) {
+        if would_take && self.asked.whole.items().iter().all(opens) {
             self.isolate.count(|counts| counts.degraded(cause));
             self.end(End::Undecided(BudgetOutcome::Degraded, cause), now);
             self.asked.whole.degraded_reply(cause)

@@ -141,7 +141,7 @@ pub(super) fn of(policy: &Policy) -> Vec<Finding> {
     findings.extend(many_idempotency_keys(policy));
     // One that enforces nothing lets every request pass, whatever fails.
     if !policy.limits().is_empty() {
-        findings.extend(of_errors(policy.on_error()));
+        findings.extend(of_errors(policy.frontend().on_error));
     }
     findings
 }

@@ -10,7 +10,6 @@ use crate::length;
 use crate::limit::{Config, Kind, Limit};
 use crate::policy::named::Policy;
 use crate::policy::named_limit::NamedLimit;
-use crate::policy::on_error::OnError;
 
 /// One line for people: what the policy allows, on average and at worst.
 impl fmt::Display for Policy {
@@ -33,12 +32,7 @@ impl fmt::Display for Policy {
         if self.declared_shards() > 1 {
             write!(f, "; in {} shards", self.declared_shards())?;
         }
-        self.frontend().write_summary(f)?;
-        match self.on_error() {
-            OnError::CLOSED => Ok(()),
-            _ if self.limits().is_empty() => Ok(()),
-            open => write!(f, "; fails open on {open}"),
-        }
+        self.frontend().write_summary(!self.limits().is_empty(), f)
     }
 }
 
