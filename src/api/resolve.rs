@@ -11,7 +11,9 @@ use crate::access::{Caller, Key, KeyMisfit};
 #[cfg(doc)]
 use crate::limit::jitter;
 use crate::limit::{Decision, Verb};
-use crate::policy::{Cause, FrontendTerms, NamedLimit, Policies, Policy};
+#[cfg(doc)]
+use crate::policy::FrontendTerms;
+use crate::policy::{Cause, NamedLimit, Policies, Policy};
 use crate::protocol::{Action, LeaseRequest, LimitAnswer};
 
 /// A request that its caller may make, whose policies are known and whose costs fit them.
@@ -179,13 +181,6 @@ impl ResolvedRequest {
     #[must_use]
     pub fn has_inline(&self) -> bool {
         self.items.iter().any(|item| item.policy.is_inline())
-    }
-
-    /// How long its `Idempotency-Key` is to be remembered: as long as any of its policies says, so that all of its budgets know it.
-    #[must_use]
-    pub fn idempotency_ttl_ms(&self) -> u64 {
-        let each = self.items.iter().map(|item| item.policy.frontend().idempotency_ttl_ms);
-        each.max().unwrap_or(FrontendTerms::IDEMPOTENCY_TTL_MS)
     }
 
     /// Whether its caller leases tokens: then the object must be asked.

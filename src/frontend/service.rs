@@ -16,7 +16,7 @@ use crate::api::{
 };
 use crate::edge::{Due, PolicySnapshot};
 use crate::metrics::{INLINE_POLICIES, NoticeOutcome, PollOutcome};
-use crate::policy::Cause;
+use crate::policy::{Cause, FrontendTerms};
 use crate::protocol::{Action, RequestId};
 
 /// The service, as one frontend answers for it.
@@ -336,7 +336,7 @@ impl Service {
             RequestId {
                 id: settings.names.request_id_of(require_idempotency_key(key)?, caller),
                 fingerprint: request.fingerprint(&keys),
-                ttl_ms: whole.idempotency_ttl_ms(),
+                ttl_ms: idempotency_ttl_ms(&whole),
                 by_grant,
             }
         } else {
@@ -510,6 +510,12 @@ fn require_idempotency_key(key: &str) -> Result<&str, Problem> {
         return Err(Problem::BadRequest { detail });
     }
     Ok(key)
+}
+
+/// How long the request's `Idempotency-Key` is remembered: as long as any of its policies says, so that all of its budgets know it.
+fn idempotency_ttl_ms(request: &ResolvedRequest) -> u64 {
+    let each = request.items().iter().map(|item| item.policy.frontend().idempotency_ttl_ms);
+    each.max().unwrap_or(FrontendTerms::IDEMPOTENCY_TTL_MS)
 }
 
 /// An id for a hold: as long as those that objects make, and never 0, which would ask the object to choose one.
