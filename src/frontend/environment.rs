@@ -10,6 +10,7 @@ use super::settings::{Callers, Receivers, Settings, SettingsErrors};
 use crate::access::{CredentialSettings, Credentials, Key, Names, SessionSettings, Webhook};
 use crate::api::Missing;
 use crate::edge::PolicySnapshot;
+use crate::json::Json;
 use crate::key_hash::KeyHasher;
 use crate::metrics::sample;
 use crate::policy::{Policies, PolicyError};
@@ -101,7 +102,10 @@ impl Setup {
     /// namespace of the objects, so `KEYS` may be missing.
     pub fn trusting(env: &dyn Environment, in_code: Option<&str>) -> Self {
         let missing = if in_code.is_none() { missing_in(env) } else { Vec::new() };
-        let policies = in_code.map_or_else(|| lines_of(policies_in(env).policies), written);
+        let policies = match in_code {
+            Some(json) => written(json).and_then(|policies| own_names(policies, env)),
+            None => lines_of(policies_in(env).policies),
+        };
         let missing = missing.into_iter().filter(|missing| *missing != Missing::Objects).collect();
         let parts = Parts { policies, names: names_in(env), callers: Ok(Callers::Trusted), missing };
         parts.read(env, in_code.is_none(), in_code.is_some())
@@ -211,6 +215,17 @@ fn written(json: &str) -> Result<Arc<Policies>, Vec<String>> {
     }
     let named = |error: &PolicyError| line(error).replacen(POLICIES, "policies", 1);
     Policies::parse(json).map(Arc::new).map_err(|errors| errors.iter().map(named).collect())
+}
+
+/// Policies in code, if none has the name of one in the variable: a budget would have two definitions.
+fn own_names(policies: Arc<Policies>, env: &dyn Environment) -> Result<Arc<Policies>, Vec<String>> {
+    let declared = declared_in(env).unwrap_or_default();
+    let declared = Json::parse(&declared).ok().and_then(|declared| declared.fields().ok());
+    let is_declared = |name: &&str| declared.as_ref().is_some_and(|declared| declared.get(name).is_some());
+    let twice = policies.iter().map(|policy| policy.name()).filter(is_declared);
+    let errors: Vec<_> =
+        twice.map(|name| format!("policies.{name}: the variable {POLICIES} has it too; remove one of them")).collect();
+    if errors.is_empty() { Ok(policies) } else { Err(errors) }
 }
 
 /// Who is told of notices, and where the webhook is.

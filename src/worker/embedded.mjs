@@ -22,7 +22,7 @@ export function tollgate(env, options = NO_OPTIONS) {
     index = all.findIndex((one) => one.text === text && one.id === id);
   }
   if (index === 0) return all[0].verbs;
-  const [found] = index > 0 ? all.splice(index, 1) : [make(env, text, keys, policies)];
+  const [found] = index > 0 ? all.splice(index, 1) : [make(env, text, keys)];
   all.unshift(found);
   if (all.length > MOST) all.pop();
   return found.verbs;
@@ -71,11 +71,9 @@ export async function ask(frontend, keys, path, request, options, props) {
   }
 }
 
-function make(env, text, keys, policies) {
+function make(env, text, keys) {
   const errors = [];
   if (typeof keys?.getByName !== "function") errors.push(NO_KEYS);
-  const twice = Object.keys(policies ?? {}).filter((name) => Object.hasOwn(Object(env.POLICIES), name));
-  errors.push(...twice.map((name) => `policies.${name}: the variable POLICIES has it too; remove one of them`));
   // Policies in code are changed in the code.
   const frontend = new Frontend(
     () => built.Frontend.trusting(env, text),

@@ -114,6 +114,12 @@ fn each_kind_of_frontend_needs_what_it_uses() {
     assert_eq!(places, ["policies.POLICIES.rate", "policies.other.rate"]);
     // Policies in code are not in the registry, so what is bound as REGISTRY does not matter.
     right(Setup::trusting(&bare.bound("REGISTRY", Binding::Other), Some("{}")));
+    let errors = wrong(Setup::trusting(&whole, Some(r#"{"other":"10/1m","api":"10/1m"}"#)));
+    assert_eq!(errors.lines, ["policies.api: the variable POLICIES has it too; remove one of them"]);
+    // Of what cannot be read there are no names.
+    for declared in [whole.clone().text("POLICIES", "api"), whole.clone().json("POLICIES", "null")] {
+        right(Setup::trusting(&declared, Some(r#"{"api":"10/1m"}"#)));
+    }
 }
 
 #[test]
