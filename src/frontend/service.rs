@@ -405,6 +405,12 @@ impl Service {
 
 /// What a frontend knows of the registry. Without one, nothing.
 impl Service {
+    /// Whether it follows one.
+    #[must_use]
+    pub fn has_registry(&self) -> bool {
+        self.registry(|_| ()).is_some()
+    }
+
     /// Whether to ask it.
     #[must_use]
     pub fn due(&self, now: Now) -> Due {

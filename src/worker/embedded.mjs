@@ -74,12 +74,7 @@ export async function ask(frontend, keys, path, request, options, props) {
 function make(env, text, keys) {
   const errors = [];
   if (typeof keys?.getByName !== "function") errors.push(NO_KEYS);
-  // Policies in code are changed in the code.
-  const frontend = new Frontend(
-    () => built.Frontend.trusting(env, text),
-    text === undefined ? env.REGISTRY : undefined,
-    env,
-  );
+  const frontend = new Frontend(() => built.Frontend.trusting(env, text), env);
   const { rust } = frontend;
   const wrong = rust().errors();
   if (wrong !== undefined) errors.push(...wrong.split("\n"));

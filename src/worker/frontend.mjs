@@ -12,7 +12,7 @@ import * as built from "./rust/index.js";
 /** The service for callers with credentials. */
 export const frontend = {
   fetch(request, env) {
-    service ??= new Frontend(() => new built.Frontend(env), env.REGISTRY, env);
+    service ??= new Frontend(() => new built.Frontend(env), env);
     return respond(service, request, env.KEYS);
   },
 };

@@ -251,6 +251,13 @@ impl Frontend {
 #[expect(clippy::needless_pass_by_value, reason = "wasm-bindgen has no optional texts by reference")]
 #[expect(clippy::unused_self, reason = "only calls on an object revive an instance that has panicked")]
 impl Frontend {
+    /// Whether it follows the registry.
+    #[wasm_bindgen(getter)]
+    #[must_use]
+    pub fn has_registry(&self) -> bool {
+        self.service.has_registry()
+    }
+
     /// Whether to ask the registry.
     #[must_use]
     pub fn due(&self) -> Ask {
@@ -326,6 +333,13 @@ impl Frontend {
     #[must_use]
     pub fn sample(&self) -> f64 {
         self.sample
+    }
+
+    /// Whether notices are sent to a webhook.
+    #[wasm_bindgen(getter)]
+    #[must_use]
+    pub fn has_webhook(&self) -> bool {
+        self.webhook.is_some()
     }
 
     /// Where the webhook is, and the signature of a message to it that is sent at this moment, in Unix seconds. `undefined` if

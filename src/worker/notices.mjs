@@ -3,9 +3,10 @@ import { waitUntil } from "cloudflare:workers";
 import { within } from "./deadline.mjs";
 import { log } from "./log.mjs";
 
-/** Who is told, if anyone is; `rust` gives the frontend's Rust half. */
-export function noticesTo({ NOTICES: queue, TOLLGATE_WEBHOOK_URL: url }, rust) {
-  return queue || url ? new Notices(queue, Boolean(url), rust) : undefined;
+/** Who is told, if anyone is: the queue, if there is one, and the webhook that the settings name. `rust` gives the frontend's Rust half. */
+export function noticesTo(queue, rust) {
+  const { has_webhook } = rust();
+  return queue || has_webhook ? new Notices(queue, has_webhook, rust) : undefined;
 }
 
 class Notices {

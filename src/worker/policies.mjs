@@ -9,8 +9,8 @@ import { lasting } from "./recovery.mjs";
 import * as built from "./rust/index.js";
 
 /**
- * A frontend that `make` makes in Rust's memory, whatever becomes of that: `rust` gives it. It follows `registry`, the namespace of
- * the registry, if there is one, writes its decisions to the data set in `env`, and sends its notices to the receivers there.
+ * A frontend that `make` makes in Rust's memory, whatever becomes of that: `rust` gives it. It follows the registry in `env`, if its
+ * settings say so, writes its decisions to the data set there, and sends its notices to the receivers there.
  */
 export class Frontend {
   #registry;
@@ -26,15 +26,15 @@ export class Frontend {
   /** Sends notices, if there is where to. */
   notices;
 
-  constructor(make, registry, env) {
-    this.#registry = registry;
+  constructor(make, env) {
     if (env.METRICS) this.points = new Points(env.METRICS, () => this.rust().sample);
-    this.notices = noticesTo(env, () => this.rust());
     this.rust = lasting(() => {
       const made = make();
       if (this.#known !== undefined) made.restore(this.#known);
       return made;
     });
+    if (this.rust().has_registry) this.#registry = env.REGISTRY;
+    this.notices = noticesTo(env.NOTICES, this.rust);
   }
 
   /** Before a request is answered: asks the registry if it is time, and waits only if Rust says so. */

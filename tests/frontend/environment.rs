@@ -341,7 +341,7 @@ fn notices_data_points_and_the_registry_are_for_those_who_have_somewhere_to_put_
     {
         assert!((Setup::of_service(&deployed).sample - sample).abs() < 1e-9);
     }
-    let has_registry = |setup| right(setup).registry.is_some();
+    let has_registry = |setup| Service::new(Ok(right(setup)), Rc::default()).has_registry();
     assert!(!has_registry(Setup::of_service(&whole)) && !has_registry(Setup::of_binding(&whole)));
     let registered = whole.bound("REGISTRY", Binding::Namespace);
     assert!(has_registry(Setup::of_service(&registered)) && has_registry(Setup::of_binding(&registered)));
