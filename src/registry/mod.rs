@@ -12,8 +12,8 @@
 //! * Where no frontend asks, the registry itself runs in the newer deployment, and looks at its policies every [`BEAT_MS`].
 //! * What an operator has changed or deleted stays so until a deployment gives another text for that policy.
 //!
-//! Nothing here knows where rows are kept. The time and the stored rows are arguments; the rows to write are a result, to
-//! be written before the answer is given, all or none.
+//! A [`Registry`] does not know where rows are kept. The time and the stored rows are arguments; the rows to write are a result,
+//! which [`Kept`] writes before the answer is given, all or none.
 //!
 //! # Rows
 //!
@@ -45,6 +45,7 @@ mod audit;
 mod change;
 mod deployment;
 mod entry;
+mod kept;
 mod log;
 mod names;
 mod overrides;
@@ -65,6 +66,7 @@ use crate::sorted::SortedMap;
 pub use self::audit::{MAX_KEY_ACTS, MAX_POLICY_ACTS};
 pub use self::change::{MAX_POLICIES, MAX_POLICY_LEN};
 pub use self::deployment::{BEAT_MS, ROLL_OUT_MS};
+pub use self::kept::{Kept, Storage};
 pub use self::log::{AUDIT, JOINED_MS};
 pub use self::overrides::{MAX_OVERRIDE_LEN, MAX_OVERRIDES_AT_ONCE};
 pub use self::poll::PollError;

@@ -1,10 +1,9 @@
-//! The registry's object: brings together the [`Registry`], the clock and the storage. `registry.mjs` is its other half.
+//! The registry's object: brings together the [registry](Kept), the clock and the storage. `registry.mjs` is its other half.
 //!
 //! Every call reads, decides and writes without an await in between. The runtime holds the answer back until the rows that
 //! were written for it are on disk, and resets the object if that fails.
 
 use std::cell::RefCell;
-use std::iter;
 
 use js_sys::{Array, JsString};
 use wasm_bindgen::prelude::{JsError, JsValue, wasm_bindgen};
@@ -15,18 +14,14 @@ use super::environment::OfWorker;
 use super::isolate::random;
 use crate::api::AdminQuestion;
 use crate::frontend::{AdminOutcome, RegistryService, hasher_in};
-use crate::key_hash::KeyHasher;
 use crate::metrics::LiveBatch;
 use crate::protocol::{KeyAct, Poll};
-use crate::registry::{AUDIT, BEAT_MS, Registry, Writes};
+use crate::registry::{BEAT_MS, Kept, Storage, Writes};
 
 /// What `registry.mjs` wraps into a class that answers RPC.
 #[wasm_bindgen]
 pub struct PolicyRegistry {
-    host: RegistryHost,
-    hasher: KeyHasher,
-    /// `None` until it is read, and again after a failure, which may have left it half changed.
-    registry: RefCell<Option<Registry>>,
+    registry: RefCell<Kept<OfHost>>,
     service: RefCell<RegistryService>,
 }
 
@@ -37,7 +32,7 @@ impl PolicyRegistry {
     #[must_use]
     pub fn new(host: RegistryHost, env: &Env) -> Self {
         let service = RefCell::new(RegistryService::new(clock::now(), random().unwrap_or_default()));
-        Self { host, hasher: hasher_in(&OfWorker(env)), registry: RefCell::new(None), service }
+        Self { registry: RefCell::new(Kept::new(OfHost(host), hasher_in(&OfWorker(env)))), service }
     }
 
     /// Answers a [`Poll`] with an [`Update`](crate::protocol::Update), both texts. `report` is the text of a [`Report`](crate::metrics::Report) of what the
@@ -54,11 +49,12 @@ impl PolicyRegistry {
             return Err(JsError::new("the question of a frontend cannot be read").into());
         };
         // One that is refused has changed nothing, so that it fails alone: what is in memory stays.
-        let update =
-            self.with_registry(|registry, now| match self.service.borrow_mut().poll(registry, &poll, now) {
+        let update = self.registry.borrow_mut().step(|registry, _| {
+            match self.service.borrow_mut().poll(registry, &poll, clock::now()) {
                 Ok((update, writes)) => Ok((Ok(update), writes)),
                 Err(error) => Ok((Err(error), Writes::new())),
-            })?;
+            }
+        })?;
         Ok(update.map_err(JsError::from)?.to_text())
     }
 
@@ -73,11 +69,12 @@ impl PolicyRegistry {
     /// # Errors
     /// If they cannot be read, or the storage fails.
     pub fn beat(&self, env: &Env) -> Result<(), JsValue> {
-        let beat =
-            self.with_registry(|registry, now| match self.service.borrow_mut().beat(registry, &OfWorker(env), now) {
+        let beat = self.registry.borrow_mut().step(|registry, _| {
+            match self.service.borrow_mut().beat(registry, &OfWorker(env), clock::now()) {
                 Ok(writes) => Ok((Ok(()), writes)),
                 Err(error) => Ok((Err(error), Writes::new())),
-            })?;
+            }
+        })?;
         Ok(beat.map_err(JsError::from)?)
     }
 
@@ -94,13 +91,11 @@ impl PolicyRegistry {
             Ok(request) => request,
             Err(problem) => return Ok(problem.reply().to_text()),
         };
-        let rows_of = |names: &[String]| {
-            let names = names.iter().map(|name| JsValue::from_str(name)).collect();
-            self.host.rows_of(&names).map(|rows| rows.iter().filter_map(|row| row.as_string()).collect())
-        };
-        let reply = self.with_registry(|registry, now| {
+        let reply = self.registry.borrow_mut().step(|registry, host| {
+            let rows_of = |names: &[String]| host.rows_of(names);
+            let mut service = self.service.borrow_mut();
             let AdminOutcome { reply, writes, changed } =
-                self.service.borrow_mut().administer(registry, (&question, request), now, rows_of)?;
+                service.administer(registry, (&question, request), clock::now(), rows_of)?;
             if let Some(changed) = changed {
                 console_log!("registry: {changed}");
             }
@@ -127,64 +122,40 @@ impl PolicyRegistry {
         let Some(act) = KeyAct::from_text(act) else {
             return Err(JsError::new("the act cannot be read").into());
         };
-        self.with_registry(|registry, now| Ok(((), registry.record_key_act(&act, now))))
+        self.registry.borrow_mut().step(|registry, _| Ok(((), registry.record_key_act(&act, clock::now()))))
     }
 }
 
-impl PolicyRegistry {
-    /// Runs a step and writes the rows it asks for. If that fails, the next step reloads the registry.
-    fn with_registry<T>(
-        &self,
-        step: impl FnOnce(&mut Registry, i64) -> Result<(T, Writes), JsValue>,
-    ) -> Result<T, JsValue> {
-        let mut slot = self.registry.borrow_mut();
-        let mut registry = match slot.take() {
-            Some(registry) => registry,
-            None => self.read()?,
-        };
-        let (done, writes) = step(&mut registry, clock::now())?;
-        if !writes.is_empty() {
-            let rows = Array::new();
-            for (name, row) in &writes {
-                rows.push(&JsString::from(name.as_str()));
-                rows.push(&row.as_ref().map_or(JsValue::UNDEFINED, JsValue::from));
-            }
-            self.host.write(&rows)?;
-        }
-        *slot = Some(registry);
-        Ok(done)
+struct OfHost(RegistryHost);
+
+impl Storage for OfHost {
+    type Error = JsValue;
+
+    fn rows(&mut self, after: &str, count: u32) -> Result<Vec<(String, String)>, JsValue> {
+        let rows = self.0.rows(after, count)?;
+        let text = |index| rows.get(index).as_string().unwrap_or_default();
+        Ok((0..rows.length()).step_by(2).map(|index| (text(index), text(index + 1))).collect())
     }
 
-    fn read(&self) -> Result<Registry, JsValue> {
-        // The names of the audit log's rows are below all others.
-        let mut after = AUDIT.replace(':', ";");
-        let mut failure = None;
-        // Page by page: all of them at once, as texts of JavaScript and again in Rust, would need more memory than what is made of them.
-        let pages = iter::from_fn(|| {
-            let rows = self.host.rows(&after, PAGE_ROWS).map_err(|error| failure = Some(error)).ok()?;
-            let rows: Vec<_> = rows.iter().map(|value| value.as_string().unwrap_or_default()).collect();
-            after.clone_from(rows.iter().rev().nth(1)?);
-            Some(rows)
-        });
-        let pairs = pages.flat_map(|rows| {
-            let mut rows = rows.into_iter();
-            iter::from_fn(move || Some((rows.next()?, rows.next()?)))
-        });
-        let registry = Registry::new(self.hasher.clone(), pairs);
-        if let Some(failure) = failure {
-            return Err(failure);
+    fn rows_of(&mut self, names: &[String]) -> Result<Vec<String>, JsValue> {
+        let names = names.iter().map(|name| JsValue::from_str(name)).collect();
+        Ok(self.0.rows_of(&names)?.iter().filter_map(|row| row.as_string()).collect())
+    }
+
+    fn write(&mut self, rows: &Writes) -> Result<(), JsValue> {
+        let array = Array::new();
+        for (name, row) in rows {
+            array.push(&JsString::from(name.as_str()));
+            array.push(&row.as_ref().map_or(JsValue::UNDEFINED, JsValue::from));
         }
-        let unreadable = registry.unreadable_rows();
-        if !unreadable.is_empty() {
-            let some: Vec<_> = unreadable.iter().take(MAX_NAMED).map(String::as_str).collect();
-            console_error!("registry: {} rows cannot be read: {} ...", unreadable.len(), some.join(", "));
-        }
-        Ok(registry)
+        self.0.write(&array)
+    }
+
+    fn unreadable(&mut self, names: &[String]) {
+        let some: Vec<_> = names.iter().take(MAX_NAMED).map(String::as_str).collect();
+        console_error!("registry: {} rows cannot be read: {} ...", names.len(), some.join(", "));
     }
 }
-
-/// So many rows are read at once: at most some megabytes.
-const PAGE_ROWS: u32 = 500;
 
 /// Enough names of rows for a line of the log: all may be unreadable.
 const MAX_NAMED: usize = 20;

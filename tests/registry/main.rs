@@ -7,6 +7,7 @@ mod split_mix;
 
 mod changes;
 mod deployments;
+mod kept;
 mod laws;
 mod overrides;
 mod world;
