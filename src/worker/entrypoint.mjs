@@ -56,11 +56,7 @@ function plain(text) {
 
 /** One for the isolate: `env` is the same for all its requests. Errors in the settings are in the log, and the answer says so. */
 function frontendOf(env) {
-  frontend ??= new Frontend(() => {
-    const made = built.Frontend.bound(env);
-    for (const error of made.errors()?.split("\n") ?? []) console.error(`settings: ${error}`);
-    return made;
-  }, env);
+  frontend ??= new Frontend(() => built.Frontend.bound(env), env);
   return frontend;
 }
 let frontend;

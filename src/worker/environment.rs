@@ -1,7 +1,7 @@
 //! What this Worker is deployed with.
 
 use js_sys::{JSON, Reflect};
-use worker::Env;
+use worker::{Env, console_error};
 
 use crate::frontend::{Binding, Environment, Variable};
 
@@ -29,5 +29,12 @@ impl Environment for OfWorker<'_> {
         } else {
             Binding::Other
         }
+    }
+}
+
+/// Logs what is wrong with the settings.
+pub(super) fn log_errors<'a>(errors: impl IntoIterator<Item = &'a String>) {
+    for error in errors {
+        console_error!("settings: {error}");
     }
 }

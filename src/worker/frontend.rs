@@ -5,7 +5,7 @@ use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 use worker::{Env, console_error, console_log};
 
 use super::call::Call;
-use super::environment::OfWorker;
+use super::environment::{OfWorker, log_errors};
 use super::isolate::{isolate, now, random};
 use crate::access::Webhook;
 use crate::api::{CORS_PREFIX, Reply};
@@ -59,14 +59,7 @@ impl Frontend {
     #[wasm_bindgen(constructor)]
     #[must_use]
     pub fn new(env: &Env) -> Self {
-        let setup = Setup::of_service(&OfWorker(env));
-        for remark in &setup.remarks {
-            console_log!("{remark}");
-        }
-        for error in setup.settings.as_ref().err().into_iter().flat_map(|errors| &errors.lines) {
-            console_error!("settings: {error}");
-        }
-        Self::of(setup)
+        Self::logged(Setup::of_service(&OfWorker(env)))
     }
 
     /// A frontend for callers in the same program, with the policies in `env`, or those of this JSON text.
@@ -82,10 +75,10 @@ impl Frontend {
     }
 
     /// A frontend of the service for callers who hold a binding to it: in the place of the header `Authorization` they have its `props`,
-    /// as JSON.
+    /// as JSON. Logs a line for each error in the settings.
     #[must_use]
     pub fn bound(env: &Env) -> Self {
-        Self::of(Setup::of_binding(&OfWorker(env)))
+        Self::logged(Setup::of_binding(&OfWorker(env)))
     }
 
     /// What is wrong with the settings, line by line; `undefined` if nothing is.
@@ -393,6 +386,16 @@ impl Frontend {
 }
 
 impl Frontend {
+    /// One whose callers cannot be told what is wrong with the settings.
+    fn logged(setup: Setup) -> Self {
+        for remark in &setup.remarks {
+            console_log!("{remark}");
+        }
+        let errors = setup.settings.as_ref().err();
+        log_errors(errors.into_iter().flat_map(|errors| &errors.lines));
+        Self::of(setup)
+    }
+
     fn of(Setup { settings, webhook, sample, .. }: Setup) -> Self {
         Self { service: Service::new(settings, isolate()), webhook, sample }
     }

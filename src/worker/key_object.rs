@@ -9,10 +9,10 @@ use std::sync::{Mutex, PoisonError};
 
 use js_sys::{Array, JsString, Uint8Array};
 use wasm_bindgen::prelude::{JsCast, JsError, JsValue, wasm_bindgen};
-use worker::{Env, console_error};
+use worker::Env;
 
 use super::clock;
-use super::environment::OfWorker;
+use super::environment::{OfWorker, log_errors};
 use super::isolate::random;
 use crate::frontend::KeyService;
 use crate::ledger::{Background, Kept, KeptError, RowWrite, Storage};
@@ -32,9 +32,7 @@ impl KeyObject {
         // Random, because a panic replaces the object while rows of its predecessor are in flight.
         let number = random().map_or(0, |number| (number >> 32) as u32);
         let (service, errors) = KeyService::new(Kept::new(OfHost(host), phase_of(id), number), &OfWorker(&env));
-        for error in errors {
-            console_error!("settings: {error}");
-        }
+        log_errors(&errors);
         Self(RefCell::new(service))
     }
 
