@@ -1,60 +1,78 @@
-//! Keys: what an isolate remembers of them, and what the objects of all take.
+//! Keys: what an isolate keeps of them, and what the objects of all take.
 
 use std::time::Duration;
 
-use tollgate::edge::LocalState;
-use tollgate::limit::Verb;
-use tollgate::metrics::Counts;
+use tollgate::edge::ObjectCall;
+use tollgate::frontend::Call;
+use tollgate::protocol::{ObjectReply, Rows};
 
+use crate::frontend::{Frontend, now};
 use crate::measure::{head, least_nanos, line, nanos_each, timed, weighed};
-use crate::object::{NOW, Object, name, policy};
+use crate::object::{NOW, Object, policies, policy, policy_in};
 use crate::split_mix::Random;
 
 const COUNTS: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
 
-/// Keys that are refused once each: the tables of one isolate.
+/// Keys that are refused once each: what one isolate keeps of them.
 pub(crate) fn of_an_isolate() {
-    head("Refused keys, in one isolate", &["bytes", "to remember, ns", "to refuse, ns", "to count, ns"]);
-    let policy = policy(SPENT);
+    head("Refused keys, in one isolate", &["bytes", "to ask, ns", "to reply, ns", "to refuse again, ns"]);
+    let deployed = policies(SPENT);
+    let policy = policy_in(&deployed);
     let refusal = {
         let mut object = Object::new();
         object.consume(&policy, NOW);
-        object.consume(&policy, NOW)
+        ObjectReply::Decided(object.consume(&policy, NOW))
     };
     for count in COUNTS {
         let mut least = [f64::INFINITY; 2];
-        let (bytes, mut local_state) = (0..PASSES).fold((0, LocalState::default()), |_, _| {
-            let mut took = [Duration::ZERO; 2];
-            let (bytes, (local_state, _counts)) = weighed(|| {
-                let (mut local_state, mut counts) = (LocalState::default(), Counts::default());
-                for first in (0..count).step_by(STEP) {
-                    let names: Vec<_> = (first..first + STEP).map(name).collect();
-                    let keep = |name: &String| {
-                        local_state.answered(name, [&*policy].into_iter(), (false, &refusal), (NOW, NOW));
-                    };
-                    took[0] += timed(|| names.iter().for_each(keep)).0;
-                    let refuse = |key| counts.refused("p", key, || None);
-                    took[1] += timed(|| (first as u128..(first + STEP) as u128).for_each(refuse)).0;
-                }
-                (local_state, counts)
-            });
-            least = [0, 1].map(|index| least[index].min(nanos_each(took[index], count)));
-            (bytes, local_state)
-        });
-        let latest: Vec<_> = (count - STEP..count).map(name).collect();
-        let asked = || {
-            for name in &latest {
-                let bound = local_state.bound(name, [(&*policy, &[1][..])].into_iter(), Verb::Consume, false, NOW);
-                assert!(bound.is_some_and(|bound| bound.is_refused));
+        let (mut bytes, mut frontend) = (0, Frontend::new(&deployed, 0));
+        for _ in 0..PASSES {
+            frontend = Frontend::new(&deployed, 0);
+            let took;
+            (bytes, took) = weighed(|| refused(&mut frontend, count, &refusal));
+            least = [0, 1].map(|index| least[index].min(took[index]));
+        }
+        let latest: Vec<_> = (count - STEP..count).map(body).collect();
+        let to_refuse = least_nanos(STEP, || {
+            for body in &latest {
+                let mut call = frontend.ask("/v1/consume", body, NOW);
+                assert!(call.is_decided() && call.reply(now(NOW)).status == 429);
             }
-        };
-        let to_refuse = least_nanos(STEP, asked);
-        let [to_keep, to_count] = least;
+        });
+        let [to_ask, to_reply] = least;
         line(
             &count.to_string(),
-            [bytes.to_string()].into_iter().chain([to_keep, to_refuse, to_count].map(|nanos| format!("{nanos:.0}"))),
+            [bytes.to_string()].into_iter().chain([to_ask, to_reply, to_refuse].map(|nanos| format!("{nanos:.0}"))),
         );
     }
+}
+
+/// Asks for `count` keys, each of which its object refuses. Returns how many nanoseconds it takes to begin the request of each, and to
+/// make its reply of the object's answer.
+fn refused(frontend: &mut Frontend, count: usize, refusal: &ObjectReply) -> [f64; 2] {
+    let mut took = [Duration::ZERO; 2];
+    for first in (0..count).step_by(STEP) {
+        let bodies: Vec<_> = (first..first + STEP).map(body).collect();
+        let begin = |body: &String| {
+            let mut call = frontend.ask("/v1/consume", body, NOW);
+            let ObjectCall { object, .. } = call.next(now(NOW)).expect("nothing is known of the key");
+            (call, object)
+        };
+        let (to_ask, calls) = timed(|| bodies.iter().map(begin).collect::<Vec<_>>());
+        let answered: Vec<_> = calls.into_iter().map(|(call, object)| (call, object, refusal.clone())).collect();
+        let finish = |(mut call, object, refusal): (Call, usize, ObjectReply)| {
+            call.answered(object, Some((refusal, Rows::default())), now(NOW));
+            assert_eq!(call.reply(now(NOW)).status, 429);
+        };
+        let (to_reply, ()) = timed(|| answered.into_iter().for_each(finish));
+        took[0] += to_ask;
+        took[1] += to_reply;
+    }
+    took.map(|took| nanos_each(took, count))
+}
+
+fn body(key: usize) -> String {
+    format!(r#"{{"policy":"p","key":"{key}"}}"#)
 }
 
 /// The objects of so many keys in one process, as a simulation or a test has them; in production they are spread.

@@ -73,10 +73,3 @@ pub(crate) fn policy_in(deployed: &Policies) -> Arc<Policy> {
     _ = policy.numbers();
     Arc::clone(policy)
 }
-
-/// The name of a key's object.
-pub(crate) fn name(key: usize) -> String {
-    // As evenly spread as the hashes that they are.
-    let half = |salt: u64| crate::split_mix::Random(key as u64 ^ salt).next();
-    format!("{:016x}{:016x}", half(0), half(1 << 40))
-}
