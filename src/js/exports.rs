@@ -7,7 +7,7 @@
 use core::mem::MaybeUninit;
 
 use super::number::{f64_from_i64, f64_from_u64, i64_from_f64, u64_from_f64};
-use crate::limit::{Config, ConfigError, Decision, Kind, Limit, Snapshot, State, Verb};
+use crate::limit::{Carry, Config, ConfigError, Decision, Kind, Limit, Snapshot, State, Verb};
 
 /// One limit, one key's state, and the last answer. The state comes first and has 16 bytes, so that JavaScript can keep
 /// copies of it for many keys.
@@ -122,6 +122,12 @@ pub extern "C" fn restore(bucket: &mut Bucket, tokens: f64, drops: f64, at: f64,
         None => return false,
     }
     true
+}
+
+/// [`Limit::carry`] with [`Carry::AsIs`]: the bucket takes over the tokens that `old`, another one, has at `now`.
+#[unsafe(no_mangle)]
+pub extern "C" fn carry(bucket: &mut Bucket, old: &Bucket, now: f64) {
+    bucket.state = bucket.limit.carry(&old.limit, old.state, Carry::AsIs, i64_from_f64(now), 0);
 }
 
 #[cfg(test)]
@@ -256,6 +262,16 @@ mod tests {
             assert_eq!(restore(&mut bucket, tokens, drops, at, apply), fits, "row {row}");
             let now = then.2;
             assert_eq!((get(&bucket, 2, now), get(&bucket, 3, now), get(&bucket, 4, now)), then, "row {row}");
+        }
+    }
+
+    #[test]
+    fn a_bucket_takes_over_the_tokens_of_another() {
+        let old = made(false, 0.0, [3.0, 1000.0, 3.0, 2.0, 1.0, 0.0]).unwrap();
+        for (windows, tokens) in [(false, 2.0), (true, 9.0)] {
+            let mut bucket = made(windows, 0.0, [9.0, 1000.0, 9.0, 0.0, 9.0, 0.0]).unwrap();
+            carry(&mut bucket, &old, 500.0);
+            assert_eq!((get(&bucket, 2, 500.0), get(&bucket, 3, 500.0)), (tokens, if windows { 0.0 } else { 500.0 }));
         }
     }
 

@@ -11,4 +11,4 @@
 mod exports;
 mod number;
 
-pub use exports::{Bucket, consume, decide, get, make, restore, size};
+pub use exports::{Bucket, carry, consume, decide, get, make, restore, size};

@@ -35,6 +35,8 @@ pub struct Limit {
     pub(super) full: i64,
     /// The largest debt in drops.
     pub(super) debt: i64,
+    /// The lowest level that other numbers can leave behind: what comes back in [`MAX_SPAN_MS`].
+    pub(super) deepest: i64,
     config: Config,
 }
 
@@ -66,7 +68,13 @@ impl Limit {
             }
             Kind::FixedWindow => (NonZeroU64::MIN, rate, period, 0),
         };
-        let max_total = largest_total(drops_per_token, refill, tick_ms);
+        let by_span = match refill {
+            0 => u64::MAX, // no refill, so no wait
+            _ => product(MAX_SPAN_MS / tick_ms, refill),
+        };
+        // The most drops for which levels fit and the longest wait is at most `MAX_SPAN_MS`.
+        let most = by_span.min(MAX_DROPS.unsigned_abs());
+        let max_total = (most / drops_per_token).min(MAX_TOKENS);
         if capacity > max_total {
             return Err(ConfigError::CapacityTooLarge { capacity, max: max_total });
         }
@@ -98,6 +106,7 @@ impl Limit {
             refill_divisor: Divisor::new(refill),
             full,
             debt: drops(max_debt),
+            deepest: most.cast_signed().wrapping_neg(),
             config: Config { offset_ms: offset_ms.map(|offset_ms| offset_ms % period), ..*config },
         })
     }
@@ -124,8 +133,12 @@ impl Limit {
     /// number, such as a hash of the key, but the same one each time for one key. Other limits ignore it.
     #[must_use]
     pub fn new_state(&self, now: i64, phase: u64) -> State {
-        let level = self.config.initial.map_or(self.full, |tokens| self.drops(tokens));
-        State { level, at: self.tick_start(now, phase) }
+        State { level: self.new_level(), at: self.tick_start(now, phase) }
+    }
+
+    /// The level of a new bucket.
+    pub(super) fn new_level(&self) -> i64 {
+        self.config.initial.map_or(self.full, |tokens| self.drops(tokens))
     }
 
     /// Decides whether `cost` tokens are granted at `now`, and returns the bucket's next state. Use this when the old
@@ -467,8 +480,8 @@ impl Limit {
 
     /// The start of the tick that holds `now`.
     pub(super) fn tick_start(&self, now: i64, phase: u64) -> i64 {
-        let offset_ms = self.config.offset_ms.unwrap_or(phase) % self.tick_ms;
-        let tick_ms = self.tick_ms.get().cast_signed();
+        let offset_ms = self.config.offset_ms.unwrap_or_else(|| phase % self.tick_ms);
+        let tick_ms = i64::try_from(self.tick_ms.get()).unwrap_or(i64::MAX); // fits
         let into_ms = now.saturating_sub_unsigned(offset_ms).checked_rem_euclid(tick_ms).unwrap_or(0);
         now.saturating_sub(into_ms)
     }
@@ -510,17 +523,6 @@ struct Advance {
     /// The largest debt in drops.
     debt: i64,
     max_wait_ms: u64,
-}
-
-/// The largest sum of capacity and debt, in tokens, for which levels fit and the longest wait is at most
-/// [`MAX_SPAN_MS`].
-fn largest_total(drops_per_token: NonZeroU64, refill: u64, tick_ms: NonZeroU64) -> u64 {
-    // The smaller of two quotients by one divisor is the quotient of the smaller dividend.
-    let by_span = match refill {
-        0 => MAX_DROPS.unsigned_abs(), // no refill, so no wait
-        _ => product(MAX_SPAN_MS / tick_ms, refill),
-    };
-    (by_span.min(MAX_DROPS.unsigned_abs()) / drops_per_token).min(MAX_TOKENS)
 }
 
 /// The product if it is below 2⁶²; otherwise some number of at least 2⁶², the largest distance between two levels. A

@@ -1,12 +1,13 @@
 //! What happens to a bucket when its limit's numbers change.
 
+use core::num::NonZeroU64;
+
 use super::arithmetic::Limit;
-use super::config::MAX_SPAN_MS;
-use super::state::{MAX_DROPS, State};
+use super::state::State;
 
 /// How the level of a bucket is carried over to a limit with other numbers. The names are bucket4j's
 /// (`TokensInheritanceStrategy`). Every strategy clips a level above the new capacity, and keeps a debt deeper than the
-/// new `max_debt`, down to what comes back in [`MAX_SPAN_MS`].
+/// new `max_debt`, down to what comes back in [`MAX_SPAN_MS`](super::MAX_SPAN_MS).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Carry {
     /// As many tokens as before.
@@ -66,16 +67,17 @@ impl Limit {
     /// ```
     #[must_use]
     pub fn carry(&self, old: &Self, state: State, how: Carry, now: i64, phase: u64) -> State {
-        let fresh = self.new_state(now, phase);
-        if how == Carry::Reset || self.config().kind != old.config().kind {
-            return fresh;
-        }
-        let old_state = old.refilled(&state, now);
-        let level = self.carried_level(old, old_state.level.into(), how);
-        // Fits, because it lies between −2⁶¹ and the capacity.
-        let level = i64::try_from(level.clamp(self.deepest(), self.full.into())).unwrap_or(0);
-        // Never before the old state's moment: after a small step back of the clock, refills would be credited twice.
-        State { level, at: self.tick_start(now.max(old_state.at), phase) }
+        let (level, at) = if how == Carry::Reset || self.config().kind != old.config().kind {
+            (self.new_level(), now)
+        } else {
+            let old_state = old.refilled(&state, now);
+            let level = self.carried_level(old, old_state.level.into(), how);
+            // Fits, because it lies between −2⁶¹ and the capacity. Not by `clamp`, which can panic.
+            let level = i64::try_from(level.max(self.deepest.into()).min(self.full.into())).unwrap_or(0);
+            // Never before the old state's moment: after a small step back of the clock, refills would be credited twice.
+            (level, now.max(old_state.at))
+        };
+        State { level, at: self.tick_start(at, phase) }
     }
 }
 
@@ -83,28 +85,58 @@ impl Limit {
     /// The level, in drops, that a level of a limit of the same kind becomes, rounded down, if it were neither clipped nor too deep. Not for
     /// [`Carry::Reset`].
     pub(super) fn carried_level(&self, old: &Self, level: i128, how: Carry) -> i128 {
-        let tokens = |drops| scaled(drops, self.drops_per_token.get().into(), old.drops_per_token.get().into());
-        match how {
-            Carry::Proportional if old.full != 0 => scaled(level, self.full.into(), old.full.into()),
-            Carry::Additive => {
+        let tokens = |drops| scaled(drops, self.drops_per_token.get(), old.drops_per_token);
+        let old_full = NonZeroU64::new(old.full.unsigned_abs());
+        match (how, old_full) {
+            (Carry::Proportional, Some(old_full)) => scaled(level, self.full.unsigned_abs(), old_full),
+            (Carry::Additive, _) => {
                 let moved = tokens(level.saturating_sub(old.full.into())).saturating_add(self.full.into());
                 moved.max(tokens(level).min(0))
             }
             _ => tokens(level),
         }
     }
-
-    /// The deepest debt that can be carried over, in drops: what comes back in [`MAX_SPAN_MS`].
-    fn deepest(&self) -> i128 {
-        let drops = match self.refill {
-            0 => MAX_DROPS,
-            refill => i64::try_from(MAX_SPAN_MS / self.tick_ms).map_or(MAX_DROPS, |ticks| ticks.saturating_mul(refill)),
-        };
-        i128::from(drops.min(MAX_DROPS)).saturating_neg()
-    }
 }
 
-/// `level · new / old`, rounded down so that no remainder becomes a token. Exact: each factor is at most 2⁶¹.
-fn scaled(level: i128, new: i128, old: i128) -> i128 {
-    level.saturating_mul(new).checked_div_euclid(old).unwrap_or(0)
+/// `level · new / old`, rounded down so that no remainder becomes a token. `new` and `old` are at most 2⁶¹, and a level beyond ±2⁶⁶ counts as that.
+///
+/// Bit by bit: numbers change seldom, and a division of 128 bits would take a third of the package's module.
+fn scaled(level: i128, new: u64, old: NonZeroU64) -> i128 {
+    let (whole, part) = (i128::from(new / old), new % old);
+    let mut bits = level.clamp(-FARTHEST, FARTHEST).wrapping_shl(i128::BITS - FARTHEST_BITS);
+    // What the leading bits, the sign first, times `new` are by `old`.
+    let (mut quotient, mut rest) =
+        if level < 0 { ((-1_i128).wrapping_sub(whole), old.get().wrapping_sub(part)) } else { (0, 0) };
+    for _ in 0..FARTHEST_BITS {
+        let (more_whole, more_part) = if bits < 0 { (whole, part) } else { (0, 0) };
+        rest = rest.wrapping_shl(1).wrapping_add(more_part);
+        quotient = quotient.wrapping_shl(1).wrapping_add(more_whole).wrapping_add((rest / old).into());
+        rest %= old;
+        bits = bits.wrapping_shl(1);
+    }
+    quotient
+}
+
+/// Farther from 0 than what can be refilled and spent together. Times 2⁶¹, it fits.
+const FARTHEST: i128 = 1 << 66;
+const FARTHEST_BITS: u32 = 67;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_is_scaled_exactly_and_rounded_down() {
+        let bounds = [0, 1, 2, 3, 5, 1 << 32, (1 << 51) - 1, 1 << 51, (1 << 61) - 1, 1 << 61];
+        let levels = || bounds.into_iter().flat_map(|level: u64| [i128::from(level), -i128::from(level)]);
+        for (level, new) in levels().flat_map(|level| bounds.map(|new| (level, new))) {
+            for old in bounds.into_iter().filter_map(NonZeroU64::new) {
+                let exact = (level * i128::from(new)).div_euclid(old.get().into());
+                assert_eq!(scaled(level, new, old), exact, "{level} · {new} / {old}");
+            }
+        }
+        for (level, scaled_level) in [(i128::MAX, 1 << 126), (i128::MIN, -(1 << 126))] {
+            assert_eq!(scaled(level, 1 << 60, NonZeroU64::MIN), scaled_level);
+        }
+    }
 }

@@ -21,6 +21,7 @@ export interface Core {
   decide(bucket: number, verb: number, now: number, cost: number, maxWaitMs: number, apply: boolean): number;
   get(bucket: number, which: number, now: number): number;
   restore(bucket: number, tokens: number, drops: number, at: number, apply: boolean): number;
+  carry(bucket: number, old: number, now: number): void;
 }
 
 /**

@@ -1,6 +1,6 @@
 // What the tabs agree on, and what a tab may do to it. Time and the stored state are arguments; nothing here waits.
 import {
-  type Bucket,
+  Bucket,
   type DecideOptions,
   type Decision,
   type Grant,
@@ -9,6 +9,7 @@ import {
   type Snapshot,
 } from "./bucket.js";
 import { Budget, type Cost } from "./budget.js";
+import { core } from "./core.js";
 import { isChange, later, postpone } from "./limiter.js";
 import { reasonOf, waitTooLong } from "./queue.js";
 import type { Waiter } from "./waiters.js";
@@ -269,52 +270,19 @@ export class SharedBudget<Name extends string> {
    */
   #carryOver(now: number): void {
     const { limits: old, budget: before } = this;
-    const snapshots = before.save(now);
+    const { limits, buckets } = this.#own;
     this.budget = this.#own as Budget<never> as Budget<string>;
-    const { limits, budget } = this;
-    // Not before what it continues from, or the time between would be credited twice.
-    const from = Math.max(now, ...snapshots.map(({ at }) => at));
-    const fresh = new Budget(from, limits).save(from);
-    budget.restore(
-      limits.map((limit, i) => {
-        const index = limit.name ? old.findIndex(({ name }) => name === limit.name) : i;
-        const other = old[index];
-        if (!other || kindOf(other) !== kindOf(limit)) return fresh[i]!;
-        const [oldPerToken, perToken] = [before.buckets[index]!, budget.buckets[i]!].map(perTokenOf);
-        return { ...fresh[i]!, ...carried(snapshots[index]!, limit, oldPerToken!, perToken!) };
-      }),
-    );
+    this.budget.restore(new Budget(now, limits).save(now));
+    for (const [i, { name }] of limits.entries()) {
+      const other = before.buckets[name ? old.findIndex((limit) => limit.name === name) : i];
+      if (other) core.carry(Bucket.addressOf(buckets[i]!), Bucket.addressOf(other), now);
+    }
   }
 }
-
-/** What the core's `Carry::AsIs` makes of a bucket with so many drops per token: as many tokens, and as much of the next one as `limit` can count. */
-function carried(
-  { tokens, drops }: Snapshot,
-  { kind, rate, capacity = rate, periodMs }: Limit,
-  oldPerToken: bigint,
-  perToken: bigint,
-): Pick<Snapshot, "tokens" | "drops"> {
-  if (tokens >= capacity) return { tokens: capacity, drops: 0 };
-  // A token bucket gets whole drops each millisecond, a window whole tokens when it opens.
-  const tickMs = BigInt(kind === "fixed_window" ? periodMs : 1);
-  // The core keeps no deeper debt than what comes back in the longest time that it counts.
-  const back = ((LONGEST_MS / tickMs) * (BigInt(rate) * perToken * tickMs)) / BigInt(periodMs) || DEEPEST_DROPS;
-  const deepest = back < DEEPEST_DROPS ? back : DEEPEST_DROPS;
-  const kept = BigInt(tokens) * perToken + (BigInt(drops) * perToken) / oldPerToken;
-  const level = kept < -deepest ? -deepest : kept;
-  const rest = ((level % perToken) + perToken) % perToken;
-  return { tokens: Number((level - rest) / perToken), drops: Number(rest) };
-}
-
-const perTokenOf = ({ dropsPerToken }: Bucket) => BigInt(dropsPerToken);
-const kindOf = ({ kind = "token_bucket" }: Limit) => kind;
 
 const isEqual = (a: unknown, b: unknown) => JSON.stringify(a) === JSON.stringify(b);
 
 /** More than the time between two tabs' readings of their clocks; the core tolerates a step back of the same length. */
 const STEP_MS = 60_000;
-/** The core's bounds of a level and of a length of time. */
-const DEEPEST_DROPS = 2n ** 61n;
-const LONGEST_MS = 2n ** 51n;
 /** How long a tab may take to admit its first waiter. Halfway it is reminded: in the background its timers may be late. */
 export const GRACE_MS = 1000;
