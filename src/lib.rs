@@ -38,7 +38,7 @@
 //! | `frontend` | one request from its arrival to its reply, for whoever calls objects | `api` |
 //! | `tower` | a layer for servers such as axum's, on `keyed` | `tower` |
 //! | `worker` | the Cloudflare Worker and its Durable Object | `worker` |
-//! | `js` | plain functions of numbers for JavaScript | `js` |
+//! | `js` | plain functions of numbers for JavaScript | `js`, `leases` |
 //! | `lint` | what policies admit and cost at worst, for JavaScript | `lint` |
 #![cfg_attr(not(feature = "std"), no_std)]
 
@@ -61,7 +61,7 @@ pub mod edge;
 pub mod frontend;
 #[cfg(feature = "api")]
 mod hex;
-#[cfg(feature = "js")]
+#[cfg(any(feature = "js", feature = "leases"))]
 pub mod js;
 #[cfg(feature = "api")]
 mod json;

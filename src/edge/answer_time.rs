@@ -5,10 +5,10 @@ use std::cmp::Ordering;
 /// When an object decided, by its clock, and the isolate's call began and had its answer, by the isolate's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_field_names, reason = "`_at` says that they are moments")]
-pub(super) struct AnswerTime {
-    pub(super) decided_at: i64,
-    pub(super) called_at: i64,
-    pub(super) answered_at: i64,
+pub(crate) struct AnswerTime {
+    pub(crate) decided_at: i64,
+    pub(crate) called_at: i64,
+    pub(crate) answered_at: i64,
 }
 
 impl AnswerTime {

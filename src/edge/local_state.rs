@@ -7,7 +7,8 @@
 //! Each frontend of an isolate has its own: another may ask other objects by the same names.
 
 use super::answer_time::AnswerTime;
-use super::leases::{Leased, Leases, Return};
+use super::lease_pool::Return;
+use super::leases::{Leased, Leases};
 use super::refusals::{Bound, Refusals};
 use crate::limit::Verb;
 use crate::policy::Policy;

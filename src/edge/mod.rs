@@ -20,6 +20,7 @@ mod answer_time;
 mod batch;
 mod budget;
 mod generations;
+mod lease_pool;
 mod leases;
 mod local_state;
 mod outbox;
@@ -29,8 +30,13 @@ mod shards;
 mod snapshot;
 mod tap;
 
+#[cfg(feature = "leases")]
+pub(crate) use answer_time::AnswerTime;
 pub use batch::{BATCH_MS, Batch, CALL_MS, Dialect, Failure, ObjectCall, Outcome};
-pub use leases::{Leased, Return};
+pub use lease_pool::Return;
+#[cfg(feature = "leases")]
+pub(crate) use lease_pool::{LeaseNeeds, LeasePool, Worth};
+pub use leases::Leased;
 pub use local_state::LocalState;
 pub use outbox::Outbox;
 pub use refusals::{Bound, MAX_BUDGETS};

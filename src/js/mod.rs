@@ -7,8 +7,14 @@
 //! Every browser downloads the module, so it is small: it formats nothing, allocates nothing, imports nothing and
 //! cannot panic. It does without wasm-bindgen, whose glue alone would be as large. Measure every addition with `npm run
 //! bench:package -- --sizes`: one growing `Vec` brings 2 KB of panic messages.
+//!
+//! Leases are in a module of their own, which servers load: it allocates.
 
+#[cfg(feature = "js")]
 mod exports;
+#[cfg(feature = "leases")]
+pub mod leases;
 mod number;
 
+#[cfg(feature = "js")]
 pub use exports::{Bucket, carry, consume, decide, get, make, restore, size};

@@ -1,0 +1,420 @@
+//! The leases of one budget: what is left of them, how many tokens to request and when, and when a lease ends.
+//!
+//! It knows neither the policy nor the object, only numbers. So a frontend (`leases.rs`) and a server with the npm package
+//! (`js/leases.rs`) decide by the same code. They differ in when a lease is worth its price: [`Worth`].
+
+use super::answer_time::AnswerTime;
+use crate::limit::{Decision, MAX_TOKENS};
+use crate::protocol::{EndedLease, LATE_MS, Lease, LeaseRequest};
+
+/// The leases of one budget, and what was asked for lately.
+#[derive(Clone, Debug)]
+pub(crate) struct LeasePool {
+    /// The latest moment that was seen: a clock that has stepped back measures nothing.
+    seen_at: i64,
+    demand: Demand,
+    /// Those that can be spent from first, first; all last equally long.
+    open: Vec<OpenLease>,
+    /// Leases that have ended and of which the object may not have heard so.
+    ended: Vec<Ended>,
+    /// Until when no lease is asked for: one is on its way, or there was none.
+    asks_again_at: i64,
+    /// How many tokens of each limit the latest lease had.
+    given: Vec<u64>,
+    /// The latest answer after which a grant, a return or a lease that was spent from is known. Earlier answers lack that.
+    latest: Option<AnswerTime>,
+}
+
+/// What leases are requested by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LeaseNeeds {
+    /// How long a lease lasts.
+    pub(crate) lease_ms: u64,
+    /// Maximum tokens of a limit in one lease.
+    pub(crate) max_tokens: u64,
+    /// How long to wait for tokens that are still to come back.
+    pub(crate) horizon_ms: u64,
+    pub(crate) worth: Worth,
+}
+
+/// When a lease is worth its price.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Worth {
+    /// Minimum requests expected during a lease for one to be requested.
+    min_expected: u64,
+    /// Requests that must have come in the time of a lease that has begun, for each to be expected. Those of the one before count in full.
+    asked_per_expected: u64,
+}
+
+impl Worth {
+    /// Of a frontend, whose calls are short: 16 calls' worth, plus half as a margin for keys that go quiet. A lease is a row of its object,
+    /// which costs as much as seven calls, and perhaps a call and another row to return what is left. Rarer requests are cheaper one by
+    /// one. Half of those that came count: a burst may be over at any moment.
+    pub(crate) const FRONTEND: Self = Self { min_expected: 24, asked_per_expected: 2 };
+
+    /// Of a server, whose calls take a round trip over the network each. If it asked for more before it leased, one that waits for its answers
+    /// would never get there.
+    #[cfg(feature = "leases")]
+    pub(crate) const SERVER: Self = Self { min_expected: 2, asked_per_expected: 1 };
+}
+
+/// What to do about a lease that may be idle or over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Return {
+    /// To look again in so many milliseconds.
+    Wait(u64),
+    /// To send this to the object: it has ended.
+    Send(LeaseRequest),
+    /// Nothing: nothing is left of it.
+    Over,
+}
+
+/// Requests that are under way at once may have read the clock at moments that differ by so much. It is part of what the object
+/// waits longer than it says.
+const STALE_MS: i64 = 100;
+
+/// A lease that is spent from.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenLease {
+    pub(crate) id: u64,
+    given: AnswerTime,
+    from: i64,
+    until: i64,
+    left: Vec<u64>,
+    spent: Vec<u64>,
+}
+
+#[derive(Clone, Debug)]
+struct Ended {
+    lease: EndedLease,
+    given: AnswerTime,
+    has_rest: bool,
+    /// When the object has surely counted it as spent.
+    given_up_at: i64,
+}
+
+/// What an object withholds.
+pub(super) struct Unheard {
+    pub(super) id: u64,
+    pub(super) given: AnswerTime,
+    pub(super) has_rest: bool,
+    pub(super) given_up_at: i64,
+}
+
+/// What was asked for, in the period that has begun and in the one before, each as long as a lease.
+#[derive(Clone, Debug, Default)]
+struct Demand {
+    since: i64,
+    asked: u64,
+    tokens: Vec<u64>,
+    asked_before: u64,
+    tokens_before: Vec<u64>,
+    /// When it was last asked for.
+    latest: i64,
+}
+
+impl LeasePool {
+    pub(crate) fn new(now: i64) -> Self {
+        let demand = Demand { since: now, latest: now, ..Demand::default() };
+        let (open, ended, given, latest) = Default::default();
+        Self { seen_at: now, demand, open, ended, asks_again_at: i64::MIN, given, latest }
+    }
+
+    /// Goes on to other limits: what was leased of the earlier ones counts as spent.
+    pub(crate) fn restart(&mut self, now: i64) {
+        *self = Self { demand: std::mem::take(&mut self.demand), ..Self::new(now) };
+    }
+
+    /// Goes on to `now`: leases that are over have ended, and all if the clock has stepped back. Returns the moment to count from.
+    pub(crate) fn advance(&mut self, now: i64) -> i64 {
+        if now < self.seen_at.saturating_sub(STALE_MS) {
+            self.step_back(now);
+        }
+        let now = now.max(self.seen_at);
+        self.seen_at = now;
+        self.end_those(|open| open.until <= now || !open.has_rest());
+        now
+    }
+
+    /// Counts a request for these costs of each limit.
+    pub(crate) fn count(&mut self, costs: &[u64], now: i64, lease_ms: u64) {
+        self.demand.add(costs, now, lease_ms);
+    }
+
+    /// Grants the costs, or says when they can be had from the leases; `None` if the object must be asked.
+    pub(crate) fn decide(&mut self, costs: &[u64], now: i64) -> Option<Decision> {
+        let is_enough = |at: i64| costs.iter().enumerate().all(|(limit, &cost)| self.usable(limit, at) >= cost);
+        let from = self.open.iter().map(|open| open.from.max(now)).find(|&at| is_enough(at))?;
+        if from > now {
+            return Some(Decision::Wait { retry_at: from });
+        }
+        let mut owed: Vec<u64> = costs.to_vec();
+        for open in self.open.iter_mut().filter(|open| open.from <= now) {
+            for ((owed, left), spent) in owed.iter_mut().zip(&mut open.left).zip(&mut open.spent) {
+                let tokens = (*owed).min(*left);
+                *owed = owed.saturating_sub(tokens);
+                *left = left.saturating_sub(tokens);
+                *spent = spent.saturating_add(tokens);
+                if tokens > 0 {
+                    keep_latest(&mut self.latest, &open.given);
+                }
+            }
+        }
+        Some(Decision::Allow { tokens: 0, ready_at: now })
+    }
+
+    /// What to ask the object at `now` about leases of so many limits, beside a request that it must answer or in the background.
+    pub(crate) fn request(
+        &mut self,
+        limits: usize,
+        needs: LeaseNeeds,
+        now: i64,
+        is_asked: bool,
+    ) -> Option<LeaseRequest> {
+        let LeaseNeeds { lease_ms, max_tokens, horizon_ms, worth } = needs;
+        let expected = self.demand.expected(worth);
+        let is_wanted = expected.asked >= worth.min_expected && self.asks_again_at <= now;
+        let mut wanted = vec![0; limits];
+        if is_wanted {
+            for ((index, wanted), &expected) in wanted.iter_mut().enumerate().zip(&expected.tokens) {
+                let soon = now.saturating_add((lease_ms / 4).cast_signed());
+                let lasting = self.open.iter().filter(|open| open.until > soon);
+                let left =
+                    lasting.fold(0_u64, |sum, open| sum.saturating_add(open.left.get(index).copied().unwrap_or(0)));
+                // While a quarter is left of what can be had, nothing is asked for in the background.
+                let most = expected.min(max_tokens).min(MAX_TOKENS);
+                let usual = self.given.get(index).map_or(most, |&given| most.min(given));
+                if is_asked || left < usual.div_ceil(4) {
+                    *wanted = most.saturating_sub(left);
+                }
+            }
+        }
+        let wants_any = wanted.iter().any(|&wanted| wanted > 0);
+        if wants_any {
+            // The answer ends this sooner, unless it is lost.
+            self.asks_again_at = now.saturating_add(lease_ms.cast_signed());
+        }
+        let is_worth_a_call = wants_any || (is_asked && !self.ended.is_empty());
+        is_worth_a_call.then(|| LeaseRequest { lease_ms, horizon_ms, wanted, ended: self.ended() })
+    }
+
+    /// Takes over what was answered to a request for a lease. Without one, what was refused can be had after `wait_ms`, or at once. If it
+    /// is not `usable`, a lease has ended already. Returns the lease's id and after how many milliseconds to call [`LeasePool::end_idle`].
+    pub(crate) fn answered(
+        &mut self,
+        request: &LeaseRequest,
+        lease: Option<&Lease>,
+        (wait_ms, lease_ms, usable): (u64, u64, bool),
+        given: AnswerTime,
+    ) -> Option<(u64, u64)> {
+        let AnswerTime { decided_at, called_at, answered_at } = given;
+        let unheard = self.ended.len();
+        self.ended.retain(|ended| !request.ended.contains(&ended.lease));
+        if self.ended.len() < unheard {
+            keep_latest(&mut self.latest, &given);
+        }
+        let Some(Lease { id, from, until, tokens }) = lease else {
+            if request.wants_any() {
+                // Before what was refused can be had, there is nothing to lease either.
+                let pause_ms = (lease_ms / 4).max(wait_ms.min(request.horizon_ms)).cast_signed();
+                self.asks_again_at = self.asks_again_at.min(answered_at.saturating_add(pause_ms));
+            }
+            return None;
+        };
+        self.asks_again_at = answered_at;
+        self.given.clone_from(tokens);
+        let lease = OpenLease {
+            id: *id,
+            given,
+            // Those that are there may be spent at once, also by a request that has read the clock before.
+            from: match from.saturating_sub(decided_at) {
+                ..=0 => i64::MIN,
+                wait_ms => answered_at.saturating_add(wait_ms),
+            },
+            until: called_at.saturating_add(until.saturating_sub(decided_at)),
+            left: tokens.clone(),
+            spent: vec![0; tokens.len()],
+        };
+        // A clock that has stepped back during the call measures nothing.
+        let is_usable = usable && !given.has_stepped_back() && self.seen_at <= answered_at;
+        if !is_usable || lease.from >= lease.until {
+            self.end(lease);
+            return Some((*id, 0));
+        }
+        let half_ms = lease.until.abs_diff(answered_at) / 2;
+        let at = self.open.partition_point(|open| open.from <= lease.from);
+        self.open.insert(at, lease);
+        Some((*id, half_ms))
+    }
+
+    /// Takes note that a request about leases was not answered.
+    pub(crate) fn failed(&mut self, request: &LeaseRequest, lease_ms: u64, now: i64) {
+        if request.wants_any() {
+            self.asks_again_at = self.asks_again_at.min(now.saturating_add((lease_ms / 2).cast_signed()));
+        }
+    }
+
+    /// What to do about a lease of that id at `now`: an idle one is returned, and so is what is left in the end.
+    pub(crate) fn end_idle(&mut self, id: u64, limits: usize, lease_ms: u64, now: i64) -> Return {
+        let now = self.advance(now);
+        let is_idle = now.saturating_sub(self.demand.latest) >= (lease_ms / 2).cast_signed();
+        if let Some(open) = self.open.iter().find(|open| open.id == id) {
+            if !is_idle {
+                return Return::Wait(open.until.abs_diff(now));
+            }
+            self.end_those(|open| open.id == id);
+        }
+        if let Some(ended) = self.ended.iter().find(|ended| ended.lease.id == id && ended.has_rest) {
+            // The next lease reports it, if that is asked for soon. The object waits for LATE_MS.
+            let wait_ms = ended.given_up_at.saturating_sub_unsigned(LATE_MS / 2).saturating_sub(now);
+            if !is_idle && !self.open.is_empty() && wait_ms > 0 {
+                return Return::Wait(wait_ms.unsigned_abs());
+            }
+            return Return::Send(self.return_all(limits));
+        }
+        Return::Over
+    }
+
+    /// Ends all leases; what is left of them is to be returned with the next request.
+    pub(crate) fn end_all(&mut self) {
+        self.end_those(|_| true);
+    }
+
+    /// Ends the leases whose tokens are still to come back.
+    pub(super) fn end_future(&mut self) {
+        let now = self.seen_at;
+        self.end_those(|open| open.from > now);
+    }
+
+    pub(crate) fn end_those(&mut self, mut is_meant: impl FnMut(&OpenLease) -> bool) {
+        let meant: Vec<_> = self.open.extract_if(.., |open| is_meant(open)).collect();
+        for open in meant {
+            self.end(open);
+        }
+    }
+
+    /// A request that only returns what is left of the leases that have ended.
+    pub(crate) fn return_all(&self, limits: usize) -> LeaseRequest {
+        LeaseRequest { wanted: vec![0; limits], ended: self.ended(), lease_ms: 0, horizon_ms: 0 }
+    }
+
+    /// Whether something is left of leases that have ended.
+    #[cfg(feature = "leases")]
+    pub(crate) fn has_rest(&self) -> bool {
+        self.ended.iter().any(|ended| ended.has_rest)
+    }
+
+    /// What is left of a limit that may be spent by then.
+    pub(super) fn left(&self, limit: usize, by: i64) -> u64 {
+        let open = self.open.iter().filter(|open| open.from <= by);
+        open.fold(0, |sum, open| sum.saturating_add(open.left.get(limit).copied().unwrap_or(0)))
+    }
+
+    /// What is left of a limit that may be spent at that moment.
+    pub(crate) fn usable(&self, limit: usize, at: i64) -> u64 {
+        let open = self.open.iter().filter(|open| open.from <= at && at < open.until);
+        open.fold(0, |sum, open| sum.saturating_add(open.left.get(limit).copied().unwrap_or(0)))
+    }
+
+    /// The leases that the object withholds, as far as is known here: those that are open, and those of whose end it may not have heard.
+    pub(super) fn unheard(&self) -> impl Iterator<Item = Unheard> {
+        let open = self.open.iter().map(|open| Unheard {
+            id: open.id,
+            given: open.given,
+            given_up_at: open.given_up_at(),
+            has_rest: open.has_rest(),
+        });
+        let ended = self.ended.iter().map(|&Ended { ref lease, given, given_up_at, has_rest }| Unheard {
+            id: lease.id,
+            given,
+            given_up_at,
+            has_rest,
+        });
+        open.chain(ended)
+    }
+
+    /// Takes note of an answer by which something was granted beside the leases.
+    pub(super) fn granted(&mut self, answer: &AnswerTime) {
+        keep_latest(&mut self.latest, answer);
+    }
+
+    /// Whether that answer is no earlier than the latest that is known of.
+    pub(super) fn is_latest(&self, answer: &AnswerTime) -> bool {
+        self.latest.is_none_or(|latest| !answer.is_before(&latest))
+    }
+
+    /// Moments of before the step mean nothing any more. What is left of a length of time is at most what was left when the clock was last seen.
+    fn step_back(&mut self, now: i64) {
+        self.end_all();
+        let step_ms = self.seen_at.saturating_sub(now);
+        for Ended { given, given_up_at, .. } in &mut self.ended {
+            for moment in [&mut given.called_at, &mut given.answered_at, given_up_at] {
+                *moment = moment.saturating_sub(step_ms);
+            }
+        }
+        (self.seen_at, self.asks_again_at, self.latest) = (now, i64::MIN, None);
+    }
+
+    /// Spends no more of a lease. If all of it is spent, the object hears so with the next request: it counts it as spent in any case.
+    fn end(&mut self, lease: OpenLease) {
+        if self.ended.len() >= LeaseRequest::MAX_ENDED {
+            self.ended.remove(0);
+        }
+        let (given, has_rest, given_up_at) = (lease.given, lease.has_rest(), lease.given_up_at());
+        self.ended.push(Ended { lease: EndedLease { id: lease.id, spent: lease.spent }, given, has_rest, given_up_at });
+    }
+
+    fn ended(&self) -> Vec<EndedLease> {
+        self.ended.iter().map(|ended| ended.lease.clone()).collect()
+    }
+}
+
+impl OpenLease {
+    fn has_rest(&self) -> bool {
+        self.left.iter().any(|&left| left > 0)
+    }
+
+    /// When the object has surely counted it as spent. The isolate spends from it no longer than if the object had given it when the call
+    /// began; the object may have given it as late as the answer came.
+    fn given_up_at(&self) -> i64 {
+        let AnswerTime { called_at, answered_at, .. } = self.given;
+        self.until.saturating_add(answered_at.saturating_sub(called_at)).saturating_add_unsigned(LATE_MS)
+    }
+}
+
+fn keep_latest(latest: &mut Option<AnswerTime>, answer: &AnswerTime) {
+    if latest.is_none_or(|latest| !answer.is_before(&latest)) {
+        *latest = Some(*answer);
+    }
+}
+
+impl Demand {
+    fn add(&mut self, costs: &[u64], now: i64, period_ms: u64) {
+        let elapsed_ms = now.abs_diff(self.since);
+        if elapsed_ms >= period_ms {
+            let is_next = elapsed_ms < period_ms.saturating_mul(2);
+            self.asked_before = if is_next { self.asked } else { 0 };
+            self.tokens_before = if is_next { std::mem::take(&mut self.tokens) } else { Vec::new() };
+            (self.since, self.asked, self.tokens) = (now, 0, Vec::new());
+        }
+        self.latest = now;
+        self.asked = self.asked.saturating_add(1);
+        self.tokens.resize(costs.len(), 0);
+        for (tokens, cost) in self.tokens.iter_mut().zip(costs) {
+            *tokens = tokens.saturating_add(*cost);
+        }
+    }
+
+    /// What will be asked for in a period: as many tokens as in the last, or already in this one.
+    fn expected(&self, worth: Worth) -> Expected {
+        let before = self.tokens_before.iter().copied().chain(std::iter::repeat(0));
+        let tokens = self.tokens.iter().zip(before).map(|(&now, before)| now.max(before));
+        let asked = self.asked.checked_div(worth.asked_per_expected).unwrap_or(0).max(self.asked_before);
+        Expected { asked, tokens: tokens.collect() }
+    }
+}
+
+struct Expected {
+    asked: u64,
+    tokens: Vec<u64>,
+}
