@@ -294,6 +294,11 @@ describe("a Worker", () => {
     assert.equal(wasmOf("worker-lint", "worker-lint.js").files.length, 1);
     assert.deepEqual(await workerd("worker-lint", "worker-lint.js"), EXPECTED_LINT);
   });
+  test("decides from leases, with their module", async () => {
+    await bundle("worker-leases", "--conditions=workerd", "--loader:.wasm=copy");
+    assert.equal(wasmOf("worker-leases", "worker-leases.js").files.length, 1);
+    assert.deepEqual(await workerd("worker-leases", "worker-leases.js"), [false, false, true, true]);
+  });
   test("can pass the module to slim", async () => {
     await bundle("worker-slim", "--conditions=workerd", "--loader:.wasm=copy");
     assert.deepEqual(await workerd("worker-slim", "worker-slim.js"), { isModule: true, exercise: EXPECTED });

@@ -49,7 +49,7 @@ export class Service {
     const from = this.#when(given * 1_000);
     if (!isThere) answer.retry_at = this.#when(asked);
     if (given > 0 && (isThere || given * 1_000 >= asked)) {
-      const lease = String(++this.#ids);
+      const lease = String(++this.#ids).padStart(16, "0");
       const until = from + this.#leaseMs;
       this.#leases.set(lease, { tokens: given, until: until + 3_000 });
       Object.assign(answer, { lease, tokens: given, from, until });

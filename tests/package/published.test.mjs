@@ -35,6 +35,8 @@ test("has the modules of www/package/src with their types, the Worker, and nothi
     "LICENSE-MIT",
     "README.md",
     "core.wasm",
+    "leases-wasm.js",
+    "leases.wasm",
     "lint-wasm.js",
     "lint.wasm",
     "package.json",

@@ -50,16 +50,21 @@ export let consume: Core["consume"];
 /** Compiles the module on the first call. Call it before anything else uses {@link core}. */
 export function load(): void {
   if (core) return;
+  core = exportsOf(source) as Core;
+  consume = core.consume;
+}
+
+/** The exports of a module that was set. */
+export function exportsOf(source: CoreSource | (() => CoreSource) | undefined): unknown {
   if (!source) throw new TollgateError("not_initialised", "call init(module) first");
   const wasm = typeof source === "function" ? (source as () => CoreSource)() : source;
   try {
-    core = instanceOf(wasm).exports as unknown as Core;
+    return instanceOf(wasm).exports;
   } catch (cause) {
     throw new TollgateError("wasm_failed", `${cause}: allow 'wasm-unsafe-eval'`, {
       cause,
     });
   }
-  consume = core.consume;
 }
 
 /**
