@@ -8,13 +8,13 @@ import { linkTo, open, overflow, press, served, shift, TOKEN, violations } from 
 
 const status = (page) => page.getByRole("status").textContent();
 
-test("all of it is at most 104 KB, compressed", () => {
+test("all of it is at most 104.5 KB, compressed", () => {
   const files = readdirSync("build/page", { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
   const sizes = files.map(
     ({ parentPath, name }) => gzipSync(readFileSync(join(parentPath, name)), { level: 9 }).length,
   );
   const all = sizes.reduce((sum, size) => sum + size);
-  assert.ok(all <= 104_000, `${all} bytes`);
+  assert.ok(all <= 104_500, `${all} bytes`);
 });
 
 test("is served with its policy, and what it does not have is the API's to answer", async () => {
