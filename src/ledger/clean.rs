@@ -77,8 +77,8 @@ impl Ledger {
     fn forget_full(&mut self, now: i64, writes: &mut Writes, is_meant: impl Fn(&str, &Slot) -> bool) {
         self.buckets.retain(|(name, slot)| {
             let has_ended = is_meant(name, slot) && slot.expires_at(now).is_some_and(|at| at <= now);
-            let ended = self.ended.iter().map(|(_, ended)| ended);
-            let mut parts = self.reservations.iter().map(|(_, open)| open).chain(ended).flat_map(|one| &one.parts);
+            let all = self.reservations.iter().chain(self.ended.iter());
+            let mut parts = all.flat_map(|(_, reservation)| &reservation.parts);
             let is_over = has_ended && !parts.any(|part| part.policy == without_shadow(name));
             if is_over && slot.has_row() {
                 writes.before_reply.push((format!("{BUCKET}{name}"), None));

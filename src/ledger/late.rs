@@ -31,15 +31,14 @@ impl Reservation {
 impl Ledger {
     /// Those that are open, and those that are over.
     pub(super) fn all_reservations(&self) -> impl Iterator<Item = (u64, &Reservation)> {
-        self.reservations.iter().chain(self.ended.iter().map(|(id, ended)| (*id, ended)))
+        self.reservations.iter().chain(self.ended.iter())
     }
 
     /// Calls an account of this bucket by its other name, wherever something was taken from it that may be given back. Whether rows of
     /// reservations have to be written for that.
     pub(super) fn rename_taken(&mut self, bucket: &str, renamed: &Renamed) -> bool {
         self.holds.iter_mut().for_each(|hold| hold.rename(bucket, renamed));
-        let ended = self.ended.iter_mut().map(|(id, ended)| (*id, ended));
-        let all = self.reservations.iter_mut().chain(ended);
+        let all = self.reservations.iter_mut().chain(self.ended.iter_mut());
         let before = self.renamed.len();
         self.renamed.extend(all.filter_map(|(id, reservation)| reservation.rename(bucket, renamed).then_some(id)));
         self.renamed.len() > before
@@ -55,34 +54,36 @@ impl Ledger {
     pub(super) fn end_expired(&mut self, now: i64, writes: &mut Writes) {
         let expired = self.reservations.take_expired(now);
         for (id, reservation) in &expired {
-            let place = self.ended.partition_point(|(_, ended)| ended.expires_at <= reservation.expires_at);
-            self.ended.insert(place, (*id, reservation.clone()));
+            self.ended.insert(*id, reservation.clone());
         }
         for (id, reservation) in expired.into_iter().filter(|(_, reservation)| reservation.is_refunded()) {
             if self.return_unasked(id, &reservation, now).is_err() {
-                self.ended.retain(|(of, _)| *of != id);
+                self.ended.remove(id);
                 self.reservations.insert(id, reservation); // until its bucket can be read
             }
         }
-        while let Some(index) = self.first_to_forget(now) {
-            let (id, ended) = self.ended.remove(index);
+        while let Some((id, ended)) = self.first_to_forget(now).and_then(|id| Some((id, self.ended.remove(id)?))) {
             self.close_all(id, &ended);
             writes.before_reply.push((reservation_row(id), None));
         }
     }
 
-    fn first_to_forget(&self, now: i64) -> Option<usize> {
-        let (_, first) = self.ended.first()?;
-        let open = self.reservations.openings();
-        let first_of_too_many = |is_counted: fn(&Reservation) -> bool, open: usize, max| {
-            let mut counted = self.ended.iter().enumerate().filter(|(_, (_, ended))| is_counted(ended));
-            let over: usize = counted.clone().map(|(_, (_, ended))| ended.openings()).sum();
-            let (index, _) = counted.next()?;
-            (over.saturating_add(open) > max && counted.next().is_some()).then_some(index)
+    fn first_to_forget(&self, now: i64) -> Option<u64> {
+        let (open, over) = (self.reservations.openings(), self.ended.openings());
+        let first_but_latest = |is_meant: fn(&Reservation) -> bool| {
+            let mut meant = self.ended.by_end().filter(|(_, ended)| is_meant(ended));
+            let (id, _) = meant.next()?;
+            meant.next().is_some().then_some(id)
         };
-        first_of_too_many(|ended| ended.by_grant, open.by_grants, of_grants(MAX_KEPT))
-            .or_else(|| first_of_too_many(|_| true, open.all, MAX_KEPT))
-            .or_else(|| (first.forgotten_at() <= now).then_some(0))
+        let has_too_many = |open: usize, over: usize, most| over.saturating_add(open) > most;
+        let of_grants = has_too_many(open.by_grants, over.by_grants, of_grants(MAX_KEPT));
+        let of_all = has_too_many(open.all, over.all, MAX_KEPT);
+        let long_over = || self.ended.by_end().next().filter(|(_, ended)| ended.forgotten_at() <= now);
+        of_grants
+            .then(|| first_but_latest(|ended| ended.by_grant))
+            .flatten()
+            .or_else(|| of_all.then(|| first_but_latest(|_| true)).flatten())
+            .or_else(|| long_over().map(|(id, _)| id))
     }
 
     /// Gives back what an expired reservation has taken from buckets that may not be open.

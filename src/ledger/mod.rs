@@ -73,13 +73,13 @@ mod names;
 mod notices;
 mod noticing;
 mod open_lease;
-mod open_reservations;
 mod page;
 mod quota;
 mod recent;
 mod replay;
 mod replays;
 mod reservation;
+mod reservations;
 mod reserve;
 mod returns;
 mod row;
@@ -95,10 +95,10 @@ use self::bucket::Bucket;
 use self::holds::Holds;
 use self::names::{BUCKET, RESERVATION};
 use self::notices::Notices;
-use self::open_reservations::OpenReservations;
 use self::recent::Recent;
 use self::replays::Replays;
 use self::reservation::Reservation;
+use self::reservations::Reservations;
 
 pub use self::accounts::MAX_INLINE;
 pub use self::kept::{Kept, KeptError, Storage};
@@ -115,9 +115,10 @@ pub struct Ledger {
     phase: u64,
     /// By the policy's name. These lists are short, and each request looks at all of them: sorting gains nothing.
     buckets: Vec<(String, Slot)>,
-    reservations: OpenReservations,
-    /// Those that are over, and may still be settled: see `late.rs`. The earliest end comes first.
-    ended: Vec<(u64, Reservation)>,
+    /// Those that are open.
+    reservations: Reservations,
+    /// Those that are over, and may still be settled: see `late.rs`.
+    ended: Reservations,
     /// Reservations whose rows call an account by another name.
     renamed: Vec<u64>,
     holds: Holds,
@@ -164,8 +165,8 @@ impl Ledger {
         let mut ledger = Self {
             phase,
             buckets: Vec::new(),
-            reservations: OpenReservations::default(),
-            ended: Vec::new(),
+            reservations: Reservations::default(),
+            ended: Reservations::default(),
             renamed: Vec::new(),
             holds: Holds::default(),
             replays: Replays::default(),

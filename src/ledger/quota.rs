@@ -1,6 +1,6 @@
 //! How much of what a key can have open its callers may take up.
 
-use super::open_reservations::Openings;
+use super::reservations::Openings;
 use crate::protocol::ObjectRequest;
 
 /// The most open reservations of a key; each raise counts as one, and lengthens the row of its reservation. Each takes a row and some hundreds of bytes of memory; an object has at

@@ -189,7 +189,7 @@ impl Ledger {
     /// The reservation, if it belongs to these policies, and whether it is over.
     pub(super) fn found(&self, asked: &[Arc<Policy>], id: u64) -> Option<(Reservation, bool)> {
         let open = self.reservations.get(id).map(|open| (open, false));
-        let ended = || self.ended.iter().find(|(of, _)| *of == id).map(|(_, ended)| (ended, true));
+        let ended = || self.ended.get(id).map(|ended| (ended, true));
         let (found, is_over) = open.or_else(ended)?;
         is_of(asked, found.parts.iter().map(|part| part.policy.as_str())).then(|| (found.clone(), is_over))
     }
@@ -198,7 +198,7 @@ impl Ledger {
     fn close(&mut self, id: u64, reservation: &Reservation, writes: &mut Writes) {
         self.close_all(id, reservation);
         self.reservations.remove(id);
-        self.ended.retain(|(of, _)| *of != id);
+        self.ended.remove(id);
         writes.before_reply.push((reservation_row(id), None));
     }
 

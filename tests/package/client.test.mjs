@@ -452,6 +452,14 @@ describe("spend", () => {
     assert.deepEqual([result, await left("rita")], [17, [9, 50, 0]]);
   });
 
+  test("says that it was late if the reservation had expired", async () => {
+    const slow = clientOf();
+    const later = clientOf({ headers: { "x-tollgate-test-now": NOW + 600_000 } });
+    slow.settle = (request) => later.settle(request);
+    const { settled } = await slow.spend(llm("ruth"), (report) => report({ requests: 1, tokens: 20 }));
+    assert.deepEqual([settled.status, settled.late, settled.limits[1].tokens], [200, true, 20]);
+  });
+
   test("cancels if the work throws", async () => {
     const error = new Error("of the work");
     const fail = () => {

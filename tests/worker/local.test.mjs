@@ -69,6 +69,8 @@ test("every verb, with keys of its own and with others", async () => {
   assert.equal((await ask("consume", { policy: "mails" }, idempotent)).replayed, undefined);
   assert.equal((await ask("consume", { policy: "mails" }, idempotent)).replayed, true);
   const { reservation } = await ask("consume", { policy: "each", key: "z", mode: "reserve", cost: 2 });
+  const extended = await ask("extend", { policy: "each", key: "z", reservation });
+  assert.deepEqual([extended.reservation, extended.remaining], [reservation, 0]);
   assert.equal((await ask("settle", { policy: "each", key: "z", reservation, cost: 1 })).remaining, 1);
   const typo = await ask("consume", { policy: "mail" });
   assert.deepEqual(

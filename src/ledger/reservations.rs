@@ -1,11 +1,11 @@
-//! The open reservations of a key: found by their ids, and by when they expire.
+//! Reservations of a key, open or over: found by their ids, and by when they expire.
 
 use super::reservation::Reservation;
 use crate::sorted::SortedMap;
 
-/// The open reservations of a key.
+/// Reservations of a key.
 #[derive(Clone, Debug, Default)]
-pub(super) struct OpenReservations {
+pub(super) struct Reservations {
     all: SortedMap<u64, Reservation>,
     /// When each expires, with its id.
     ends: SortedMap<(i64, u64), ()>,
@@ -20,13 +20,18 @@ pub(super) struct Openings {
     pub(super) by_grants: usize,
 }
 
-impl OpenReservations {
+impl Reservations {
     pub(super) fn get(&self, id: u64) -> Option<&Reservation> {
         self.all.get(&id)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Reservation)> {
         self.all.iter().map(|(id, open)| (*id, open))
+    }
+
+    /// Those that expire first, or have, first.
+    pub(super) fn by_end(&self) -> impl Iterator<Item = (u64, &Reservation)> {
+        self.ends.keys().filter_map(|(_, id)| Some((*id, self.all.get(id)?)))
     }
 
     /// Of which neither the ends nor the openings may change.
@@ -100,7 +105,7 @@ mod tests {
 
     #[test]
     fn what_is_open_is_found_and_counted_until_it_expires() {
-        let mut open = OpenReservations::default();
+        let mut open = Reservations::default();
         for (id, expires_at, by_grant, raises) in [(7, 30, false, 0), (3, 10, true, 2), (5, 20, false, 1)] {
             open.insert(id, reservation(expires_at, by_grant, raises));
         }
@@ -110,7 +115,7 @@ mod tests {
         open.insert(5, reservation(40, true, 2));
         assert_eq!((open.openings(), open.ends().next()), (Openings { all: 7, by_grants: 6 }, Some(10)));
         let expired =
-            |open: &mut OpenReservations, now| open.take_expired(now).into_iter().map(|(id, _)| id).collect::<Vec<_>>();
+            |open: &mut Reservations, now| open.take_expired(now).into_iter().map(|(id, _)| id).collect::<Vec<_>>();
         assert_eq!(expired(&mut open, 9), [0_u64; 0]);
         assert_eq!(expired(&mut open, 30), [3, 7]);
         assert_eq!((open.ends().next(), open.openings()), (Some(40), Openings { all: 3, by_grants: 3 }));
