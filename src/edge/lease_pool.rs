@@ -61,9 +61,9 @@ impl Worth {
 /// What to do about a lease that may be idle or over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Return {
-    /// To look again in so many milliseconds.
+    /// Ask about the lease again after so many milliseconds.
     Wait(u64),
-    /// To send this to the object: it has ended.
+    /// Send this to the object: the lease has ended.
     Send(LeaseRequest),
     /// Nothing: nothing is left of it.
     Over,
@@ -163,7 +163,8 @@ impl LeasePool {
         Some(Decision::Allow { tokens: 0, ready_at: now })
     }
 
-    /// What to ask the object at `now` about leases of so many limits, beside a request that it must answer or in the background.
+    /// What to send to the object about leases of `limits` limits at `now`: with a request that the object must answer if `is_asked`, in the
+    /// background otherwise.
     pub(crate) fn request(
         &mut self,
         limits: usize,

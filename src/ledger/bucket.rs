@@ -442,6 +442,7 @@ impl Bucket {
 
     /// Computes what they will give back. `expiring` has, for each of them, when it expires, its id, and its tokens of each limit.
     pub(super) fn find_returns(&mut self, expiring: &[(i64, u64, Vec<u64>)]) -> Arc<[Return]> {
+        // After a crash the clock may be behind an end at which it was given back. Sorted once: a `SortedMap` inserts each.
         let mut places: Vec<(u64, usize)> = self
             .openings
             .iter()

@@ -297,7 +297,6 @@ impl Ledger {
         }
         let mut expiring = Vec::new();
         for (id, open) in self.reservations.iter().filter(|(_, open)| open.is_refunded()) {
-            // After a crash the clock may be behind an end at which it was given back.
             for (id, parts) in open.pieces(id) {
                 expiring.extend(part_of(parts, policy).map(|part| (open.expires_at, id, part.tokens(policy))));
             }
