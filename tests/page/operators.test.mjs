@@ -20,6 +20,20 @@ async function show({ hasClock = false, slownessMs = 0, ...settings } = {}) {
   return opened;
 }
 
+/** Keeps what the service answers from the page. What is returned waits for the next answer, for a function with which the page shows it. */
+async function hold(page, path) {
+  let arrived;
+  await page.route(path, async (route) => {
+    const response = await route.fetch();
+    arrived(async () => {
+      await route.fulfill({ response });
+      await (await route.request().response()).finished();
+      await page.evaluate(() => new Promise(requestAnimationFrame));
+    });
+  });
+  return () => new Promise((resolve) => (arrived = resolve));
+}
+
 /** Ten seconds pass, and all that is asked in them is answered: before its time limit, which is by this clock, too. */
 async function tenSeconds(page) {
   const asked = [];
@@ -168,34 +182,25 @@ test("what went wrong in one panel stays while the others are read anew", async 
 
 test("what is typed while the service is asked what would change stays, and an editor that was left stays closed", async () => {
   const { page, close } = await show();
-  let go = () => {};
-  await page.route("**/v1/policies/demo?dry_run=true", async (route) => {
-    await new Promise((resolve) => (go = resolve));
-    await route.continue();
-  });
+  const next = await hold(page, "**/v1/policies/demo?dry_run=true");
   const editor = page.getByLabel("demo, as JSON");
   const check = async () => {
-    const asked = page.waitForRequest(/dry_run/);
+    const answered = next();
     await press(page, "What would change?");
-    return asked;
-  };
-  const answer = async (request) => {
-    go();
-    await (await request.response()).finished();
-    await page.evaluate(() => new Promise(requestAnimationFrame));
+    return answered;
   };
   await press(page, "Edit demo");
   await editor.waitFor();
   assert.equal(await editor.evaluate((field) => field === document.activeElement), true);
   await editor.fill('{"rate":7,"period":"10s"}');
-  const first = await check();
+  const showFirst = await check();
   await editor.fill('{"rate":8,"period":"10s"}');
-  await answer(first);
+  await showFirst();
   assert.equal(await editor.inputValue(), '{"rate":8,"period":"10s"}');
   assert.equal(await page.getByRole("button", { name: "Apply" }).count(), 0);
-  const second = await check();
+  const showSecond = await check();
   await press(page, "Cancel");
-  await answer(second);
+  await showSecond();
   assert.equal(await editor.count(), 0);
   const edit = page.getByRole("button", { name: "Edit demo" });
   assert.equal(await edit.evaluate((button) => button === document.activeElement), true);
@@ -204,38 +209,25 @@ test("what is typed while the service is asked what would change stays, and an e
 
 test("what comes late replaces nothing that is newer: the text of another policy, and what was said of an earlier act", async () => {
   const { page, close } = await show();
-  const held = async (path) => {
-    let go = () => {};
-    await page.route(path, async (route) => {
-      await new Promise((resolve) => (go = resolve));
-      await route.continue();
-    });
-    return async (request) => {
-      go();
-      await (await request.response()).finished();
-      await page.evaluate(() => new Promise(requestAnimationFrame));
-    };
-  };
   const editor = page.getByLabel("demo, as JSON");
-  const answerApi = await held("**/v1/policies/api");
-  const api = page.waitForRequest("**/v1/policies/api");
+  const api = (await hold(page, "**/v1/policies/api"))();
   await press(page, "Edit api");
   await press(page, "Edit demo");
   await editor.fill('{"rate":7,"period":"10s"}');
-  await answerApi(await api);
+  const showApi = await api;
+  await showApi();
   assert.equal(await editor.inputValue(), '{"rate":7,"period":"10s"}');
 
   const says = page.getByLabel("What the service says");
-  const answerAudit = await held("**/v1/audit?limit=100");
-  const audit = page.waitForRequest("**/v1/audit?limit=100");
+  const audit = (await hold(page, "**/v1/audit?limit=100"))();
   await page.getByLabel("Key (text or JSON)").fill("twice");
   await press(page, "Credit");
-  const request = await audit;
+  const showAudit = await audit;
   await press(page, "Inspect");
   await says.getByText("Open reservations: 0").waitFor();
   const lines = await says.getByRole("listitem").allTextContents();
   assert.match(lines[0], /^Its hash is [0-9a-f]{32}$/);
-  await answerAudit(request);
+  await showAudit();
   assert.deepEqual(await says.getByRole("listitem").allTextContents(), lines);
   await close();
 });
@@ -513,23 +505,14 @@ test("after a token is revoked, what it has read is gone, and it is not sent aga
 
 test("a token that is refused for one thing is not sent for another, and what is read late hides nothing", async () => {
   const { page, said, close } = await show({ hasClock: true });
-  let go = () => {};
-  await page.route("**/v1/overrides?limit=20", async (route) => {
-    const answer = await route.fetch();
-    await new Promise((resolve) => (go = resolve));
-    await route.fulfill({ response: answer });
-  });
+  const overrides = (await hold(page, "**/v1/overrides?limit=20"))();
   await page.route("**/v1/keys/inspect", (route) => route.fulfill({ status: 401, json: { detail: "revoked" } }));
-  const late = page.waitForResponse("**/v1/overrides?limit=20");
-  const reads = page.waitForRequest("**/v1/overrides?limit=20");
   await page.getByRole("button", { name: "Read again: Overrides" }).click();
-  await reads;
+  const showOverrides = await overrides;
   await page.getByLabel("Key (text or JSON)").fill("anyone");
   await press(page, "Inspect");
   await page.getByLabel("What the service says").getByText("401: revoked").waitFor();
-  go();
-  await (await late).finished();
-  await page.evaluate(() => new Promise(requestAnimationFrame));
+  await showOverrides();
   assert.equal(await page.getByText("Loading").count(), 0);
   await page.getByRole("heading", { name: "Overrides" }).waitFor();
   await page.clock.runFor(10_000);
