@@ -170,6 +170,7 @@ fn terms(before: &Policy, after: &Policy, lines: &mut Vec<String>) {
         ));
     }
     after.frontend().describe_change(before.frontend(), lines);
+    after.registry().describe_change(before.registry(), lines);
 }
 
 fn initial(limit: &NamedLimit) -> u64 {
@@ -322,7 +323,7 @@ mod tests {
         let before = list(&[limit("a", ""), limit("b", ""), limit("c", "")], "");
         let after = list(
             &[limit("c", ""), limit("b", window), limit("d", r#""initial":1,"#)],
-            r#","ipv6_prefix":56,"show_key_prefix":8,"key":[],"jitter":"1500ms","unsettled":"refund","idempotency_ttl":"2h","notify":["refused","near_limit"]"#,
+            r#","ipv6_prefix":56,"show_key_prefix":8,"key":[],"jitter":"1500ms","unsettled":"refund","idempotency_ttl":"2h","notify":["refused","near_limit"],"carry":"as_is""#,
         );
         assert_eq!(
             words(Some(&before), Some(&after), Carry::AsIs),
@@ -337,6 +338,7 @@ mod tests {
                 "key: one new budget for all instead of one for each key; requests with a key are answered 400",
                 "jitter: refusals are spread over 1s 500ms instead of 0s",
                 "show_key_prefix: operators are shown 8 characters of a key instead of 0",
+                "carry: as_is instead of the default, from this change on",
                 WHOM,
             ]
         );

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use super::frontend_terms::FrontendTerms;
 use super::named_limit::NamedLimit;
 use super::object_terms::ObjectTerms;
+use super::registry_terms::RegistryTerms;
 use super::shard::Shard;
 use super::stored::{numbers_of, version_of};
 use super::timeline::Timeline;
@@ -21,6 +22,7 @@ pub struct Policy {
     off: Vec<Option<String>>,
     object: ObjectTerms,
     frontend: FrontendTerms,
+    registry: RegistryTerms,
     is_inline: bool,
     /// Whether it is what a policy is for a key that has overrides, or had some.
     is_of_key: bool,
@@ -109,6 +111,12 @@ impl Policy {
     #[must_use]
     pub const fn frontend(&self) -> &FrontendTerms {
         &self.frontend
+    }
+
+    /// What it asks of the registry.
+    #[must_use]
+    pub const fn registry(&self) -> &RegistryTerms {
+        &self.registry
     }
 
     /// Whether its numbers came with a request. Then the next may bring others, and go back to these.
@@ -228,6 +236,10 @@ impl Policy {
         Self { frontend, ..self }
     }
 
+    pub(super) fn with_registry(self, registry: RegistryTerms) -> Self {
+        Self { registry, ..self }
+    }
+
     /// The policy with the id under which it was sent: a newer version may have put more into the definition.
     #[must_use]
     pub(crate) fn with_id(self, id: u64) -> Self {
@@ -235,7 +247,7 @@ impl Policy {
     }
 
     pub(super) fn new(name: &str, limits: Vec<NamedLimit>, object: ObjectTerms) -> Self {
-        let (frontend, standing, timeline) = Default::default();
+        let (frontend, registry, standing, timeline) = Default::default();
         Self {
             name: name.to_owned(),
             limits,
@@ -243,6 +255,7 @@ impl Policy {
             off: Vec::new(),
             object,
             frontend,
+            registry,
             is_inline: false,
             is_of_key: false,
             standing,

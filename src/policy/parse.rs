@@ -11,6 +11,7 @@ use super::named_limit::NamedLimit;
 use super::object_terms::ObjectTerms;
 use super::overrides::Overrides;
 use super::reader::{LIMIT_FIELDS, Reader, table};
+use super::registry_terms::RegistryTerms;
 use super::shown::shown_name;
 use super::timeline::Timeline;
 use crate::json::{Fields, Json};
@@ -43,9 +44,8 @@ impl Policies {
     /// |---|---|---|
     /// | `mode` | whether its limits refuse: `"enforce"`; `"shadow"` decides, counts and reports, but never refuses; `"off"` is as if the limit were not there. A limit in `limits` may have a mode of its own | `"enforce"` |
     /// | `shards` | how many objects share the budget of one key, each with its part of every limit, from 1 to 16 | 1 |
-    /// | `fixed` | `true`: operators cannot change it in the registry; only a deployment can | `false` |
     ///
-    /// The others are those of [`ObjectTerms`] and [`FrontendTerms`].
+    /// The others are those of [`ObjectTerms`], [`FrontendTerms`] and [`RegistryTerms`].
     ///
     /// A policy may be the text of its rate alone, such as `"100/1m"`.
     ///
@@ -160,11 +160,11 @@ impl Policy {
 }
 
 /// The fields of a policy that are neither of a limit, nor terms.
-const OWN_FIELDS: [&str; 3] = ["mode", "shards", "fixed"];
+const OWN_FIELDS: [&str; 2] = ["mode", "shards"];
 
 /// The fields of a policy besides those of its limits.
 fn policy_fields() -> Vec<&'static str> {
-    [&OWN_FIELDS[..], &ObjectTerms::FIELDS, &FrontendTerms::FIELDS].concat()
+    [&OWN_FIELDS[..], &RegistryTerms::FIELDS, &ObjectTerms::FIELDS, &FrontendTerms::FIELDS].concat()
 }
 
 /// The policy, or `None` with at least one more error.
@@ -190,22 +190,22 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
         reader.limit(name, None).map(|limit| (mode, limit)).into_iter().collect()
     };
     let (object, frontend) = (ObjectTerms::read(&mut reader), FrontendTerms::read(&mut reader));
-    reader.flag("fixed");
-    let shards = reader.shards(&limits, frontend.lease.is_some(), object.notify.is_some());
+    let registry = RegistryTerms::read(&mut reader);
+    let shards = reader.shards(&limits, frontend.lease.is_some(), object.notify.is_some(), registry.carry);
     if errors.len() > before {
         return None;
     }
     let of = |mode| limits.iter().filter(move |(of, _)| *of == mode).map(|(_, limit)| limit.clone()).collect();
     let off: Vec<NamedLimit> = of(Mode::Off);
     let off = off.iter().map(|limit| limit.name().map(str::to_owned)).collect();
-    let policy = Policy::new(name, of(Mode::Enforce), object).with_frontend(frontend);
+    let policy = Policy::new(name, of(Mode::Enforce), object).with_frontend(frontend).with_registry(registry);
     Some(policy.with_shadow(of(Mode::Shadow), Timeline::default()).with_off(off).with_shards(shards))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Config, MAX_TOKENS};
+    use crate::limit::{Carry, Config, MAX_TOKENS};
     use crate::policy::{Cause, NoticeKind, OnError, ReservationTerms, Unsettled};
 
     fn errors(json: &str) -> Vec<String> {
@@ -263,6 +263,22 @@ mod tests {
         {
             let rule = "POLICIES.p.key: must be [], for one budget that all share; for a budget for each key, leave it out, not ";
             assert_eq!(errors(&format!(r#"{{"p":{{"rate":"1/s","key":{wrong}}}}}"#)), [format!("{rule}{shown}")]);
+        }
+    }
+
+    #[test]
+    fn a_reset_is_no_way_to_carry_over_every_change() {
+        let carry = |written: &str| Policy::parse("p", &format!(r#"{{"rate":"1/s"{written}}}"#));
+        let expected =
+            [("", None), (r#","carry":"as_is""#, Some(Carry::AsIs)), (r#","carry":"additive""#, Some(Carry::Additive))];
+        for (written, expected) in expected {
+            assert_eq!(carry(written).unwrap().registry().carry, expected, "{written}");
+        }
+        for (wrong, shown) in [(r#""reset""#, r#""reset""#), ("true", "true")] {
+            let errors = carry(&format!(r#","carry":{wrong}"#)).unwrap_err();
+            let rule = "must be \"additive\", \"as_is\" or \"proportional\"";
+            let expected = format!("POLICIES.p.carry: {rule}, not {shown}");
+            assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
         }
     }
 
@@ -570,7 +586,7 @@ mod tests {
         }"#;
         let expected = [
             "POLICIES.a.burst: is not a known field; known fields are kind, rate, period, capacity, max_debt, initial, offset, \
-             write_ahead, mode, shards, fixed, reservation_ttl, unsettled, notify, notify_every, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter, limits",
+             write_ahead, mode, shards, fixed, carry, reservation_ttl, unsettled, notify, notify_every, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter, limits",
             "POLICIES.a.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as \"100/1m\" or \
              \"20/s burst 40\", not -1",
             "POLICIES.a.period: must be text with a unit, such as \"90s\", not 60",
@@ -590,7 +606,7 @@ mod tests {
             "POLICIES.k.unsettled: must be \"keep\" or \"refund\"",
             "POLICIES.k.reservation_ttl: must be text with a unit, such as \"90s\", not 5",
             "POLICIES.k.on_error: must be \"closed\", \"open\", or a list of causes to open for: \"overloaded\", \"timeout\", \"failed\"",
-            "POLICIES.l.rate: is not a known field; known fields are limits, mode, shards, fixed, reservation_ttl, unsettled, notify, notify_every, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter",
+            "POLICIES.l.rate: is not a known field; known fields are limits, mode, shards, fixed, carry, reservation_ttl, unsettled, notify, notify_every, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter",
             "POLICIES.l.limits: must be a list of 1 to 8 limits",
             "POLICIES.m.limits[0]: must have a name: costs and answers refer to a limit by its name",
             "POLICIES.m.limits[1]: name: a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'",
@@ -756,7 +772,7 @@ mod tests {
         let expected = [
             r#"POLICIES."a\nb\u{1b}[31m": a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'"#,
             "POLICIES.p.\"x\\r\\ny\": is not a known field; known fields are kind, rate, period, capacity, max_debt, \
-             initial, offset, write_ahead, mode, shards, fixed, reservation_ttl, unsettled, notify, notify_every, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter, limits",
+             initial, offset, write_ahead, mode, shards, fixed, carry, reservation_ttl, unsettled, notify, notify_every, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter, limits",
             r#"POLICIES.p.capacity: must be a whole number from 0 to 9007199254740991, not "1\n2""#,
             r#"POLICIES.p.offset: must be a length of time such as "90s" or "1h 30m", not "\n"; units are ms, s, m, h, day, week"#,
         ];

@@ -11,7 +11,7 @@ use super::shard::{self, MAX_SHARDS};
 use super::shown::{shortened, shown_name, shown_value};
 use crate::json::{Fields, FieldsError, Json};
 use crate::length;
-use crate::limit::{Config, ConfigError, Kind, Limit, MAX_TOKENS};
+use crate::limit::{Carry, Config, ConfigError, Kind, Limit, MAX_TOKENS};
 
 /// The most limits of one policy. Each is decided and answered with every request; four is the most that we have seen.
 pub const MAX_LIMITS: usize = 8;
@@ -254,7 +254,13 @@ impl Reader<'_> {
     }
 
     /// How many shards there are, if a policy of these limits can have them.
-    pub(super) fn shards(&mut self, limits: &[(Mode, NamedLimit)], has_lease: bool, has_notices: bool) -> u8 {
+    pub(super) fn shards(
+        &mut self,
+        limits: &[(Mode, NamedLimit)],
+        has_lease: bool,
+        has_notices: bool,
+        carry: Option<Carry>,
+    ) -> u8 {
         let Some(shards) = self.small("shards", "shards", 1..=MAX_SHARDS).filter(|shards| *shards > 1) else {
             return 1;
         };
@@ -272,6 +278,9 @@ impl Reader<'_> {
             if is_there {
                 errors.push(format!("a policy with shards cannot have `{field}`"));
             }
+        }
+        if let Some(carry @ (Carry::Additive | Carry::Proportional)) = carry {
+            errors.push(format!("a policy with shards cannot have `carry = \"{}\"`", carry.word()));
         }
         for problem in errors {
             self.error("shards", problem);

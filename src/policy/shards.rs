@@ -149,6 +149,11 @@ mod tests {
                 r#"{"rate":"8/s","notify":["refused"],"shards":2}"#,
                 "POLICIES.p.shards: a policy with shards cannot have `notify`",
             ),
+            (r#"{"rate":"8/s","carry":"as_is","shards":2}"#, ""),
+            (
+                r#"{"rate":"8/s","carry":"proportional","shards":2}"#,
+                "POLICIES.p.shards: a policy with shards cannot have `carry = \"proportional\"`",
+            ),
             (
                 r#"{"rate":8,"period":"15000000days","shards":2}"#,
                 "POLICIES.p.shards: p cannot be divided among 2 shards: a period of 2592000000000000 ms is too long: at most 2251799813685248 ms",

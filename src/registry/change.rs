@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::entry::{Entry, has_shards, is_fixed, succeeding, usual_carry};
+use super::entry::{Entry, has_shards, succeeding, usual_carry};
 use super::log::Act;
 use super::names::POLICY;
 use super::{Registry, Writes};
@@ -39,7 +39,7 @@ impl Registry {
                 carry = checked_carry(before, &policy, change.carry)?;
                 let policy = Arc::new(succeeding(policy, before, since, carry));
                 let text = Json::parse(text).map(Json::compact).unwrap_or_default();
-                if is_fixed(&text) && current.is_none_or(|entry| entry.text != text) {
+                if policy.registry().is_fixed && current.is_none_or(|entry| entry.text != text) {
                     return Err(ChangeError::SetsFixed);
                 }
                 let seed = before.and_then(|entry| entry.seed.clone());
@@ -61,7 +61,7 @@ impl Registry {
             let standing = current.and_then(Entry::standing);
             return Ok((Changed { changes, standing, is_new: false }, Writes::new()));
         }
-        if current.is_some_and(|current| is_fixed(&current.text)) {
+        if current.is_some_and(|current| current.policy.registry().is_fixed) {
             return Err(ChangeError::Fixed);
         }
         if current.is_none() && self.policies().count() >= MAX_POLICIES {

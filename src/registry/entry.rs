@@ -76,7 +76,7 @@ impl Entry {
             text: self.text.clone(),
             version: self.since,
             source: self.source,
-            is_fixed: is_fixed(&self.text),
+            is_fixed: self.policy.registry().is_fixed,
         })
     }
 
@@ -99,19 +99,13 @@ pub(super) fn succeeding(policy: Policy, before: Option<&Entry>, since: i64, car
     }
 }
 
-/// The default `carry`. Shards keep their tokens as they are: a new one would get what the others have spent.
+/// How tokens come over if the change does not say it. Shards keep their tokens as they are: a new one would get what the others have spent.
 pub(super) fn usual_carry(before: Option<&Entry>, after: &Policy) -> Carry {
-    if has_shards(before, after) { Carry::AsIs } else { Carry::default() }
+    if has_shards(before, after) { Carry::AsIs } else { after.registry().carry.unwrap_or_default() }
 }
 
 pub(super) fn has_shards(before: Option<&Entry>, after: &Policy) -> bool {
     before.map(|entry| &*entry.policy).into_iter().chain([after]).any(|policy| policy.declared_shards() > 1)
-}
-
-/// Whether a policy as written has `fixed = true`.
-pub(super) fn is_fixed(text: &str) -> bool {
-    let fields = Json::parse(text).ok().and_then(|json| json.fields().ok());
-    fields.and_then(|fields| fields.get("fixed")?.bool()).unwrap_or(false)
 }
 
 /// By which the texts of deployments are told apart.

@@ -6,7 +6,6 @@
 
 use std::ops::Bound;
 
-use super::entry::is_fixed;
 use super::log::Act;
 use super::room::{MAX_OVERRIDES, Room, room_for_prefixes};
 use super::stored_overrides::{Entry, KEPT_MS, NO_TEXT, StoredOverrides, hash_of, hashes, nameless, row_name};
@@ -290,7 +289,7 @@ impl Registry {
         let Some(WrittenOverride { plan, until, .. }) = written else {
             return Ok(Asked { selector, text: NO_TEXT.to_owned(), state: None });
         };
-        if selector.prefix_len().is_some() && known.is_some_and(|entry| is_fixed(&entry.text)) {
+        if selector.prefix_len().is_some() && known.is_some_and(|entry| entry.policy.registry().is_fixed) {
             let policy = selector.policy();
             return Err(vec![format!(
                 "{place}.prefix: the policy {policy} has `fixed = true`: only single keys can have an override"

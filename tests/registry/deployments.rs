@@ -1,5 +1,7 @@
 //! What a deployment changes: at once, for all frontends; and a rollback when the newer deployment is gone.
 
+use tollgate::edge::PolicySnapshot;
+use tollgate::limit::Carry;
 use tollgate::protocol::{Condition, Poll};
 use tollgate::registry::{PollError, ROLL_OUT_MS};
 
@@ -46,6 +48,34 @@ fn a_roll_out_takes_effect_everywhere_at_once_and_does_not_flip_flop() {
         assert!(old.policies().get("gone").is_none() && old.policies().get("added").is_some());
         assert_eq!(old.policies().get("api").unwrap().numbers(), new.policies().get("api").unwrap().numbers());
         world.crash();
+    }
+}
+
+#[test]
+fn tokens_come_over_as_the_new_policy_says_unless_the_change_does() {
+    for (text, expected) in [
+        (r#"{"rate":"7/1s"}"#, Carry::Additive),
+        (r#"{"rate":"7/1s","carry":"as_is"}"#, Carry::AsIs),
+        (r#"{"rate":"7/1s","carry":"proportional"}"#, Carry::Proportional),
+        (r#"{"rate":"7/1s","shards":2}"#, Carry::AsIs),
+    ] {
+        let carry = |world: &mut World, mut heard: PolicySnapshot| {
+            world.refresh(&mut heard);
+            heard.policies().get("api").unwrap().timeline().carry()
+        };
+        let mut world = World::new();
+        world.refresh(&mut frontend(OLD));
+        world.now += 60_000;
+        assert_eq!(carry(&mut world, frontend(&format!(r#"{{"api":{text}}}"#))), expected, "{text}");
+
+        let mut world = World::new();
+        world.refresh(&mut frontend(OLD));
+        world.now += 1_000;
+        world.change("api", Some(text), Condition::Present, false).unwrap();
+        assert_eq!(carry(&mut world, frontend(OLD)), expected, "{text}");
+        world.now += 1_000;
+        world.change_by("api", Some(r#"{"rate":"8/1s","carry":"additive"}"#), Carry::Reset, false).unwrap();
+        assert_eq!(carry(&mut world, frontend(OLD)), Carry::Reset);
     }
 }
 

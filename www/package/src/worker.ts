@@ -74,6 +74,8 @@ export interface PolicyTerms {
   readonly jitter?: string;
   /** Whether operators cannot change it in the registry. Default: `false`. */
   readonly fixed?: boolean;
+  /** How tokens come over, in the registry, when it takes the place of another text. Default: `"additive"`, with shards `"as_is"`. */
+  readonly carry?: "additive" | "as_is" | "proportional";
 }
 
 /** The names of these policies, and of the limits of each. */
