@@ -170,7 +170,7 @@ impl Bucket {
             limit.state = stored.uncovered(&limit.limit, &limit.state, changed_at.unwrap_or(now).min(now));
         }
         let mut leases = Leases::stored(&stored, old.iter_mut().map(NamedState::parts), now);
-        let renamed = rename(&mut old, &mut leases, policy, || stored.unnamed(policy.name()));
+        let renamed = rename(&mut old, &mut leases, policy, || stored.policy(policy.name()).ok());
         leases.move_to(policy);
         let stored_states: Vec<_> = old.iter().map(|limit| limit.state).take(policy.limits().len()).collect();
         let (states, cuts, dormant) = followed(old, (since, reached), policy, &leases, now, phase);
@@ -195,7 +195,7 @@ impl Bucket {
         let persisted = Some(old.iter().map(|account| &account.state).chain(newest).copied().collect());
         // Leased while a policy had its name.
         let mut leases = Leases::stored(stored, old.iter_mut().map(NamedState::parts), now);
-        let renamed = rename(&mut old, &mut leases, &self.policy, || stored.unnamed(self.policy.name()));
+        let renamed = rename(&mut old, &mut leases, &self.policy, || stored.policy(self.policy.name()).ok());
         leases.move_to(&self.policy);
         if !stored.is_exact {
             // Grants may have come since that are not in the row: the time before now is not idle time.
@@ -248,7 +248,7 @@ impl Bucket {
         }
         self.forget_returns(); // they were found by the numbers before
         let mut old: Vec<_> = self.all_of(&before).collect();
-        self.renamed = rename(&mut old, &mut self.leases, policy, || before.timeline().unnamed().map(str::to_owned));
+        self.renamed = rename(&mut old, &mut self.leases, policy, || Some(Arc::clone(&before)));
         self.leases.move_to(policy);
         if policy.is_inline() && before.is_inline() {
             return self.set_accounts(&old, now, phase);

@@ -17,6 +17,8 @@
 //! * From a time of which several versions were merged into one, a bucket goes through the weakest of them, which it
 //!   enters at the moment it was last carried over or later: see `policy/weakest.rs`.
 
+use std::sync::Arc;
+
 use super::accounts::{accounts, of_request, succeeding};
 use super::leases::Leases;
 use super::names::Renamed;
@@ -101,20 +103,24 @@ pub(super) fn follow(
 }
 
 /// Calls accounts as `policy` does, and returns which has another name now. Without the registry's timeline, a policy does not know that one of
-/// its limits had no name at first; `unnamed` says so for the policy that was asked before.
+/// its limits had no name at first. The one that was asked `before` knows it, or had that limit without its name.
 pub(super) fn rename(
     old: &mut [NamedState],
     leases: &mut Leases,
     policy: &Policy,
-    unnamed: impl FnOnce() -> Option<String>,
+    before: impl FnOnce() -> Option<Arc<Policy>>,
 ) -> Option<Renamed> {
     let has = |old: &[NamedState], name: Option<&str>| old.iter().any(|account| account.name.as_deref() == name);
     let limits = || policy.limits().iter().filter(|limit| limit.name().is_some());
     let renamed = match limits().find(|limit| limit.account().is_none()) {
         Some(known) => Renamed { from: known.name().map(str::to_owned), to: None },
         None if has(old, None) && limits().any(|limit| !has(old, limit.account())) => {
-            let name = unnamed().filter(|name| limits().any(|limit| limit.account() == Some(name)))?;
-            Renamed { from: None, to: Some(name) }
+            let before = before()?;
+            let is_there = |name: &String| limits().any(|limit| limit.account() == Some(name));
+            let known = before.timeline().unnamed().map(str::to_owned).filter(is_there);
+            let is_alone = policy.timeline().since() == 0;
+            let new = || before.continued_by(limits().filter(|limit| !has(old, limit.account())));
+            Renamed { from: None, to: Some(known.or_else(|| new().filter(|_| is_alone))?) }
         }
         None => return None,
     };

@@ -194,6 +194,17 @@ impl Policy {
             })
     }
 
+    /// The name of the one of `limits` that continues its limit without a name, if it has one: the first of the same numbers, else of the same kind
+    /// and period, else of all.
+    pub(crate) fn continued_by<'a>(&self, limits: impl Iterator<Item = &'a NamedLimit>) -> Option<String> {
+        let old = self.limits.iter().find(|limit| limit.name().is_none())?;
+        let difference = |limit: &&NamedLimit| {
+            let (new, old) = (limit.limit().config(), old.limit().config());
+            (new != old, (new.kind, new.period_ms) != (old.kind, old.period_ms))
+        };
+        limits.min_by_key(difference)?.name().map(str::to_owned)
+    }
+
     /// Whether a version before it had the limit.
     pub(super) fn had_limit(&self, limit: &NamedLimit) -> bool {
         let mut earlier = self.timeline.earlier().iter().flat_map(|version| &version.limits);
@@ -364,15 +375,10 @@ pub(super) fn unnamed(limits: &[NamedLimit], before: &Policy) -> Option<String> 
     if limits.iter().any(|limit| limit.name().is_none()) {
         return None;
     }
-    let Some(old) = before.limits.iter().find(|limit| limit.name().is_none()) else {
+    if before.limits.iter().all(|limit| limit.name().is_some()) {
         return before.timeline.unnamed().map(str::to_owned);
-    };
-    let difference = |limit: &&NamedLimit| {
-        let (new, old) = (limit.limit().config(), old.limit().config());
-        (new != old, (new.kind, new.period_ms) != (old.kind, old.period_ms))
-    };
-    let new = limits.iter().filter(|limit| !before.had_limit(limit));
-    new.min_by_key(difference)?.name().map(str::to_owned)
+    }
+    before.continued_by(limits.iter().filter(|limit| !before.had_limit(limit)))
 }
 
 /// What the name of a [`Policy::shadow`] ends with: no policy can be named so.

@@ -350,6 +350,47 @@ fn naming_a_limit_refills_nobody() {
     }
 }
 
+/// Without a registry, and of numbers that come with requests: no version says which of the limits had no name.
+#[test]
+fn naming_a_limit_of_which_no_version_is_known_refills_nobody() {
+    let fixed = |capacity| Numbers::bucket(0, 1_000, capacity);
+    let (hundred, more, less) = (fixed(100), fixed(130), fixed(7));
+    for is_inline in [false, true] {
+        for (after, left) in [
+            (vec![("a", hundred)], vec![40]),
+            (vec![("a", more)], vec![70]),
+            (vec![("b", less), ("a", hundred)], vec![7, 40]),
+            (vec![("a", more), ("b", less)], vec![70, 7]),
+            (vec![("a", hundred), ("b", hundred)], vec![40, 100]),
+        ] {
+            for crashes in 0..8_u8 {
+                let of = |limits: &[(&str, Numbers)]| Arc::new(defined(limits, is_inline));
+                let crash = |world: &mut World, bit: u8| {
+                    if crashes & bit != 0 {
+                        world.crash(usize::MAX);
+                    }
+                };
+                let mut world = World::empty(&of(&[("", hundred)]));
+                world.decided(Action::Take(Verb::Consume), vec![50]);
+                let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+                let id = world.decided(reserve, vec![10]).reservation.unwrap().id;
+                crash(&mut world, 1);
+                world.policy = of(&after);
+                assert_eq!(world.levels(), left, "{after:?}, {crashes:03b}");
+                crash(&mut world, 2);
+                assert_eq!(world.levels(), left, "{after:?}, {crashes:03b}");
+                let costs = after.iter().map(|(name, _)| u64::from(*name == "a")).collect();
+                world.decided(Action::Take(Verb::Consume), costs);
+                crash(&mut world, 4);
+                decided(world.ask(Action::Cancel(id), None, None));
+                let expected =
+                    after.iter().zip(&left).map(|((name, _), left)| if *name == "a" { left + 9 } else { *left });
+                assert_eq!(world.levels(), expected.collect::<Vec<_>>(), "{after:?}, {crashes:03b}");
+            }
+        }
+    }
+}
+
 /// Another name is another limit.
 #[test]
 fn renaming_a_limit_begins_it_anew() {
