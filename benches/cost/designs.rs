@@ -28,7 +28,7 @@ pub(crate) const DESIGNS: &[(&str, Make)] = &[
     ("without refusal cache", |trace| Box::new(Tollgate::new(trace, r#","refusal_cache":"0s""#))),
     ("and each change written", |trace| Box::new(Tollgate::new(trace, r#","refusal_cache":"0s","write_ahead":0"#))),
     ("leases", |trace| Box::new(Tollgate::new(trace, r#","lease":"2s""#))),
-    ("leases of 20", |trace| Box::new(Tollgate::new(trace, r#","lease":"10s","max_lease":20"#))),
+    ("leases of 24", |trace| Box::new(Tollgate::new(trace, r#","lease":"10s","max_lease":24"#))),
     ("16 shards", |trace| Box::new(Tollgate::new(trace, &format!(r#","shards":{}"#, trace.capacity.min(16))))),
     ("row per call", |trace| Box::new(RowPerCall::new(trace))),
     ("memory only", |trace| Box::new(MemoryOnly::new(trace))),

@@ -21,17 +21,19 @@ pub(crate) struct LeasePool {
     asks_again_at: i64,
     /// How many tokens of each limit the latest lease had.
     given: Vec<u64>,
+    /// When a request was last refused: a lease also saves calls that would be refused.
+    refused_at: Option<i64>,
     /// The latest answer after which a grant, a return or a lease that was spent from is known. Earlier answers lack that.
     latest: Option<AnswerTime>,
 }
 
 /// What leases are requested by.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LeaseNeeds {
+#[derive(Clone, Copy)]
+pub(crate) struct LeaseNeeds<'a> {
     /// How long a lease lasts.
     pub(crate) lease_ms: u64,
-    /// Maximum tokens of a limit in one lease.
-    pub(crate) max_tokens: u64,
+    /// Maximum tokens of each limit in one lease.
+    pub(crate) max_tokens: &'a dyn Fn(usize) -> u64,
     /// How long to wait for tokens that are still to come back.
     pub(crate) horizon_ms: u64,
     pub(crate) worth: Worth,
@@ -40,7 +42,7 @@ pub(crate) struct LeaseNeeds {
 /// When a lease is worth its price.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Worth {
-    /// Minimum requests expected during a lease for one to be requested.
+    /// Minimum requests expected during a lease for one to be requested. It must have tokens for as many, unless requests were refused lately.
     min_expected: u64,
     /// Requests that must have come in the time of a lease that has begun, for each to be expected. Those of the one before count in full.
     asked_per_expected: u64,
@@ -116,8 +118,8 @@ struct Demand {
 impl LeasePool {
     pub(crate) fn new(now: i64) -> Self {
         let demand = Demand { since: now, latest: now, ..Demand::default() };
-        let (open, ended, given, latest) = Default::default();
-        Self { seen_at: now, demand, open, ended, asks_again_at: i64::MIN, given, latest }
+        let (open, ended, given, refused_at, latest) = Default::default();
+        Self { seen_at: now, demand, open, ended, asks_again_at: i64::MIN, given, refused_at, latest }
     }
 
     /// Goes on to other limits: what was leased of the earlier ones counts as spent.
@@ -146,6 +148,7 @@ impl LeasePool {
         let is_enough = |at: i64| costs.iter().enumerate().all(|(limit, &cost)| self.usable(limit, at) >= cost);
         let from = self.open.iter().map(|open| open.from.max(now)).find(|&at| is_enough(at))?;
         if from > now {
+            self.refused_at = Some(now);
             return Some(Decision::Wait { retry_at: from });
         }
         let mut owed: Vec<u64> = costs.to_vec();
@@ -168,13 +171,16 @@ impl LeasePool {
     pub(crate) fn request(
         &mut self,
         limits: usize,
-        needs: LeaseNeeds,
+        needs: LeaseNeeds<'_>,
         now: i64,
         is_asked: bool,
     ) -> Option<LeaseRequest> {
         let LeaseNeeds { lease_ms, max_tokens, horizon_ms, worth } = needs;
         let expected = self.demand.expected(worth);
-        let is_wanted = expected.asked >= worth.min_expected && self.asks_again_at <= now;
+        let is_worth_it = expected.asked >= worth.min_expected
+            && (self.has_refused_since(now.saturating_sub_unsigned(lease_ms.saturating_mul(2)))
+                || self.demand.covered_by(max_tokens) >= worth.min_expected);
+        let is_wanted = is_worth_it && self.asks_again_at <= now;
         let mut wanted = vec![0; limits];
         if is_wanted {
             for ((index, wanted), &expected) in wanted.iter_mut().enumerate().zip(&expected.tokens) {
@@ -183,7 +189,7 @@ impl LeasePool {
                 let left =
                     lasting.fold(0_u64, |sum, open| sum.saturating_add(open.left.get(index).copied().unwrap_or(0)));
                 // While a quarter is left of what can be had, nothing is asked for in the background.
-                let most = expected.min(max_tokens).min(MAX_TOKENS);
+                let most = expected.min(max_tokens(index)).min(MAX_TOKENS);
                 let usual = self.given.get(index).map_or(most, |&given| most.min(given));
                 if is_asked || left < usual.div_ceil(4) {
                     *wanted = most.saturating_sub(left);
@@ -339,6 +345,15 @@ impl LeasePool {
         keep_latest(&mut self.latest, answer);
     }
 
+    /// Takes note that a request was refused.
+    pub(super) fn refused(&mut self, at: i64) {
+        self.refused_at = Some(at);
+    }
+
+    fn has_refused_since(&self, moment: i64) -> bool {
+        self.refused_at.is_some_and(|at| at >= moment)
+    }
+
     /// Whether that answer is no earlier than the latest that is known of.
     pub(super) fn is_latest(&self, answer: &AnswerTime) -> bool {
         self.latest.is_none_or(|latest| !answer.is_before(&latest))
@@ -353,7 +368,7 @@ impl LeasePool {
                 *moment = moment.saturating_sub(step_ms);
             }
         }
-        (self.seen_at, self.asks_again_at, self.latest) = (now, i64::MIN, None);
+        (self.seen_at, self.asks_again_at, self.refused_at, self.latest) = (now, i64::MIN, None, None);
     }
 
     /// Spends no more of a lease. If all of it is spent, the object hears so with the next request: it counts it as spent in any case.
@@ -412,6 +427,17 @@ impl Demand {
         let tokens = self.tokens.iter().zip(before).map(|(&now, before)| now.max(before));
         let asked = self.asked.checked_div(worth.asked_per_expected).unwrap_or(0).max(self.asked_before);
         Expected { asked, tokens: tokens.collect() }
+    }
+
+    /// For how many requests so many tokens of each limit are enough, by what they have cost.
+    fn covered_by(&self, max_tokens: impl Fn(usize) -> u64) -> u64 {
+        let asked = u128::from(self.asked.saturating_add(self.asked_before));
+        let before = self.tokens_before.iter().copied().chain(std::iter::repeat(0));
+        let costs = self.tokens.iter().zip(before).map(|(&now, before)| now.saturating_add(before));
+        let covered = costs.enumerate().filter_map(|(limit, cost)| {
+            asked.saturating_mul(max_tokens(limit).into()).checked_div(cost.into()) // none without a cost
+        });
+        covered.min().map_or(u64::MAX, |covered| u64::try_from(covered).unwrap_or(u64::MAX))
     }
 }
 

@@ -70,7 +70,7 @@ impl Leases {
         let limits = policy.limits().iter().zip(costs).enumerate();
         let answers = limits.map(|(index, (limit, cost))| entry.answer(index, limit, *cost, decision, at));
         let decided = Decided::new(at, answers.collect::<Option<_>>()?);
-        let renewal = entry.pool.request(costs.len(), needs(policy, terms), now, false);
+        let renewal = entry.request(policy, terms, now, false);
         Some(Leased { decided, renewal })
     }
 
@@ -81,7 +81,7 @@ impl Leases {
         let now = entry.at(policy, now);
         entry.pool.count(costs, now, terms.lease_ms);
         entry.pool.end_all();
-        entry.pool.request(costs.len(), needs(policy, terms), now, true)
+        entry.request(policy, terms, now, true)
     }
 
     /// Whether something is left at `now` of leases under these numbers that the object keeps from all other requests.
@@ -104,6 +104,13 @@ impl Leases {
     pub(super) fn granted(&mut self, object: &str, policy: &Policy, answer: &AnswerTime) {
         if let Some(entry) = self.known(object, policy) {
             entry.pool.granted(answer);
+        }
+    }
+
+    /// Takes note that the object has refused something at that moment.
+    pub(super) fn refused(&mut self, object: &str, policy: &Policy, at: i64) {
+        if let Some(entry) = self.known(object, policy) {
+            entry.pool.refused(at);
         }
     }
 
@@ -179,16 +186,20 @@ fn may_lease(policy: &Policy) -> bool {
     is_limited && policy.shadow_limits().is_empty() && !policy.is_inline()
 }
 
-/// What a frontend requests leases of the policy by.
-fn needs(policy: &Policy, terms: LeaseTerms) -> LeaseNeeds {
-    let LeaseTerms { lease_ms, max_tokens } = terms;
-    let horizon_ms = policy.frontend().horizon_ms(lease_ms);
-    LeaseNeeds { lease_ms, max_tokens, horizon_ms, worth: Worth::FRONTEND }
-}
-
 impl Entry {
     fn new(policy: &Policy, now: i64) -> Self {
         Self { policy: policy.id(), pool: LeasePool::new(now), standing: Vec::new(), ahead_ms: 0 }
+    }
+
+    /// What to send to the object about leases of the policy at `now`.
+    fn request(&mut self, policy: &Policy, terms: LeaseTerms, now: i64, is_asked: bool) -> Option<LeaseRequest> {
+        let LeaseTerms { lease_ms, max_tokens } = terms;
+        // There is never more than the capacity, and a lease has half of what there is.
+        let half = |limit: &NamedLimit| limit.limit().config().capacity.div_ceil(2);
+        let max_tokens = |index: usize| policy.limits().get(index).map_or(0, half).min(max_tokens);
+        let horizon_ms = policy.frontend().horizon_ms(lease_ms);
+        let needs = LeaseNeeds { lease_ms, max_tokens: &max_tokens, horizon_ms, worth: Worth::FRONTEND };
+        self.pool.request(policy.limits().len(), needs, now, is_asked)
     }
 
     /// Goes on to `now`, and to the policy as it is then. Returns the moment to count from.

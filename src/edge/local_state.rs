@@ -103,9 +103,10 @@ impl LocalState {
     ) {
         let time = AnswerTime { decided_at: decided.now, called_at, answered_at };
         let is_whole = asked.clone().all(|policy| self.leases.is_whole(object, policy, decided, &time));
-        if is_granted {
-            asked.clone().for_each(|policy| self.leases.granted(object, policy, &time));
-        }
+        asked.clone().for_each(|policy| match is_granted {
+            true => self.leases.granted(object, policy, &time),
+            false => self.leases.refused(object, policy, answered_at),
+        });
         self.refusals.answered(object, asked, (is_granted, is_whole), decided, &time);
     }
 

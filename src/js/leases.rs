@@ -310,12 +310,12 @@ impl Numbers {
 }
 
 /// What a server requests leases by.
-fn needs(lease_ms: f64) -> LeaseNeeds {
+fn needs(lease_ms: f64) -> LeaseNeeds<'static> {
     let lease_ms = match u64_from_f64(lease_ms) {
         0 => GUESSED_LEASE_MS,
         lease_ms => lease_ms,
     };
-    LeaseNeeds { lease_ms, max_tokens: MAX_TOKENS, horizon_ms: REFUSAL_MS, worth: Worth::SERVER }
+    LeaseNeeds { lease_ms, max_tokens: &|_| MAX_TOKENS, horizon_ms: REFUSAL_MS, worth: Worth::SERVER }
 }
 
 #[cfg(test)]

@@ -235,19 +235,20 @@ pub(crate) fn of(policies: &str) -> Arc<Policy> {
 /// The refusal is older than the lease: in what the isolate remembers of it, the lease's tokens are still there.
 #[test]
 fn a_wait_from_memory_is_not_short_of_what_a_lease_has_granted_since() {
-    let policy = of(r#"{"p":{"rate":"10/s","capacity":10,"write_ahead":0,"lease":"2s"}}"#);
+    let policy = of(r#"{"p":{"rate":"100/s","capacity":100,"write_ahead":0,"lease":"2s"}}"#);
     let wait = |pair: &mut Pair, cost| match pair.decision(&policy, &[cost]) {
         Decision::Wait { retry_at } => retry_at - pair.now,
         other => panic!("{other:?}"),
     };
-    // What was granted and seven fit into the bucket; with nine the object is asked.
-    for (cost, remembered) in [(7, 1), (9, 0)] {
+    // What was granted and 97 fit into the bucket; with 99 the object is asked.
+    for (cost, remembered) in [(97, 1), (99, 0)] {
         let mut pair = Pair::new();
         pair.make_busy(&policy);
-        for cost in [1, 1, 8] {
-            assert!(pair.ask(&policy, cost));
+        for _ in 0..3 {
+            assert!(pair.ask(&policy, 1));
         }
-        let wait_ms = wait(&mut pair, 5);
+        pair.call(&policy, Action::Take(Verb::Consume), vec![97], None); // by another isolate
+        let wait_ms = wait(&mut pair, 50);
         pair.now += wait_ms;
         // From a lease of tokens that were still to come.
         for _ in 0..3 {
@@ -262,16 +263,16 @@ fn a_wait_from_memory_is_not_short_of_what_a_lease_has_granted_since() {
 
 #[test]
 fn a_key_under_numbers_that_are_not_leased_is_refused_from_memory() {
-    let leased = of(r#"{"p":{"rate":"10/s","capacity":10,"lease":"2s"}}"#);
-    let plain = of(r#"{"p":{"rate":"1/s","capacity":10}}"#);
+    let leased = of(r#"{"p":{"rate":"100/s","capacity":100,"lease":"2s"}}"#);
+    let plain = of(r#"{"p":{"rate":"1/s","capacity":100}}"#);
     let mut pair = Pair::new();
     pair.make_busy(&leased);
     for _ in 0..5 {
         assert!(pair.ask(&leased, 1));
     }
-    assert!(pair.remaining(&leased)[0] < 5, "something is left of a lease");
+    assert!(pair.remaining(&leased)[0] < 95, "something is left of a lease");
     for remembered in [0, 1] {
-        assert!(!pair.ask(&plain, 10));
+        assert!(!pair.ask(&plain, 100));
         assert_eq!(pair.remembered, remembered);
     }
 }
@@ -295,22 +296,22 @@ fn a_policy_that_gains_or_loses_a_limit_is_asked_as_before() {
 
 #[test]
 fn what_is_leased_under_earlier_numbers_is_withheld_under_new_ones() {
-    let (ten, eleven) = (10, 11);
-    let policy = |capacity| with_limits(&format!(r#"{{"name":"a","rate":10,"period":"1s","capacity":{capacity}}}"#));
+    let (hundred, more) = (100, 110);
+    let policy = |capacity| with_limits(&format!(r#"{{"name":"a","rate":100,"period":"1s","capacity":{capacity}}}"#));
     for crashes in [false, true] {
         let mut pair = Pair::new();
-        pair.make_busy(&policy(ten));
+        pair.make_busy(&policy(hundred));
         for _ in 0..4 {
-            assert!(pair.ask(&policy(ten), 1));
+            assert!(pair.ask(&policy(hundred), 1));
         }
-        let lent = 10 - 4 - pair.remaining(&policy(ten))[0];
+        let lent = 100 - 4 - pair.remaining(&policy(hundred))[0];
         assert!(lent > 0);
         if crashes {
             pair.object.crash();
         }
-        pair.remaining(&policy(eleven));
+        pair.remaining(&policy(more));
         pair.now += 5_000;
-        assert_eq!(pair.remaining(&policy(eleven)), [11 - lent]);
+        assert_eq!(pair.remaining(&policy(more)), [110 - lent]);
     }
 }
 
@@ -346,17 +347,17 @@ fn a_lease_that_is_in_use_when_it_is_looked_at_is_returned_later() {
 
 #[test]
 fn a_cost_that_fits_once_leases_are_returned_is_not_refused_for_ever() {
-    let policy = with_limits(r#"{"name":"a","rate":0,"period":"1s","capacity":10}"#);
+    let policy = with_limits(r#"{"name":"a","rate":0,"period":"1s","capacity":100}"#);
     let mut pair = Pair::new();
     pair.make_busy(&policy);
     for _ in 0..4 {
         assert!(pair.ask(&policy, 1));
     }
-    assert!(pair.remaining(&policy)[0] < 6);
-    let decided = pair.call(&policy, Action::Take(Verb::Consume), vec![6], None);
+    assert!(pair.remaining(&policy)[0] < 96);
+    let decided = pair.call(&policy, Action::Take(Verb::Consume), vec![96], None);
     assert!(decided.limits[0].retry_at().is_some(), "{decided:?}");
     pair.rest(&policy);
-    assert!(pair.call(&policy, Action::Take(Verb::Consume), vec![6], None).decision().is_allow());
+    assert!(pair.call(&policy, Action::Take(Verb::Consume), vec![96], None).decision().is_allow());
     let decided = pair.call(&policy, Action::Take(Verb::Consume), vec![1], None);
     assert_eq!(decided.limits[0].retry_at(), None, "now it is");
 }

@@ -76,6 +76,29 @@ fn a_lease_is_taken_where_24_requests_or_more_come_in_its_time() {
     }
 }
 
+/// As many requests as it takes may come: with tokens for a few of them, a lease costs more than it saves.
+#[test]
+fn a_lease_is_taken_where_it_can_have_tokens_for_24_requests() {
+    let moments = steady(20, 60);
+    for (capacity, more, is_taken) in [
+        (4_000, r#","max_lease":1"#, false),
+        (4_000, r#","max_lease":23"#, false),
+        (4_000, r#","max_lease":24"#, true),
+        (46, "", false),
+        (48, "", true),
+    ] {
+        let limit = format!(r#""rate":2000,"period":"1s","capacity":{capacity}"#);
+        let exact = play(&limit, None, &moments);
+        let seen = play(&(limit + more), Some("10s"), &moments);
+        assert_eq!(seen.granted, seen.asked, "{capacity}{more}");
+        if is_taken {
+            assert!(cost(&seen) < cost(&exact), "{capacity}{more}: {seen:?} instead of {exact:?}");
+        } else {
+            assert_eq!((seen.calls, seen.rows), (exact.calls, exact.rows), "{capacity}{more}");
+        }
+    }
+}
+
 /// As `npm run bench` asks 200 keys: some requests in less than a second, then nothing for many.
 #[test]
 fn a_short_burst_takes_no_lease() {
