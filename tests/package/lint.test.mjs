@@ -232,6 +232,100 @@ test("the command warns of a missing binding where the code may not need it", as
   assert.deepEqual([errors, warnings], [[], [missing("", unless)]]);
 });
 
+test("the command says which binding has the wrong name or the wrong class", async () => {
+  const api = { POLICIES: { api: "1/s" } };
+  const bound = (...bindings) => ({
+    durable_objects: {
+      bindings: bindings.map(([name, class_name, script_name]) => ({
+        name,
+        class_name,
+        ...(script_name && { script_name }),
+      })),
+    },
+  });
+  const exported = (...names) => ({
+    exports: Object.fromEntries(names.map((name) => [name, { type: "durable-object", storage: "sqlite" }])),
+  });
+  const application = { vars: api };
+  const service = { vars: { ...api, TOLLGATE_TOKENS: {} } };
+  const keys = ["KEYS", "KeyObject"];
+  const misnamed = (right, name, read) =>
+    `durable_objects: binds ${right} as ${name}, and the service reads ${read}: bind it as ${read}`;
+  const other = (name, other, right) => `durable_objects: binds ${name} to the class ${other}: bind it to ${right}`;
+  const renamed = (name) => [
+    { tag: "v1", new_sqlite_classes: ["KeyObject"] },
+    { tag: "v2", renamed_classes: [{ from: "KeyObject", to: name }] },
+  ];
+  for (const [config, errors, warnings] of [
+    // The entry point of the service reads KEYS alone.
+    [{ ...service, ...bound(["KEY", "KeyObject"]) }, [misnamed("KeyObject", "KEY", "KEYS")], []],
+    [
+      { ...service, ...bound(keys), env: { e: { vars: api, ...bound(["KEY", "KeyObject"]) } } },
+      [`env.e.${misnamed("KeyObject", "KEY", "KEYS")}`],
+      [],
+    ],
+    [
+      { ...application, ...bound(["KEY", "KeyObject"]), secrets: { required: ["TOLLGATE_GRANT_KEYS"] } },
+      [misnamed("KeyObject", "KEY", "KEYS")],
+      [],
+    ],
+    [{ ...service, ...bound(["LIMITS", "KeyObject"], keys) }, [], []],
+    // Another class than the one that the configuration itself has.
+    [
+      { ...service, ...bound(["KEYS", "Mailbox"]), ...exported("KeyObject", "Mailbox") },
+      [other("KEYS", "Mailbox", "KeyObject")],
+      [],
+    ],
+    [{ ...service, ...bound(["KEYS", "Mailbox"], ["MAIL", "KeyObject"]) }, [other("KEYS", "Mailbox", "KeyObject")], []],
+    [
+      { ...service, ...bound(["KEYS", "PolicyRegistry"], ["REGISTRY", "KeyObject"]) },
+      [other("KEYS", "PolicyRegistry", "KeyObject"), other("REGISTRY", "KeyObject", "PolicyRegistry")],
+      [],
+    ],
+    [{ ...application, ...bound(["KEYS", "PolicyRegistry"]) }, [other("KEYS", "PolicyRegistry", "KeyObject")], []],
+    // Code may export a class under another name.
+    ...[{}, { migrations: renamed("Budgets") }].map((declared) => [
+      { ...service, ...bound(["KEYS", "Budgets"]), ...declared },
+      [],
+      [`${other("KEYS", "Budgets", "KeyObject")}, unless the code exports KeyObject as Budgets`],
+    ]),
+    [
+      { ...service, ...bound(keys, ["REGISTRY", "Rules"]) },
+      [],
+      [`${other("REGISTRY", "Rules", "PolicyRegistry")}, unless the code exports PolicyRegistry as Rules`],
+    ],
+    // An application may take its budgets from elsewhere.
+    [
+      { ...application, ...bound(["KEYS", "Mailbox"]), ...exported("KeyObject", "Mailbox") },
+      [],
+      [
+        `${other("KEYS", "Mailbox", "KeyObject")}, unless the code exports KeyObject as Mailbox, passes the option \`keys\` or uses only \`tollgateIn\``,
+      ],
+    ],
+    [
+      { ...application, ...bound(keys, ["REGISTRY", "Rules"]) },
+      [],
+      [
+        `${other("REGISTRY", "Rules", "PolicyRegistry")}, unless the code exports PolicyRegistry as Rules or uses only \`tollgateIn\``,
+      ],
+    ],
+    [{ ...application, ...bound(["KEYS", "Mailbox"], ["LIMITS", "KeyObject"]) }, [], []],
+    // Another Worker's classes have the names that it gives them.
+    [{ ...service, ...bound(["KEYS", "Budgets", "limits"], ["REGISTRY", "Rules", "limits"]) }, [], []],
+    // Without its registry a service works, but operators cannot change its policies.
+    [
+      { ...service, ...bound(keys, ["RULES", "PolicyRegistry"]) },
+      [],
+      [misnamed("PolicyRegistry", "RULES", "REGISTRY")],
+    ],
+  ]) {
+    write("deployed.jsonc", JSON.stringify({ name: "limits", ...config }));
+    const { code, stderr } = await command(["deployed.jsonc"]);
+    const lines = [...errors.map((line) => `error: ${line}\n`), ...warnings.map((line) => `warning: ${line}\n`)];
+    assert.deepEqual([code, stderr], [errors.length > 0 ? 1 : 0, lines.join("")], JSON.stringify(config));
+  }
+});
+
 test("the command reads policies as JSON, and writes JSON", async () => {
   write("policies.json", `{ "api": "20/s burst 40" }`);
   const { code, stdout } = await command(["policies.json", "--json"]);

@@ -17,11 +17,15 @@ export interface Environment {
 interface Migration {
   readonly new_classes?: readonly unknown[];
   readonly new_sqlite_classes?: readonly unknown[];
+  readonly renamed_classes?: readonly { readonly from?: unknown; readonly to?: unknown }[];
+  readonly deleted_classes?: readonly unknown[];
 }
 
 interface ObjectBinding {
   readonly name?: unknown;
   readonly class_name?: unknown;
+  /** The Worker that has the class, if it is another one. */
+  readonly script_name?: unknown;
 }
 
 /** The environments of a configuration, as they are written: none has anything of another. */
@@ -52,11 +56,11 @@ export interface DeploymentFaults {
 /** The faults of environments, of which at least one has policies. */
 export function deploymentFaults(environments: readonly Environment[]): DeploymentFaults {
   const isApart = environments.length > 1;
-  const isNeeded = needsKeyObject(environments);
+  const code = codeOf(environments);
   const warnings: string[] = [];
   const errors = environments.flatMap((environment) => {
     const { name, vars = {} } = environment;
-    const hasObjects = hasKeyObject(environment);
+    const hasObjects = bindsKeys(environment);
     const hasPolicies = vars.POLICIES !== undefined;
     // Where each deployment has a name, what is outside of environments is not deployed.
     if (name === undefined && isApart && !hasObjects && !hasPolicies) return [];
@@ -64,11 +68,13 @@ export function deploymentFaults(environments: readonly Environment[]): Deployme
     const inherits = (what: string) => (name === undefined ? "" : `; an environment inherits no ${what}`);
     const errors: string[] = [];
     if (!hasObjects) {
-      const unless = isNeeded ? "" : ", unless the code passes the option `keys` or uses only `tollgateIn`";
-      (isNeeded ? errors : warnings).push(
+      const unless = code.needsKeys ? "" : `, unless the code ${WITHOUT_KEYS}`;
+      (code.needsKeys ? errors : warnings).push(
         `${place}durable_objects: has no binding KEYS: add one for the class KeyObject${unless}${inherits("bindings")}`,
       );
     }
+    for (const { isCertain, text } of bindingFaults(environment, code))
+      (isCertain ? errors : warnings).push(`${place}durable_objects: ${text}`);
     if (!hasPolicies) errors.push(`${place}vars.POLICIES: is missing: add policies${inherits("variables")}`);
     for (const [variable, value] of Object.entries(vars)) {
       const text = typeof value === "string" ? value : (JSON.stringify(value) ?? "");
@@ -84,32 +90,76 @@ export function deploymentFaults(environments: readonly Environment[]): Deployme
   return { errors, warnings };
 }
 
-/**
- * Whether the Worker is taken to need a binding of KeyObject. It is if another environment has one, if callers come by HTTP, or if it has no
- * objects of its own. Otherwise the application's own objects may use the policies (`tollgateIn`), or the code may take the namespace from elsewhere, such
- * as `ctx.exports`.
- */
-function needsKeyObject(environments: readonly Environment[]): boolean {
-  return environments.some(hasKeyObject) || environments.some(isService) || !environments.some(hasOtherObjects);
+/** What a configuration shows of the code that all its environments run. */
+interface Code {
+  /** Whether it is the service, whose entry point reads its objects by the names of {@link CLASSES} alone. */
+  readonly isService: boolean;
+  /**
+   * Whether it is taken to need a binding of KeyObject. It is if another environment has one, if callers come by HTTP, or if it has no
+   * objects of its own. Otherwise the application's own objects may use the policies (`tollgateIn`), or the code may take the namespace from
+   * elsewhere, such as `ctx.exports`.
+   */
+  readonly needsKeys: boolean;
+  readonly classes: ReadonlySet<unknown>;
 }
 
-/** Code can use the class under another name, by the option `keys`. */
-const hasKeyObject = ({ durable_objects }: Environment): boolean =>
-  (durable_objects?.bindings ?? []).some((binding) => binding.name === "KEYS" || binding.class_name === "KeyObject");
+function codeOf(environments: readonly Environment[]): Code {
+  const isService = environments.some(isServiceIn);
+  const classes = new Set(environments.flatMap((environment) => [...classesIn(environment)]));
+  const hasOthers = [...classes].some((name) => name !== "PolicyRegistry");
+  return { isService, needsKeys: environments.some(bindsKeys) || isService || !hasOthers, classes };
+}
 
-function isService({ vars, secrets }: Environment): boolean {
+/** The names and classes of bindings that do not fit each other. */
+function bindingFaults(environment: Environment, { isService, classes }: Code) {
+  const bindings = bindingsIn(environment);
+  return Object.entries(CLASSES).flatMap(([name, right]) => {
+    const bound = bindings.find((binding) => binding.name === name);
+    const elsewhere = bindings.find((binding) => binding.class_name === right);
+    if (!bound) {
+      if (!isService || !elsewhere) return [];
+      const text = `binds ${right} as ${elsewhere.name}, and the service reads ${name}: bind it as ${name}`;
+      return [{ isCertain: name === "KEYS", text }]; // without its registry the service works, but operators cannot change its policies
+    }
+    const { class_name, script_name } = bound;
+    if (class_name === right || script_name !== undefined) return []; // another Worker's classes have the names that it gives them
+    if (!isService && name === "KEYS" && elsewhere) return []; // for the option `keys`
+    const isCertain = Object.values(CLASSES).includes(`${class_name}`) || (isService && classes.has(right));
+    const exported = `exports ${right} as ${class_name}`;
+    const without = name === "KEYS" ? `, ${WITHOUT_KEYS}` : " or uses only `tollgateIn`";
+    const unless = isCertain ? "" : `, unless the code ${exported}${isService ? "" : without}`;
+    return [{ isCertain, text: `binds ${name} to the class ${class_name}: bind it to ${right}${unless}` }];
+  });
+}
+
+const bindingsIn = ({ durable_objects }: Environment) => durable_objects?.bindings ?? [];
+
+/** Code can use the class under another name, by the option `keys`. */
+const bindsKeys = (environment: Environment): boolean =>
+  bindingsIn(environment).some((binding) => binding.name === "KEYS" || binding.class_name === "KeyObject");
+
+function isServiceIn({ vars, secrets }: Environment): boolean {
   return HTTP_SETTINGS.some((name) => vars?.[name] !== undefined || secrets?.required?.includes(name));
 }
 
-function hasOtherObjects({ durable_objects, exports = {}, migrations = [] }: Environment): boolean {
-  const bound = (durable_objects?.bindings ?? []).map((binding) => binding.class_name);
-  const exported = Object.entries(exports).flatMap(([name, { type }]) => (type === "durable-object" ? [name] : []));
-  const migrated = migrations.flatMap(({ new_classes = [], new_sqlite_classes = [] }) => [
-    ...new_classes,
-    ...new_sqlite_classes,
-  ]);
-  return [...bound, ...exported, ...migrated].some((name) => name !== "PolicyRegistry");
+/** Those that are bound or declared. */
+function classesIn(environment: Environment): Set<unknown> {
+  const { exports = {}, migrations = [] } = environment;
+  const classes = new Set<unknown>();
+  for (const { new_classes = [], new_sqlite_classes = [], renamed_classes = [], deleted_classes = [] } of migrations) {
+    for (const name of [...new_classes, ...new_sqlite_classes, ...renamed_classes.map(({ to }) => to)])
+      classes.add(name);
+    for (const name of [...deleted_classes, ...renamed_classes.map(({ from }) => from)]) classes.delete(name);
+  }
+  for (const [name, { type }] of Object.entries(exports)) if (type === "durable-object") classes.add(name);
+  for (const { class_name } of bindingsIn(environment)) classes.add(class_name);
+  return classes;
 }
+
+/** The class that is read under each name of a binding. */
+const CLASSES: Readonly<Record<string, string>> = { KEYS: "KeyObject", REGISTRY: "PolicyRegistry" };
+
+const WITHOUT_KEYS = "passes the option `keys` or uses only `tollgateIn`";
 
 /** The credentials of callers by HTTP, who are answered by the objects of KEYS alone. */
 const HTTP_SETTINGS = ["TOLLGATE_TOKENS", "TOLLGATE_GRANT_KEYS"];
