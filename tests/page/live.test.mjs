@@ -325,6 +325,7 @@ test("a wrong token, an unknown policy and a service that is gone are said", asy
   await page.getByRole("heading", { name: "api, for this key" }).waitFor();
   await page.context().setOffline(true);
   await alert.waitFor();
+  await checkUsable(page);
   await page.context().setOffline(false);
   await alert.waitFor({ state: "detached" });
   await close();

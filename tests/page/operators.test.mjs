@@ -1,7 +1,7 @@
 // The view for who runs the service: the built Worker with its registry.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { checkUsable, headers, open, press, restart, served, shift, slow, TOKEN } from "./page.mjs";
+import { checkUsable, headers, open, press, restart, served, shift, slow, TOKEN, violations } from "./page.mjs";
 
 async function ask(path, body, method = "POST") {
   const { url } = await served();
@@ -482,6 +482,7 @@ test("with a wrong token there is the problem and nothing else, and the token is
   assert.deepEqual(await page.locator("#main button").allTextContents(), ["Show"]);
   assert.deepEqual(await page.locator("#main h2").allTextContents(), ["Service"]);
   assert.equal(await page.getByText(/Loading|No key/).count(), 0);
+  assert.deepEqual(await violations(page), []);
   assert.deepEqual(
     said.map((text) => text.replace(/ .*\/v1/, "")),
     ["401/policies"],
@@ -570,6 +571,7 @@ test("while the service is gone the page says so, and afterwards since when it c
   const alert = page.getByRole("alert").getByText("The service cannot be reached");
   await page.getByRole("button", { name: "Read again: Overrides" }).click();
   await alert.waitFor();
+  await checkUsable(page);
   await restart();
   await page.waitForTimeout(10_000);
   await page.context().setOffline(false);

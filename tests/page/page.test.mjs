@@ -286,6 +286,7 @@ test("the form keeps comments, also where a field is emptied first, and the poli
   const rate = page.getByLabel("Tokens added");
   await rate.clear();
   await page.getByRole("alert").waitFor();
+  assert.deepEqual(await violations(page), [], "with a mistake in the form");
   await rate.pressSequentially("12");
   await page.getByRole("heading", { name: /^b: fixed window, 12 per 1 min/ }).waitFor();
   await page.getByLabel("Opens at (offset)").fill("5s");
