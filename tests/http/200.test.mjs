@@ -19,7 +19,7 @@ const POLICIES = {
 const tollgate = await start({ policies: POLICIES });
 const field = (q, w, capacity) => ({ q, w, "tollgate-capacity": capacity });
 
-test("each grant says what is left and when the budget is full again", async (t) => {
+test("each grant reports what is left and when the budget is full again", async (t) => {
   // In each table one key after another; `at` and `full` in ms after NOW, which is 22:13:20 UTC; t, when
   // there is more than what is left, in s, rounded up.
   const tables = {
@@ -85,7 +85,7 @@ test("each grant says what is left and when the budget is full again", async (t)
   }
 });
 
-test("a cost is 1 if it is not given, and may have a point if it is whole", async () => {
+test("the cost defaults to 1, and a whole number may have a decimal point", async () => {
   const ask = (cost) => `{"policy":"api","key":"bob"${cost}}`;
   for (const [cost, taken, remaining] of [
     ["", 1, 9],
@@ -120,7 +120,7 @@ test("a peek takes nothing", async () => {
   assertAnswer(await tollgate.consume(ask(6)), expected(6, 0));
 });
 
-test("policies of one key have budgets of their own", async () => {
+test("each policy of a key has its own budget", async () => {
   await tollgate.consume({ policy: "api", key: "dave", cost: 10 });
   const verdict = { policy: "minute", cost: 200, limit: 200, remaining: 0, now: NOW, reset_at: NOW + 120_000 };
   const answer = await tollgate.consume({ policy: "minute", key: "dave", cost: 200 });

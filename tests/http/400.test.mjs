@@ -30,7 +30,7 @@ async function assertRefusedUnchanged(body, expected, headers, paths = ["/v1/con
   assert.deepEqual(await look(), before);
 }
 
-test("takes 7 of alice's 20, for the tests after this one", async () => {
+test("setup: takes 7 of alice's 20", async () => {
   assert.equal((await tollgate.consume({ policy: "api", key: "alice", cost: 7 })).status, 200);
 });
 
@@ -176,7 +176,7 @@ test("a body that is not a request", async (t) => {
   }
 });
 
-test("fields that an endpoint does not take, or misses", async () => {
+test("unknown fields and missing fields", async () => {
   const takes = (field, known) =>
     `the body cannot have the field "${field}"; its fields are ${known}, snapshot, limits`;
   const noId = "the field `reservation` is missing: the id in the answer that reserved the tokens";
@@ -227,14 +227,14 @@ test("fields that an endpoint does not take, or misses", async () => {
   }
 });
 
-test("a batch that is not an object: what it should be", async () => {
+test("a batch that is not an object: the error says what it should be", async () => {
   for (const found of ["null", "7", '"api"']) {
     const detail = `the body must be a JSON object, not ${found}`;
     await assertRefusedUnchanged(found, problem(400, "bad-request", "Bad request", detail), undefined, ["/v1/batch"]);
   }
 });
 
-test("a batch with a list for a request: its fields have names", async () => {
+test("a batch with an array in place of a request", async () => {
   const detail = "request 0: it must be a JSON object, not an array";
   const expected = problem(400, "bad-request", "Bad request", detail);
   assertAnswer(await tollgate.send({ path: "/v1/batch", body: '{"requests":[["api","erin",1]]}' }), expected);
@@ -254,7 +254,7 @@ test("an Idempotency-Key that is empty or longer than 255 bytes", async () => {
   assert.equal((await tollgate.consume({ policy: "api", key: "bob" }, longest)).status, 200);
 });
 
-test("a mode of another type", async () => {
+test("a mode of the wrong type", async () => {
   for (const [mode, found] of [
     ["null", "null"],
     ["1", "1"],
@@ -273,7 +273,7 @@ test("a mode of another type", async () => {
   }
 });
 
-test("a cost that names no limit, where there is one without a name", async () => {
+test("an empty cost by limit, under a policy with one unnamed limit", async () => {
   const detail = "policy api has one limit, without a name, so its cost is a number";
   await assertRefusedUnchanged(
     '{"policy":"api","key":"alice","cost":{}}',
@@ -281,7 +281,7 @@ test("a cost that names no limit, where there is one without a name", async () =
   );
 });
 
-test("a cost by limit that does not fit: which limits the policy has", async () => {
+test("a cost by limit that does not fit: the error lists the policy's limits", async () => {
   for (const [cost, detail] of [
     ["{}", "the cost must name every limit of policy llm: requests, tokens"],
     ['{"requests":1}', "the cost must name every limit of policy llm: requests, tokens"],
@@ -299,13 +299,13 @@ test("a cost by limit that does not fit: which limits the policy has", async () 
 
 const WHOLE = "a whole number from 0 to 9007199254740991";
 
-test("no body at all", async () => {
+test("no body", async () => {
   const headers = { "content-type": "application/json", "transfer-encoding": "chunked" };
   const detail = "the body is empty: send a JSON object";
   await assertRefusedUnchanged(undefined, problem(400, "bad-request", "Bad request", detail), headers);
 });
 
-test("a cost that the policy can never grant: the largest that it can", async () => {
+test("a cost that the policy can never grant: the error has the largest that it can", async () => {
   for (const [limit, cost, max_cost, more] of [
     ["api", 21, 20],
     ["api", Number.MAX_SAFE_INTEGER, 20],

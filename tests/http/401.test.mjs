@@ -9,7 +9,7 @@ const detail = "send a valid token, or a grant that has not expired, as `Authori
 const headers = { "www-authenticate": 'Bearer realm="tollgate"' };
 const unauthorized = problem(401, "unauthorized", "Unauthorized", detail, { headers });
 
-test("anything but the whole token is refused, and changes nothing", async () => {
+test("anything but the complete token is refused, and changes nothing", async () => {
   for (const authorization of [
     null,
     "",
@@ -36,7 +36,7 @@ test("anything but the whole token is refused, and changes nothing", async () =>
   assert.equal((await tollgate.peek({ policy: "api", key: "alice" })).body.remaining, 10);
 });
 
-test("the token in another place", async () => {
+test("the token in the wrong place", async () => {
   const body = '{"policy":"api","key":"alice"}';
   const cookie = `token=${TOKEN}`;
   const request = {
@@ -47,7 +47,7 @@ test("the token in another place", async () => {
   assertAnswer(await tollgate.send(request), unauthorized);
 });
 
-test("comes before all else, so that a stranger learns nothing", async () => {
+test("is checked before all else, so that a stranger learns nothing", async () => {
   const headers = { authorization: null };
   for (const request of [
     { path: "/" },
@@ -64,7 +64,7 @@ test("comes before all else, so that a stranger learns nothing", async () => {
   }
 });
 
-test("the log says why, and never what was sent", async () => {
+test("the log says why, but never what was sent", async () => {
   const denied = await start({ policies: { api: { rate: 10, period: "10s" } } });
   const secret = "a-token-that-somebody-mistyped";
   const rows = [

@@ -70,7 +70,7 @@ test("each scope at each endpoint", async () => {
   }
 });
 
-test("comes before the body is read, and after the path and the method are right", async () => {
+test("is checked after the path and the method, before the body is read", async () => {
   const ask = (request) => tollgate.send({ path: "/v1/reset", body: "{", ...bearer(tokens.consume.text), ...request });
   assert.equal((await ask({})).status, 403);
   assert.equal((await ask({ body: "x".repeat(100_000) })).status, 403);
@@ -79,7 +79,7 @@ test("comes before the body is read, and after the path and the method are right
   assert.equal((await ask({ method: "PUT" })).status, 405);
 });
 
-test("a token for some policies only", async () => {
+test("a token restricted to some policies", async () => {
   const detail = (policy) =>
     `this token or grant is not for the policy ${JSON.stringify(policy)}; it is for daily, gone`;
   for (const path of PATHS) {
@@ -111,7 +111,7 @@ test("every request of a batch must be allowed", async () => {
   await assertForbidden("/v1/batch", JSON.stringify(both), grant(), forbidden(another));
 });
 
-test("a grant: its own verbs, and never those of another scope", async () => {
+test("a grant: only its own verbs, never those of another scope", async () => {
   for (const path of PATHS) {
     const verb = verbOf(path);
     if (scopeOf(path) !== "consume") {
@@ -131,7 +131,7 @@ test("a grant: its own verbs, and never those of another scope", async () => {
   }
 });
 
-test("a grant: its own policies and its own key", async () => {
+test("a grant: only its own policies and its own key", async () => {
   const other = 'this token or grant is not for the policy "daily"; it is for api';
   const another = "this grant is for another key: leave out `key`, or send the key of the grant";
   for (const path of SCOPES.consume) {

@@ -71,7 +71,7 @@ test("an unknown policy: the answer lists the policies", async () => {
   for (const key of ["alice", "bob"]) assert.equal((await tollgate.peek({ policy: "api", key })).body.remaining, 10);
 });
 
-test("an unknown name is shown with at most 80 characters", async () => {
+test("an unknown name is truncated to 80 characters", async () => {
   const shown = (text, more) => `"${text}"${more ? "..." : ""}`;
   const path = `/${"x".repeat(79)}`;
   for (const more of ["", "x", "x".repeat(2_000)]) {

@@ -9,7 +9,7 @@ const tollgate = await start({ policies: { api: { rate: 10, period: "10s" } } })
 /** Those that the runtime passes on. PROPFIND, QUERY and so on are real ones that no library here has a name for. */
 const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "TRACE", "PROPFIND", "QUERY", "PURGE", "REPORT"];
 
-test("every other method: the answer names the right one, and nothing changes", async () => {
+test("any other method: the answer names the right one, and nothing changes", async () => {
   for (const [path, allow, right] of [
     ...PATHS.map((path) => [path, "POST", ["POST"]]),
     ["/healthz", "GET, HEAD", ["GET", "HEAD"]],

@@ -10,7 +10,7 @@ const body = '{"policy":"api","key":"alice"}';
 const tooSlow = problem(408, "request-timeout", "Request timeout", "the body did not arrive in time");
 const remaining = async () => (await tollgate.peek({ policy: "api", key: "alice", cost: 0 })).body.remaining;
 
-test("an unfinished body times out after 5 s, with and without a length, whatever it begins with", async () => {
+test("an unfinished body times out after 5 s, with or without a length, whatever its first bytes", async () => {
   const began = performance.now();
   const unfinished = (chunks, headers) => tollgate.send({ body: chunks, unfinished: true, headers });
   const answers = await Promise.all([

@@ -15,7 +15,7 @@ const padded = (length) => '{"policy":"api","key":"alice"}'.padEnd(length);
 const inPieces = (text, size) =>
   Array.from({ length: Math.ceil(text.length / size) }, (_, i) => text.slice(i * size, (i + 1) * size));
 
-test("with its length: 16 384 bytes are read, one more is not", async () => {
+test("with a declared length: 16 384 bytes are accepted, one more is not", async () => {
   assert.equal((await tollgate.send({ body: padded(MAX) })).status, 200);
   for (const path of PATHS) {
     assertAnswer(await tollgate.send({ path, body: padded(MAX + 1) }), tooLarge, path);
@@ -23,7 +23,7 @@ test("with its length: 16 384 bytes are read, one more is not", async () => {
   assert.equal(await remaining(), 9);
 });
 
-test("in pieces without a length: the same", async () => {
+test("chunked, without a length: the same", async () => {
   assert.equal((await tollgate.send({ body: inPieces(padded(MAX), 1_000) })).status, 200);
   for (const size of [1_000, 20_000]) {
     assertAnswer(await tollgate.send({ body: inPieces(padded(MAX + 1), size) }), tooLarge, `pieces of ${size}`);

@@ -7,7 +7,7 @@ import { start } from "./workerd.mjs";
 
 const tollgate = await start({ policies: { api: { rate: 10, period: "10s" } } });
 
-test("any other media type, and none", async () => {
+test("any other media type, or none", async () => {
   for (const [contentType, found] of [
     [null, ""],
     ["", ""],

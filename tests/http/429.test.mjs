@@ -84,7 +84,7 @@ const tables = {
 };
 
 for (const [policy, [[first, spent], ...rows]] of Object.entries(tables)) {
-  test(`${policy}: what each refusal says, and that it changes nothing`, async () => {
+  test(`${policy}: each refusal is complete, and changes nothing`, async () => {
     const ask = (cost) => ({ policy, key: "alice", cost });
     assert.equal((await tollgate.consume(ask(spent), { now: NOW + first })).status, 200);
     for (const [at, cost, remaining, full, retry, ...seconds] of rows) {
@@ -105,7 +105,7 @@ for (const [policy, [[first, spent], ...rows]] of Object.entries(tables)) {
   });
 }
 
-test("refused until retry_at, granted at it, however many requests come in between", async () => {
+test("refused until retry_at and granted at it, however many requests come in between", async () => {
   for (const [policy, cost] of [
     ["api", 3],
     ["thirds", 1],
@@ -142,7 +142,7 @@ test("a client that waits as long as Retry-After says is served", async () => {
   }
 });
 
-test("a clock that stepped back by more than a minute is followed, and locks no client out", async () => {
+test("a clock that steps back by more than a minute is followed, and locks no client out", async () => {
   const ask = { policy: "slow", key: "dave" };
   await tollgate.consume({ ...ask, cost: 7 });
   const wait = 12_342_858;
@@ -153,7 +153,7 @@ test("a clock that stepped back by more than a minute is followed, and locks no 
   assert.equal((await tollgate.consume(ask, { now: now + wait })).status, 200);
 });
 
-test("a clock that stepped back by up to a minute: no time has passed, and nothing is given twice", async () => {
+test("a clock that steps back by up to a minute: no time passes, and nothing is granted twice", async () => {
   const ask = { policy: "slow", key: "erin" };
   const { body: emptied } = await tollgate.consume({ ...ask, cost: 7 });
   const { retry_at } = (await tollgate.consume(ask)).body;
@@ -166,7 +166,7 @@ test("a clock that stepped back by up to a minute: no time has passed, and nothi
   assert.equal((await tollgate.consume(ask, { now: retry_at })).status, 200);
 });
 
-test("a capacity of 0 refuses each cost, and says no moment", async () => {
+test("a capacity of 0 refuses every cost, without a retry time", async () => {
   const none = { policy: "none", key: "alice" };
   for (const cost of [1, 2, 1_000_000]) {
     for (const mode of [undefined, "reserve", "borrow"]) {

@@ -281,7 +281,7 @@ for (const [name, { settings, log: others, missing = [] }] of Object.entries(row
   });
 }
 
-test("names that every JavaScript object has are ordinary names", async () => {
+test("names that every JavaScript object inherits are ordinary names", async () => {
   const names = ["constructor", "__proto__", "toString", "hasOwnProperty", "valueOf", "toJSON"];
   const tollgate = await start({
     policies: Object.fromEntries(names.map((name) => [name, { rate: 1, period: "1s", capacity: 5 }])),

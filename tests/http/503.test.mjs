@@ -50,7 +50,7 @@ const parts = (change) => {
 const numbers = (change) => parts((fine) => ({ numbers: change(fine.numbers) }));
 const set = (at, byte) => row((bytes) => bytes.fill(byte, at, at + 1));
 
-test("the row that the tests below break is readable before", async () => {
+test("setup: the row that the tests below break is readable", async () => {
   const tollgate = await down(parts(() => ({})));
   await tollgate.restart();
   assert.equal((await tollgate.peek({ ...ask, cost: 0 })).body.remaining, 7);
@@ -172,7 +172,7 @@ test("a damaged database; once it is repaired the budget is as before", async ()
   await tollgate.stop();
 });
 
-test("a folder where the database was", async () => {
+test("a directory in place of the database", async () => {
   const tollgate = await down((file) => {
     rmSync(file);
     mkdirSync(file);
@@ -197,7 +197,7 @@ test("a failed write takes nothing, not even in memory; refusals and peeks still
   await tollgate.stop();
 });
 
-test("a write in the background that fails: what is granted is never more than the limit, over a power cut too", async () => {
+test("a failed background write never grants more than the limit, even after a power cut", async () => {
   const CAPACITY = 100;
   const policies = { api: { rate: 0, period: "1s", capacity: CAPACITY, write_ahead: 20 } };
   const tollgate = await start({ policies });
@@ -223,7 +223,7 @@ test("a write in the background that fails: what is granted is never more than t
   await tollgate.stop();
 });
 
-test("a reservation is written with the bucket it takes from, or neither is", async () => {
+test("a reservation and the bucket it takes from are both written, or neither is", async () => {
   for (const condition of ["key < 'r'", "key > 'c'"]) {
     const tollgate = await down((file) => writable(file, condition));
     await tollgate.restart();

@@ -91,7 +91,7 @@ const LOOKS = [
 ];
 for (const [fault, cause] of LOOKS) {
   for (const policy of ["closed", "open"]) {
-    test(`one policy refuses, and the look at a key of policy ${policy} ${JSON.stringify(fault)}: refused`, async () => {
+    test(`one policy refuses, and the peek at a key of policy ${policy} ${JSON.stringify(fault)}: refused`, async () => {
       const requests = of(JSON.stringify(fault), [policy, "budget"]);
       await spend(requests[1]);
       const answer = await batch(requests, withFaults({ ...fault, policy, act: "look" }));
@@ -152,7 +152,7 @@ test("a refused batch writes no row and sets no alarm", async () => {
   await own.stop();
 });
 
-test("keys are asked at once: 16 commits of 400 ms each take 400 ms", async () => {
+test("keys are called in parallel: 16 commits of 400 ms each take 400 ms", async () => {
   const requests = Array.from({ length: 16 }, (_, n) => ({ policy: "closed", key: `at once ${n}` }));
   const began = performance.now();
   const { status, text } = await batch(requests, withFaults({ fault: "slow", ms: 400, act: "settle" }));
@@ -182,7 +182,7 @@ const COMMITS = [
   [{ fault: "of no version" }, "failed"],
 ];
 for (const [fault, cause] of COMMITS) {
-  test(`a commit ${JSON.stringify(fault)}: what the others took is put back`, async () => {
+  test(`a commit ${JSON.stringify(fault)}: what the others took is returned`, async () => {
     const requests = of(`commit ${JSON.stringify(fault)}`, ["closed", "budget", "open"]);
     const answer = await batch(requests, withFaults({ ...fault, act: "settle", policy: "closed" }));
     assert.deepEqual([answer.status, answer.body.cause], [503, cause], answer.text);
@@ -222,7 +222,7 @@ test("the answer neither waits for aborts nor mentions them", async () => {
   await tollgate.logged("asked late: cancel");
 });
 
-test("a client that goes away in the middle leaves nothing half done", async () => {
+test("a client that disconnects midway leaves nothing half done", async () => {
   for (const act of ["look", "hold", "settle"]) {
     const requests = of(`goes away, ${act}`, ["closed", "budget"]);
     const slow = { fault: "slow", ms: 300, act, policy: "budget" };
@@ -242,7 +242,7 @@ test("a client that goes away in the middle leaves nothing half done", async () 
   }
 });
 
-test("a repeated batch gets its answer again and takes once", async () => {
+test("a repeated batch gets the same answer and takes once", async () => {
   const requests = of("again", ["closed", "budget"]);
   const id = { headers: { "idempotency-key": "again" } };
   const first = await batch(requests, id);
@@ -286,7 +286,7 @@ test("a batch sent twice at once takes once, and is not undone when one of the t
   }
 });
 
-test("a batch whose holds have ended by themselves is not granted, and takes nothing", async () => {
+test("a batch whose holds have expired is not granted, and takes nothing", async () => {
   const requests = of("ended", ["closed", "budget"]);
   const answering = batch(requests, withFaults({ fault: "slow", ms: 400, act: "settle" }));
   await pause(200);
@@ -296,7 +296,7 @@ test("a batch whose holds have ended by themselves is not granted, and takes not
   await assertLevels(requests, [10, 10]);
 });
 
-test("a batch of which a part could be neither committed nor undone says so when it is refused, and else completes it", async () => {
+test("a retry of a partly committed batch says what was taken if it is refused, and otherwise completes it", async () => {
   const requests = of("in part", ["closed", "budget"]);
   const headers = { "idempotency-key": "in part" };
   const faults = [
@@ -329,7 +329,7 @@ test("a batch of one that fails open has its result, like any batch", async () =
   );
 });
 
-test("an overloaded key makes no batch fail open, unless every policy in it lists overloaded", async () => {
+test("an overloaded key fails a batch open only if every policy in it lists overloaded", async () => {
   for (const [policies, status] of [
     [["open"], 503],
     [["flooded"], 200],

@@ -229,7 +229,7 @@ test("if any key refuses, the others are unchanged, in memory and in storage", a
   await own.stop();
 });
 
-test("a granted batch over several keys is still taken after kill -9, and nothing is held", async () => {
+test("a granted batch over several keys survives kill -9, and nothing stays held", async () => {
   const own = await start({ policies: POLICIES });
   const keys = ["a", "b", "c"];
   const { status } = await own.post("batch", { requests: keys.map((key) => ask("once", key, 2)) });
@@ -246,7 +246,7 @@ test("a granted batch over several keys is still taken after kill -9, and nothin
   await own.stop();
 });
 
-test("several requests of one key and several keys in one batch keep their places", async () => {
+test("results are in the order of the requests, with several keys and several requests for one key", async () => {
   const requests = [
     ask("api", "x", 1),
     ask("slow", "y", 2),
@@ -271,7 +271,7 @@ test("several requests of one key and several keys in one batch keep their place
   assertAnswer(await batch(requests), refused(0, results(after), { detail }));
 });
 
-test("a policy of several limits has them in its result, and is violated by name", async () => {
+test("a policy of several limits has them all in its result, and the violated one is named", async () => {
   const requests = [ask("llm", "l", { requests: 1, tokens: 60 }), ask("api", "m", 1)];
   const first = await batch(requests);
   assert.deepEqual([first.status, first.body.results[0].remaining], [200, 40], first.text);
@@ -295,7 +295,7 @@ test("a policy that several keys violate is named once", async () => {
   assert.deepEqual([status, body["violated-policies"]], [429, ["once"]]);
 });
 
-test("a budget in debt refuses a batch, even of nothing", async () => {
+test("a budget in debt refuses a batch, even one that costs nothing", async () => {
   await tollgate.post("charge", ask("debt", "owing", 8));
   const requests = [ask("api", "owing", 1), ask("debt", "owing", 0)];
   const results = [
@@ -334,7 +334,7 @@ test("a batch has 1 to 16 requests, no two of them with the same policy and key"
     assert.equal(await left(policy, "u"), POLICIES[policy].rate, "nothing was taken");
 });
 
-test("64 overlapping batches at once never take more than there is, and every token is accounted for", async () => {
+test("64 overlapping batches at once take no more than is available, and every token is accounted for", async () => {
   const keys = ["p", "q", "r"];
   let [grants, refusals] = [0, 0];
   for (let round = 0; round < 6; round++) {
@@ -362,7 +362,7 @@ test("64 overlapping batches at once never take more than there is, and every to
   assert.ok(grants > 6 && refusals > 6, `${grants} granted, ${refusals} refused`);
 });
 
-test("killed in the middle of batches: what was answered is taken, and nothing stays held", async () => {
+test("killed amid batches: what was granted is taken, and nothing stays held", async () => {
   const own = await start({ policies: POLICIES });
   const keys = ["p", "q", "r"];
   const granted = new Map(keys.map((key) => [key, 0]));

@@ -32,7 +32,7 @@ function each(asks, send) {
 
 const granted = (answers) => answers.filter(({ status }) => status === 200);
 
-test("on one key while the clock stands: a grant per token, each with another number left", async () => {
+test("one key, clock stopped: one grant per token, each with a different number left", async () => {
   const tollgate = await start({ policies: POLICIES });
   for (let round = 0; round < 10; round++) {
     const policy = round % 2 ? "daily" : "api";
@@ -54,7 +54,7 @@ test("on one key while the clock stands: a grant per token, each with another nu
   await tollgate.stop();
 });
 
-test("on one key while the clock goes on: in each second exactly what has come back", async () => {
+test("one key, clock running: each second grants exactly what was refilled", async () => {
   const tollgate = await start({ policies: POLICIES });
   for (let second = 0; second < 10; second++) {
     const now = NOW + second * 1_000;
@@ -68,7 +68,7 @@ test("on one key while the clock goes on: in each second exactly what has come b
   await tollgate.stop();
 });
 
-test("on one key with many costs and peeks: nothing is granted twice, nothing refused that was there", async () => {
+test("one key, many costs and peeks: nothing is granted twice, nothing available is refused", async () => {
   const tollgate = await start({ policies: POLICIES });
   for (let round = 0; round < 10; round++) {
     const key = `round ${round}`;
@@ -96,7 +96,7 @@ test("on one key with many costs and peeks: nothing is granted twice, nothing re
   await tollgate.stop();
 });
 
-test("on many keys at once: each exactly as often as its own limit allows", async () => {
+test("many keys at once: each is granted exactly what its own limit allows", async () => {
   const tollgate = await start({ policies: POLICIES });
   const keys = Array.from({ length: 50 }, (_, i) => `user ${i}`);
   const asks = Array(4)
@@ -116,7 +116,7 @@ test("on many keys at once: each exactly as often as its own limit allows", asyn
   await tollgate.stop();
 });
 
-test("in real time, as it is deployed: what the exact model admits at the moments of the answers", async () => {
+test("in real time, as deployed: exactly what the model admits at the times of the answers", async () => {
   const tollgate = await start({ policies: POLICIES, build: "deployed" });
   const ends = Date.now() + 1_000;
   const send = () => (Date.now() < ends ? tollgate.consume({ policy: "odd", key: "alice" }) : undefined);

@@ -30,7 +30,7 @@ test("has every endpoint, and the version of the crate", () => {
   assert.equal(contract.info.version, version);
 });
 
-test("is served to everybody, the same from every deployment, and may be kept", async () => {
+test("is public, the same from every deployment, and cacheable", async () => {
   const misconfigured = await start({ policies: null, token: null });
   for (const [server, path] of [
     [tollgate, "/v1/openapi.json"],
@@ -88,7 +88,7 @@ test("every example of a request is valid, and is answered", async () => {
   }
 });
 
-describe("what the schemas of requests forbid is a 400", () => {
+describe("what the request schemas forbid is a 400", () => {
   const ask = { policy: "api", key: "alice" };
   const reservation = "250f086a14917";
   const bad = {
@@ -132,7 +132,7 @@ describe("what the schemas of requests forbid is a 400", () => {
   }
 });
 
-describe("what the schemas of requests allow at most is not a 400", () => {
+describe("the largest requests that the schemas allow are not a 400", () => {
   const ask = { policy: "api", key: "alice" };
   for (const [path, body] of [
     ["/v1/consume", { ...ask, key: "k".repeat(512) }],
@@ -155,7 +155,7 @@ describe("what the schemas of requests allow at most is not a 400", () => {
   }
 });
 
-test("an answer that breaks it fails the test that gets it", async () => {
+test("an answer that violates it fails the test that receives it", async () => {
   const { status, headers, body } = await tollgate.consume({ policy: "api", key: "dora" });
   const check = (path, changes) => {
     const answer = { status, headers, body, ...changes };

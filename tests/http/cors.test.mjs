@@ -7,7 +7,7 @@ import { start } from "./workerd.mjs";
 const tollgate = await start({ policies: { api: { rate: 1, period: "10s" } } });
 const origin = "https://app.example.com";
 
-test("a preflight is answered without a token, wherever it is sent", async () => {
+test("a preflight is answered without a token, on any path", async () => {
   for (const path of [...PATHS, "/healthz", "/nothing"]) {
     const answer = await tollgate.send({
       method: "OPTIONS",
@@ -38,7 +38,7 @@ test("a preflight is answered without a token, wherever it is sent", async () =>
   }
 });
 
-test("every answer may be read, with the headers that say when to retry", async () => {
+test("every answer may be read, including the headers that say when to retry", async () => {
   const ask = { policy: "api", key: "alice" };
   const answers = {
     200: tollgate.consume(ask, { headers: { origin } }),

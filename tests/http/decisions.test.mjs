@@ -73,7 +73,7 @@ async function started(changes) {
 const count = (expected) => (seen) => seen.decisions.length + seen.omitted >= expected;
 const objectOf = (key) => createHmac("sha256", KEY_SECRET).update(key).digest("hex").slice(0, 32);
 
-test("who listens at one frontend sees what is decided at another, and never a key", async () => {
+test("a listener at one frontend sees decisions made at another, and never a key", async () => {
   const service = await started();
   const key = "a-secret-key";
   const first = await service.listen();
@@ -123,7 +123,7 @@ test("who listens at one frontend sees what is decided at another, and never a k
   assert.ok(!JSON.stringify(seen).includes(key) && !service.tollgate.log.includes(key));
 });
 
-test("decisions by shards are those of one key, and say that what is left is of one shard", async () => {
+test("decisions by shards belong to one key, and say that `remaining` is that of one shard", async () => {
   const service = await started({ policies: { ...POLICIES, hot: { rate: 4, ...DAY, shards: 2 } } });
   const first = await service.listen();
   const statuses = [];
@@ -134,7 +134,7 @@ test("decisions by shards are those of one key, and say that what is left is of 
     assert.deepEqual([object, shards, remaining <= 1], [objectOf("a"), 2, true]);
 });
 
-test("a frontend that is at work hears of a listener five seconds after it has last asked", async () => {
+test("a busy frontend learns about a listener five seconds after its last poll", async () => {
   const service = await started();
   const other = { other: true };
   assert.equal((await service.ask({ policy: "api", key: "a" }, other)).status, 200);
@@ -153,7 +153,7 @@ test("a frontend that is at work hears of a listener five seconds after it has l
   assert.ok(!objects.includes(objectOf("a")) && !objects.includes(objectOf("b")), "that was before");
 });
 
-test("filters: by policy, by outcome, and by what the token may name", async () => {
+test("filters: by policy, by outcome, and by the policies of the token", async () => {
   const service = await started();
   const queries = ["policy=api", "outcome=refused,never", "policy=api&outcome=allowed", "policy=(inline)", ""];
   const firsts = await Promise.all(queries.map((query) => service.listen(query && `?${query}`)));
@@ -184,7 +184,7 @@ test("filters: by policy, by outcome, and by what the token may name", async () 
   assert.deepEqual(shown(seen), expected[0], "only policies of the token");
 });
 
-test("a flood is bounded, and what is left out is counted", async () => {
+test("a flood is truncated, and what is left out is counted", async () => {
   const service = await started();
   const first = await service.listen();
   const floods = [false, true].map((other) =>
@@ -198,7 +198,7 @@ test("a flood is bounded, and what is left out is counted", async () => {
   assert.ok(batches <= 20, `${batches} batches: each isolate sends one in a second`);
 });
 
-test("when nobody listens, nothing is sent; and when a listener has gone, nothing more", async () => {
+test("nothing is sent without listeners, or after the last one has left", async () => {
   const service = await started();
   const work = async () => {
     for (const other of [false, true])
@@ -221,7 +221,7 @@ test("when nobody listens, nothing is sent; and when a listener has gone, nothin
   assert.equal(again.body.interrupted, true, "it is told that it has missed something");
 });
 
-test("a registry that does not answer holds up nothing, and what was lost is counted", async () => {
+test("a registry that does not answer delays nothing, and lost decisions are counted", async () => {
   const service = await started();
   const first = await service.listen();
   await service.ask({ policy: "api", key: "a" });
@@ -234,7 +234,7 @@ test("a registry that does not answer holds up nothing, and what was lost is cou
   assert.deepEqual([seen.decisions.length, seen.omitted], [2, 1]);
 });
 
-test("says what is wrong, and who may look", async () => {
+test("rejects wrong parameters, methods and scopes", async () => {
   const service = await started();
   assert.equal((await service.listen("", consumer.text)).status, 403);
   assert.equal((await service.ask({}, { path: "/v1/decisions" })).status, 405);

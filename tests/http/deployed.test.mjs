@@ -7,7 +7,7 @@ const policies = { api: { rate: 1, period: "1day", capacity: 2 } };
 const ask = { policy: "api", key: "alice" };
 const YEAR = 365 * 86_400_000;
 
-test("a header that sets the clock of the tests does nothing there", async () => {
+test("the header that sets the tests' clock does nothing there", async () => {
   const tollgate = await start({ policies, build: "deployed" });
   const statuses = [];
   for (const now of [NOW, NOW + YEAR, NOW - YEAR, Date.now() + YEAR, null]) {
@@ -20,7 +20,7 @@ test("a header that sets the clock of the tests does nothing there", async () =>
   await tollgate.stop();
 });
 
-test("but it works in the build that the tests use, so the test above can fail", async () => {
+test("but it works in the tests' build, so the test above can fail", async () => {
   const tollgate = await start({ policies });
   for (const now of [NOW, NOW + YEAR, NOW - YEAR]) assert.equal((await tollgate.consume(ask, { now })).body.now, now);
   await tollgate.stop();

@@ -8,7 +8,7 @@ const DAY = 86_400_000;
 const ask = { policy: "api", key: "alice" };
 const remaining = async (tollgate, options) => (await tollgate.peek({ ...ask, cost: 0 }, options)).body.remaining;
 
-test("after kill -9 and a restart the budget is as the last answer said", async () => {
+test("after kill -9 and a restart the budget is what the last answer reported", async () => {
   const tollgate = await start({ policies: { api: { rate: 3, period: "1s", capacity: 10 } } });
   const first = await tollgate.consume({ ...ask, cost: 9 });
   for (const [at, cost, status, left] of [
@@ -32,7 +32,7 @@ for (const [name, write_ahead] of [
   ["nothing answered is forgotten", 0],
   ["at most what is written ahead is lost", 50],
 ]) {
-  test(`killed in the middle of load, again and again: never more than the limit, and ${name}`, async () => {
+  test(`killed repeatedly under load: never more than the limit, and ${name}`, async () => {
     const CAPACITY = 10_000;
     const CALLERS = 64;
     const policy = { rate: 1, period: "1day", capacity: CAPACITY, write_ahead };
@@ -95,7 +95,7 @@ test("once spending has paused for a moment, a kill costs nothing", async () => 
   await tollgate.stop();
 });
 
-test("a reservation outlives a kill, and is settled after it, once", async () => {
+test("a reservation survives a kill, and is then settled once", async () => {
   const tollgate = await start({ policies: { api: { rate: 1, period: "1day", capacity: 10 } } });
   const { body: opened } = await tollgate.consume({ ...ask, cost: 6, mode: "reserve" });
   await tollgate.kill();
@@ -127,7 +127,7 @@ test("the answer to an Idempotency-Key is replayed after a kill, and takes nothi
   await tollgate.stop();
 });
 
-test("what is spent stays spent under other numbers of a policy, and the old state is never read under the new numbers", async () => {
+test("what was spent stays spent when a policy's numbers change, and old state is never read under new numbers", async () => {
   const bucket = (rate, period, capacity) => ({ rate, period, capacity });
   const window = (rate, period, capacity) => ({ kind: "fixed_window", rate, period, capacity, offset: "0s" });
   const rows = [
@@ -175,7 +175,7 @@ test("what is spent stays spent under other numbers of a policy, and the old sta
   await tollgate.stop();
 });
 
-test("after a change of numbers retry_at holds, even if the object sleeps in between", async () => {
+test("retry_at holds after a change of numbers, even if the object restarts in between", async () => {
   // At the old rate a token takes a day. If each sleep forgot the change, the new rate would never count.
   const tollgate = await start({ policies: { api: { rate: 1, period: "1day" } } });
   await tollgate.consume(ask);
@@ -201,7 +201,7 @@ test("after a change of numbers retry_at holds, even if the object sleeps in bet
   await tollgate.stop();
 });
 
-test("a bucket that starts below full fills from the first request on, even if the object sleeps in between", async () => {
+test("a bucket that starts below full refills from its first request on, even if the object restarts in between", async () => {
   const tollgate = await start({ policies: { api: { rate: 1, period: "10s", capacity: 5, initial: 0 } } });
   for (const [key, verb] of [
     ["alice", "consume"],
@@ -225,7 +225,7 @@ test("a bucket that starts below full fills from the first request on, even if t
   await tollgate.stop();
 });
 
-test("a clock that stepped back is followed, even if the object sleeps in between", async () => {
+test("a clock that steps back is followed, even if the object restarts in between", async () => {
   const tollgate = await start({ policies: { api: { rate: 1, period: "10s" } } });
   for (const [key, verb] of [
     ["alice", "consume"],
@@ -259,7 +259,7 @@ test("windows without an offset open at a phase derived from the key, the same a
   await tollgate.stop();
 });
 
-test("another key secret finds other buckets, another token the same ones", async () => {
+test("a new key secret finds other buckets, a new token the same ones", async () => {
   const tollgate = await start({ policies: { api: { rate: 1, period: "1day", capacity: 10 } } });
   await tollgate.consume({ ...ask, cost: 4 });
   for (const [changes, left] of [

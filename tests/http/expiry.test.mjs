@@ -32,7 +32,7 @@ async function runAlarms(tollgate, files, now, headers) {
   }
 }
 
-test("300 keys that were used once leave nothing when their buckets are full again, and nothing is deleted before", async () => {
+test("300 keys used once leave no rows once their buckets are full again, and none is deleted earlier", async () => {
   const tollgate = await start({ policies: { api: { rate: 10, period: "1s" } }, around });
   const asks = Array.from({ length: 300 }, (_, i) => ({ policy: "api", key: `user ${i}` }));
   const before = Date.now();
@@ -66,7 +66,7 @@ test("300 keys that were used once leave nothing when their buckets are full aga
   await tollgate.stop();
 });
 
-test("what is still needed stays, to the millisecond", async () => {
+test("rows that are still needed stay, to the millisecond", async () => {
   const quick = { rate: 10, period: "1s", capacity: 10 };
   const policies = {
     quick,
@@ -141,7 +141,7 @@ test("what is still needed stays, to the millisecond", async () => {
   await tollgate.stop();
 });
 
-test("an alarm rings by itself and empties the storage", async () => {
+test("an alarm fires by itself and empties the storage", async () => {
   const tollgate = await start({ policies: { api: { rate: 1_000, period: "1s" } }, build: "deployed" });
   await tollgate.consume({ policy: "api", key: "alice" });
   await tollgate.kill();
@@ -216,7 +216,7 @@ test("an alarm that the runtime gave up on is set again by any request, even one
   await tollgate.stop();
 });
 
-test("an alarm that fails is tried again in an hour, and then in twice as long each time, up to 30 days", async () => {
+test("a failed alarm is retried after an hour, then after twice as long each time, up to 30 days", async () => {
   const tollgate = await start({ policies: { api: { rate: 1, period: "1s" } }, around });
   await tollgate.consume({ policy: "api", key: "alice" });
   const [file] = tollgate.databaseFiles();
@@ -256,7 +256,7 @@ test("an alarm that fails is tried again in an hour, and then in twice as long e
   await tollgate.stop();
 });
 
-test("where no key is asked for hours, a deployment counts from the registry's next alarm", async () => {
+test("without requests for hours, a deployment takes effect at the registry's next alarm", async () => {
   const HOURS = 10 * HOUR;
   const once = (rate) => ({ policies: { api: { rate, period: "1m", capacity: 1_000 } }, registry: true, around });
   for (const isHeard of [true, false]) {

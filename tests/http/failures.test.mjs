@@ -99,7 +99,7 @@ for (const [fault, cause, times, taken] of FAULTS) {
   });
 }
 
-test("requests that wait at the same time are each given up in time, also behind the answer of the first and after its client has gone", async () => {
+test("each concurrent request times out on its own, even after the first is answered or its client disconnects", async () => {
   const ask = (key, fault, more) => tollgate.consume({ policy: "closed", key }, withFault(fault, more));
   const timed = async (key, fault) => {
     const began = performance.now();
@@ -210,7 +210,7 @@ test("a reservation whose answer was lost is opened once", async () => {
   assert.deepEqual(await remaining("closed", "opened"), [10, 0]);
 });
 
-test("what an extension takes is taken once, though its answer was lost", async () => {
+test("an extension whose answer was lost takes its tokens once", async () => {
   const of = { policy: "closed", key: "extended" };
   const { reservation } = (await tollgate.consume({ ...of, mode: "reserve", cost: 4 })).body;
   const lost = withFault({ fault: "retryable", after: true, times: 1 });
@@ -264,7 +264,7 @@ test("a refund that timed out may have been done, and the answer says so; with a
   assert.deepEqual(await remaining("budget", "refunded"), [5, 0], "and once");
 });
 
-test("a panic fails its own request only: budgets and reservations are what they were", async () => {
+test("a panic fails only its own request: budgets and reservations are unchanged", async () => {
   const of = { policy: "closed", key: "panic" };
   const { reservation } = (await tollgate.consume({ ...of, mode: "reserve", cost: 4 })).body;
   await tollgate.consume({ ...of, cost: 2 });
@@ -280,7 +280,7 @@ test("a panic fails its own request only: budgets and reservations are what they
   assert.deepEqual(await remaining("closed", "panic"), [7, 0]);
 });
 
-test("requests in flight when another panics do no harm to later ones", async () => {
+test("requests in flight while another panics do not harm later ones", async () => {
   const own = await start({ policies: POLICIES, around });
   const policyOf = (n) => (n % 2 === 0 ? "closed" : "open");
   const under = (n) =>
@@ -305,7 +305,7 @@ test("requests in flight when another panics do no harm to later ones", async ()
   assert.deepEqual(harm, []);
 });
 
-test("by RPC the answers are the same, and nothing is thrown", async () => {
+test("RPC gives the same answers, and throws nothing", async () => {
   const before = {
     modules: { "by-rpc.mjs": fileURLToPath(new URL("./by-rpc.mjs", import.meta.url)) },
     bindings: { TOLLGATE: `service = (name = "main", entrypoint = "Tollgate")` },

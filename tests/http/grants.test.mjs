@@ -37,7 +37,7 @@ const minted = {
   jsonwebtoken: (key, kid, claims) => jsonwebtoken.sign(claims, key, { algorithm: "HS256", keyid: kid }),
 };
 for (const [library, mint] of Object.entries(minted)) {
-  test(`minted by ${library}: does all that it says, and spends its key's budget`, async () => {
+  test(`minted by ${library}: does all that it claims, and spends its key's budget`, async () => {
     const key = `minted by ${library}`;
     for (const [kid, secret] of Object.entries({ k: KEY, other: OTHER_KEY })) {
       const authorized = bearer(await mint(secret, kid, { ...CLAIMS, key, nbf: NOW_S, iat: NOW_S, sub: "a user" }));
@@ -95,7 +95,7 @@ test("valid from nbf until just before exp, to the millisecond, and for a day at
   }
 });
 
-test("a grant that expires while the body arrives is worth nothing", async () => {
+test("a grant that expires while the body arrives is rejected", async () => {
   await tollgate.peek({ policy: "api" }, bearer(grant())); // the clock stands at NOW for requests that do not move it
   const headers = { authorization: `Bearer ${grant()}`, "content-type": "application/json" };
   const { promise, resolve, reject } = Promise.withResolvers();
@@ -186,7 +186,7 @@ function attacks() {
   };
 }
 
-test("a grant that is wrong in any way is worth nothing, whatever is asked", async () => {
+test("a grant with any flaw is rejected by every endpoint", async () => {
   const rows = attacks();
   const watched = await start({ policies, token: null, grantKeys: keysOf({ k: KEY, other: OTHER_KEY }) });
   for (const [name, [credential, why]] of Object.entries(rows)) {
@@ -211,7 +211,7 @@ test("a grant that is wrong in any way is worth nothing, whatever is asked", asy
   for (const key of [KEY, OTHER_KEY]) assert.ok(!watched.log.includes(key.toString("base64url")));
 });
 
-test("the largest grant that is read", async () => {
+test("a grant has at most 4 096 bytes", async () => {
   const fill = (length) => grant({ x: "x".repeat(length) });
   let length = 0;
   while (fill(length + 1).length <= 4_096) length++;
@@ -220,14 +220,14 @@ test("the largest grant that is read", async () => {
   assertAnswer(await tollgate.peek({ policy: "api" }, bearer(fill(length + 4))), unauthorized);
 });
 
-test("another audience, for a service of another name", async () => {
+test("a custom audience, for a service with another name", async () => {
   const named = await start({ policies, token: null, grantKeys: keysOf({ k: KEY }), audience: "limits.example" });
   assert.equal((await named.peek({ policy: "api" }, bearer(grant({ aud: ["x", "limits.example"] })))).status, 200);
   assertAnswer(await named.peek({ policy: "api" }, bearer(grant())), unauthorized);
   await named.stop();
 });
 
-test("tokens and keys of grants are replaced without a gap, and budgets stay", async () => {
+test("API tokens and grant keys are rotated without a gap, and budgets stay", async () => {
   const [old, young] = [newToken("consume"), newToken("consume")];
   const [oldKey, youngKey] = [randomBytes(32), randomBytes(32)];
   const settings = (tokens, keys) => ({
@@ -267,7 +267,7 @@ test("tokens and keys of grants are replaced without a gap, and budgets stay", a
   }
 });
 
-test("the idempotency keys of a grant are apart from those of a token", async () => {
+test("the idempotency keys of a grant are separate from those of a token", async () => {
   const asked = { policy: "api", key: "apart" };
   const ask = (cost, credential) => {
     const { authorization } = bearer(credential).headers;
@@ -278,7 +278,7 @@ test("the idempotency keys of a grant are apart from those of a token", async ()
   assert.equal((await ask(1, grant({ key: "apart" }))).body.replayed, true);
 });
 
-test("a holder of a grant has half of the reservations of its key, and its backend the rest", async () => {
+test("a grant's holder gets half of its key's reservations, its backend the rest", async () => {
   const authorized = bearer(grant({ key: "reserving", policies: ["many"] }));
   const reserve = (options) => tollgate.consume({ policy: "many", key: "reserving", mode: "reserve" }, options);
   for (let i = 0; i < 10; i++) {

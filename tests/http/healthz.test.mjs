@@ -8,7 +8,7 @@ const policies = { api: { rate: 100, period: "1m", capacity: 200 }, once: { rate
 const tollgate = await start({ policies });
 const healthy = { status: 200, headers: { "content-type": "application/json" }, body: { status: "ok" } };
 
-test("is open to all", async () => {
+test("needs no credential", async () => {
   for (const authorization of [null, `Bearer ${TOKEN}`, "Bearer wrong"]) {
     for (const path of ["/healthz", "/healthz?probe=1"]) {
       const headers = { authorization };
@@ -19,7 +19,7 @@ test("is open to all", async () => {
   assert.deepEqual(tollgate.databaseFiles(), []);
 });
 
-test("the first request writes the policies to the log, as people read them", async () => {
+test("the first request logs the policies in readable form", async () => {
   await tollgate.stop();
   assert.equal(
     tollgate.log,

@@ -38,7 +38,7 @@ test("bytes that are not UTF-8 are refused, because the runtime would make them 
   }
 });
 
-test("keys of UTF-8 that differ are different keys", async () => {
+test("keys that differ in UTF-8 are different keys", async () => {
   for (const [n, key] of ["é", "è", "e", "語", "😀"].entries()) {
     for (const replayed of [undefined, true]) {
       const { status, body } = await ask(Buffer.from(key));

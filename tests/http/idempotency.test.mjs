@@ -27,7 +27,7 @@ async function left(policy, key, options) {
   return remaining - owed;
 }
 
-test("a replay is the first answer with what is left now, and takes nothing, over kill -9 as well", async () => {
+test("a replay is the first answer with the current remaining, and takes nothing, even after kill -9", async () => {
   const ask = { policy: "api", key: "alice", cost: 3 };
   const expected = (at, remaining, full, more) => {
     const verdict = { policy: "api", cost: 3, limit: 10, remaining, now: NOW + at, reset_at: NOW + full, ...more };
@@ -112,7 +112,7 @@ test("peeks are not remembered", async () => {
   assert.equal((await tollgate.consume(ask, withId("d"))).body.replayed, true);
 });
 
-test("another request under the same key is 422 and takes nothing; the same in other words is a replay", async () => {
+test("a different request under the same key is a 422 and takes nothing; an equivalent one is a replay", async () => {
   const detail = "this Idempotency-Key was used for another request; use a new one for each request";
   const reused = problem(422, "idempotency-key-reused", "Idempotency key reused", detail);
   const of = { policy: "api", key: "erin" };
@@ -147,7 +147,7 @@ test("another request under the same key is 422 and takes nothing; the same in o
   }
 });
 
-test("it belongs to the key: with another policy it is another request, and other keys are not affected", async () => {
+test("the same idempotency key under another policy or key is another request", async () => {
   for (const ask of [
     { policy: "api", key: "frank" },
     { policy: "api", key: "grace" },
@@ -211,7 +211,7 @@ test("it has 1 to 255 bytes", async () => {
   assert.equal(await left("other", "henry"), 7);
 });
 
-test("a batch is replayed as a whole, over one key or several, over kill -9 as well", async () => {
+test("a batch is replayed as a whole, over one key or several, even after kill -9", async () => {
   for (const keys of [
     ["one", "one"],
     ["several a", "several b"],
@@ -307,7 +307,7 @@ test("batches sent twice at once take once", async () => {
   }
 });
 
-test("killed in the middle, and all sent again: each is charged once", async () => {
+test("killed midway, and all sent again: each is charged once", async () => {
   for (let round = 0; round < 3; round++) {
     const ask = { policy: "once", key: `killed ${round}` };
     const send = (n) => tollgate.consume(ask, withId(`killed ${n}`));

@@ -40,7 +40,7 @@ const item = (path, limits) => {
 /** Tokens of a policy that comes with the request cannot be leased. */
 const TAKING = PATHS.filter((path) => path !== "/v1/lease");
 
-test("a credential that may not bring limits gets 403 at each endpoint, and nothing happens", async () => {
+test("a credential that may not bring limits gets 403 at every endpoint, and changes nothing", async () => {
   const claims = { ...CLAIMS, key: "k", policies: ["plan", "api"] };
   const grant = jwt(KEY, { alg: "HS256", kid: "k" }, claims);
   for (const path of TAKING) {
@@ -61,7 +61,7 @@ test("a credential that may not bring limits gets 403 at each endpoint, and noth
   assert.equal(await left("k2", FREE), 10);
 });
 
-test("limits that are wrong are a 400 that says where", async () => {
+test("invalid limits are a 400 that says where", async () => {
   for (const [limits, detail] of [
     [
       null,
@@ -133,7 +133,7 @@ test("every verb decides by the numbers of its request", async () => {
   assert.equal(await remaining("peek", { cost: 0 }), 990);
 });
 
-test("a batch has limits and policies beside each other, over several keys", async () => {
+test("a batch mixes limits and policies, over several keys", async () => {
   const requests = [
     { policy: "plan", key: "batch", limits: FREE, cost: 4 },
     { policy: "api", key: "batch" },
@@ -158,7 +158,7 @@ test("a batch has limits and policies beside each other, over several keys", asy
   assert.equal(await left("batch", FREE), 6);
 });
 
-test("an idempotency key is for the same numbers, however they are written", async () => {
+test("an idempotency key replays for equal numbers in any spelling, and is a 422 for others", async () => {
   const headers = { "idempotency-key": "once" };
   const request = { policy: "plan", key: "idempotent", limits: { rate: 10, period: "1m", write_ahead: 0 } };
   assert.equal((await ask("consume", request, { headers })).body.replayed, undefined);
@@ -167,7 +167,7 @@ test("an idempotency key is for the same numbers, however they are written", asy
   assert.equal(await left("idempotent", FREE), 9);
 });
 
-test("numbers that alternate grant no more than the most generous, over power cuts", async () => {
+test("alternating numbers grant no more than the most generous ones, even over power cuts", async () => {
   const limits = [
     FREE,
     PRO,
@@ -188,7 +188,7 @@ test("numbers that alternate grant no more than the most generous, over power cu
   assert.equal(await left("alternating", PRO, NOW + 60_000), 1_000);
 });
 
-test("a key that was never asked before begins full under whatever numbers come, with no row for a question", async () => {
+test("a new key starts full under any numbers, and a peek writes no row", async () => {
   for (const [limits, full] of [
     [FREE, 10],
     ["7/1h", 7],
@@ -251,7 +251,7 @@ test("Redis after Guava, and Convex: a rate for each call", async () => {
   assert.equal((await convex({ mode: "reserve" })).status, 429, "maxReserved");
 });
 
-test("a key has 256 budgets at most that are not full again", async () => {
+test("a key has at most 256 budgets that are not full", async () => {
   const names = Array.from({ length: 256 }, (_, index) => `plan${index}`);
   const consume = (policy, now = NOW) => ask("consume", { policy, key: "many", limits: FREE }, { now });
   const answers = await Promise.all(names.map((name) => consume(name)));

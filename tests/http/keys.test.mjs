@@ -54,11 +54,11 @@ const ask = (key, cost) => ({ policy, key, cost });
 /** From 1 to all but one, and different for neighbours in the list. */
 const costOf = (index) => 1 + (index % (CAPACITY - 1));
 
-test("the table has no key twice", () => {
+test("the table has no duplicate keys", () => {
   assert.equal(new Set(KEYS).size, KEYS.length);
 });
 
-test("each key has a budget of its own", async () => {
+test("each key has its own budget", async () => {
   for (const [index, key] of KEYS.entries()) {
     const { status, body } = await tollgate.consume(ask(key, costOf(index)));
     assert.deepEqual([status, body.remaining], [200, CAPACITY - costOf(index)], `${JSON.stringify(key)} is fresh`);
@@ -69,7 +69,7 @@ test("each key has a budget of its own", async () => {
   }
 });
 
-test("a key is its text, however JSON writes it", async () => {
+test("a key is its text, however JSON escapes it", async () => {
   const escaped = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`; // each UTF-16 unit: two for an emoji
   for (const [index, key] of KEYS.entries()) {
     const body = `{"policy":"${policy}","key":"${key.split("").map(escaped).join("")}","cost":0}`;
@@ -78,7 +78,7 @@ test("a key is its text, however JSON writes it", async () => {
   }
 });
 
-test("an answer never has the key in it, whatever the cost", async () => {
+test("no answer contains the key, whatever the cost", async () => {
   for (const [index, key] of KEYS.entries()) {
     const costs = { 1.5: 400, [-1]: 400, [CAPACITY + 1]: 400, [CAPACITY]: 429, 0: 200 };
     for (const [cost, status] of Object.entries(costs)) {
@@ -112,7 +112,7 @@ const LISTS = [
   ...[["192.0.2.1"], ["a".repeat(256), "b".repeat(256)], ["a".repeat(255), "a".repeat(257)], Array(8).fill("a")],
 ];
 
-test("each list has a budget of its own, which no text has", async () => {
+test("each list has its own budget, shared with no text", async () => {
   for (const [index, key] of LISTS.entries()) {
     const { status, body } = await tollgate.consume(ask(key, costOf(index)));
     assert.deepEqual([status, body.remaining], [200, CAPACITY - costOf(index)], `${JSON.stringify(key)} is fresh`);
@@ -124,7 +124,7 @@ test("each list has a budget of its own, which no text has", async () => {
 });
 
 // The cases of express-rate-limit's issue 667 and of those around it: one client, one budget, however the address is written.
-test("an address is one, however it is written", async () => {
+test("an address is one key, however it is written", async () => {
   const spend = async (policy, ip) => (await tollgate.consume({ policy, key: { ip } })).body.remaining;
   const rows = [
     ["192.0.2.1", "::ffff:192.0.2.1", "::FFFF:192.0.2.1", "::ffff:c000:201", "0:0:0:0:0:ffff:c000:0201"],
@@ -145,7 +145,7 @@ test("an address is one, however it is written", async () => {
   assert.equal((await tollgate.peek(ask("192.0.2.1", 0))).body.remaining, CAPACITY - costOf(KEYS.indexOf("192.0.2.1")));
 });
 
-test("what is no key is refused with what is wrong, and never shown", async () => {
+test("an invalid key is refused with the reason, and never shown", async () => {
   const RULE = 'must be a string of 1 to 512 bytes, a list of 1 to 8 strings, or {"ip":"<address>"}';
   const port = "has an `ip` with a port or brackets: give the address alone";
   const zone = 'has an `ip` with a zone (%...) that only an IPv6 address may have, as in "fe80::1%eth0"';
@@ -179,7 +179,7 @@ test("what is no key is refused with what is wrong, and never shown", async () =
   assert.match(slash.body.detail, /^`key` has an `ip` with a prefix length: give one address/);
 });
 
-test("a batch has no budget twice, however its key is written", async () => {
+test("a batch names no budget twice, however its key is written", async () => {
   const batch = (...keys) => tollgate.post("batch", { requests: keys.map((key) => ({ policy, key })) });
   const detail = "requests 0 and 1 have the same policy and key: combine them, with the sum of their costs";
   for (const [a, b] of [

@@ -33,7 +33,7 @@ async function remaining(budget, at = 0, service = tollgate) {
   return body.limits?.map(({ remaining }) => remaining) ?? body.remaining;
 }
 
-test("a lease has half of what there is at most, and its moments are the server's", async () => {
+test("a lease has at most half of what is available, and its times are the server's", async () => {
   const budget = { policy: "days", key: "a" };
   const { status, body } = await lease({ ...budget, tokens: 30 });
   const { lease: id, ...rest } = body;
@@ -45,7 +45,7 @@ test("a lease has half of what there is at most, and its moments are the server'
   assert.equal((await lease({ ...budget, policy: "few", tokens: 30 })).body.tokens, 5);
 });
 
-test("what is returned comes back, once, and what was spent does not", async () => {
+test("returned tokens come back once, spent ones do not", async () => {
   const budget = { policy: "days", key: "b" };
   const { lease: id } = (await lease({ ...budget, tokens: 40 })).body;
   assert.equal(await remaining(budget), 60);
@@ -56,7 +56,7 @@ test("what is returned comes back, once, and what was spent does not", async () 
   }
 });
 
-test("more than was leased counts as all of it, and an unknown lease as nothing", async () => {
+test("spending more than was leased counts as all of it, and an unknown lease as nothing", async () => {
   const budget = { policy: "days", key: "c" };
   const { lease: id } = (await lease({ ...budget, tokens: 40 })).body;
   await lease(give(budget, id, 2 ** 53 - 1));
@@ -67,7 +67,7 @@ test("more than was leased counts as all of it, and an unknown lease as nothing"
   assert.equal(await remaining({ ...budget, key: "another" }), 100);
 });
 
-test("a client that vanishes costs its lease: it is withheld for three seconds longer, then it is spent", async () => {
+test("the lease of a vanished client is withheld for three more seconds, then counts as spent", async () => {
   const budget = { policy: "days", key: "d" };
   const { lease: id } = (await lease({ ...budget, tokens: 40 })).body;
   assert.equal(await remaining(budget, 4_999), 60);
@@ -94,7 +94,7 @@ test("a restart of the object changes nothing", async () => {
   assert.equal(await remaining(budget, 0, own), 93);
 });
 
-test("two clients never have more than there is", async () => {
+test("two clients never get more than is available", async () => {
   const budget = { policy: "days", key: "f" };
   let leased = 0;
   for (let times = 0; times < 20; times++) leased += (await lease({ ...budget, tokens: 60 })).body.tokens;
@@ -103,7 +103,7 @@ test("two clients never have more than there is", async () => {
   assert.equal(leased + rest, 100);
 });
 
-test("with a cost, tokens are taken as by consume, and the rest is leased", async () => {
+test("a cost is taken as by consume, and the rest is leased", async () => {
   const budget = { policy: "short", key: "g" };
   const taken = (await lease({ ...budget, cost: 2, tokens: 3 })).body;
   assert.deepEqual([taken.allowed, taken.tokens, taken.remaining], [true, 3, 8]);
@@ -115,7 +115,7 @@ test("with a cost, tokens are taken as by consume, and the rest is leased", asyn
   assert.ok(refused.from > NOW && refused.retry_at >= refused.from, `${refused.from - NOW}`);
 });
 
-test("without tokens an answer has the exact moment at which there is one", async () => {
+test("without tokens the answer says exactly when there is one", async () => {
   const budget = { policy: "days", key: "h" };
   await tollgate.post("consume", { ...budget, cost: 100 }, { now: NOW });
   const { body } = await lease({ ...budget, tokens: 10 });
@@ -135,7 +135,7 @@ test("each limit has its own tokens, written as a cost", async () => {
   assert.deepEqual(await remaining(budget), [8, 650]);
 });
 
-test("a key is taken from once for an Idempotency-Key, and leased to once", async () => {
+test("an Idempotency-Key takes once and leases once", async () => {
   const budget = { policy: "days", key: "j" };
   const headers = { "idempotency-key": "once" };
   const first = (await lease({ ...budget, cost: 5, tokens: 10 }, { headers })).body;
@@ -150,7 +150,7 @@ test("under a policy in shadow nothing is leased, and everything passes", async 
   assert.deepEqual([body.allowed, body.tokens], [true, 0]);
 });
 
-test("says what is wrong, and needs the scope adjust", async () => {
+test("rejects malformed requests, and needs the scope adjust", async () => {
   const budget = { policy: "days", key: "l" };
   for (const [request, detail] of [
     [{ ...budget, tokens: 0 }, "`tokens` must be at least 1, of each limit; to lease none, leave it out"],

@@ -67,7 +67,7 @@ async function untilRemaining(count, budget, options, service = tollgate) {
   assert.equal(await remaining(budget, options, service), count);
 }
 
-test("a busy frontend decides by itself, and grants exactly what there is", async () => {
+test("a busy frontend decides by itself, and grants exactly what is available", async () => {
   const calls = 'tollgate_object_call_duration_seconds_count{outcome="answered"}';
   const before = await metric(calls);
   const answers = await ask(130, { policy: "days", key: "a" });
@@ -81,7 +81,7 @@ test("a busy frontend decides by itself, and grants exactly what there is", asyn
   assert.equal(await metric('tollgate_leased_decisions_total{policy="days"}'), leased(answers));
 });
 
-test("a large cost that is refused from memory leaves the lease to small ones, which make its wait longer", async () => {
+test("a large cost refused from memory leaves the lease to small ones, which lengthen its wait", async () => {
   const [small, large] = [
     { policy: "uneven", key: "a" },
     { policy: "uneven", key: "a", cost: 60 },
@@ -106,7 +106,7 @@ test("a large cost that is refused from memory leaves the lease to small ones, w
   assert.ok(body.retry_at > NOW + 610, `${body.retry_at - NOW}`);
 });
 
-test("an answer from a lease says what is left of it", async () => {
+test("an answer from a lease reports what is left of the lease", async () => {
   const answers = await ask(BUSY, { policy: "many", key: "b" });
   const { body, headers } = answers.find(({ body }) => body.source === "lease");
   assert.deepEqual([body.allowed, body.policy, body.limit], [true, "many", 1_000]);
@@ -114,7 +114,7 @@ test("an answer from a lease says what is left of it", async () => {
   assert.match(headers.ratelimit, new RegExp(`r=${body.remaining}(;|$)`));
 });
 
-test("what is left of an idle lease is returned, and what is spent is spent", async () => {
+test("an idle lease returns what is left, and what was spent stays spent", async () => {
   const budget = { policy: "many", key: "c" };
   const count = BUSY;
   assert.equal(granted(await ask(count, budget)), count);
@@ -123,7 +123,7 @@ test("what is left of an idle lease is returned, and what is spent is spent", as
   await untilRemaining(1_000 - count, budget, { at: 1_500 });
 });
 
-test("two frontends grant what there is, and no more", async () => {
+test("two frontends grant what is available, and no more", async () => {
   const both = await start({ policies: POLICIES, other: { policies: POLICIES } });
   const budget = { policy: "shared", key: "d" };
   const at = (version) => ({ headers: { "x-version": version } });
@@ -139,7 +139,7 @@ test("two frontends grant what there is, and no more", async () => {
   assert.equal(all + granted(rest), 150);
 });
 
-test("what a frontend that is killed had leased is withheld, and then counts as spent", async () => {
+test("the lease of a killed frontend is withheld, then counts as spent", async () => {
   const own = await start({ policies: POLICIES });
   const budget = { policy: "many", key: "e" };
   const count = BUSY;
@@ -152,7 +152,7 @@ test("what a frontend that is killed had leased is withheld, and then counts as 
   assert.ok(left >= 1_000 - 4 * count, "at most a lease and the next");
 });
 
-test("in an overload, tokens are leased that are still to come back, and waits are exact", async () => {
+test("under overload, tokens are leased before they refill, and waits are exact", async () => {
   const budget = { policy: "short", key: "f" };
   await makeBusy(budget);
   const answers = await ask(40, budget);
@@ -165,7 +165,7 @@ test("in an overload, tokens are leased that are still to come back, and waits a
   assert.equal(granted(await ask(1, budget, { at: retry_at - NOW })), 1);
 });
 
-test("a wait from memory is not short of what a lease has granted since", async () => {
+test("a wait from memory includes what a lease has granted since", async () => {
   const budget = { policy: "short", key: "memory" };
   await makeBusy(budget);
   const at = async (ms, cost) => (await ask(1, { ...budget, cost }, { at: ms }))[0];
@@ -192,7 +192,7 @@ test("a batch of one request is granted and refused from a lease", async () => {
   assert.equal(refused.retry_at, refused.results[0].retry_at);
 });
 
-test("some requests are asked each time: repetitions, snapshots, batches of two, and all under other policies", async () => {
+test("some requests always reach the object: repetitions, snapshots, batches of two, and all under other policies", async () => {
   const budget = { policy: "many", key: "g" };
   await ask(BUSY, budget);
   const once = await ask(2, budget, { headers: { "idempotency-key": "once" } });
@@ -220,7 +220,7 @@ test("max_lease bounds a lease, and each limit has its own tokens", async () => 
   assert.ok(leased(answers) >= 30, `${leased(answers)} from leases`);
 });
 
-test("a change of the policy: what is leased is withheld, and all are answered", async () => {
+test("a policy change withholds leased tokens, and answers every request", async () => {
   const send = (method, policy, body, headers) =>
     tollgate.send({ method, path: `/v1/policies/${policy}`, body: JSON.stringify(body), headers, now: NOW });
   const budget = { policy: "new", key: "k" };

@@ -206,7 +206,7 @@ test("all limits are taken from or none; the one that decides is at the top of t
   }
 });
 
-test("the longest wait counts, wherever it is in the list", async () => {
+test("the longest wait wins, wherever it is in the list", async () => {
   const ask = { policy: "waits", key: "alice" };
   await tollgate.consume(ask);
   const parts = [
@@ -261,7 +261,7 @@ test("never outweighs any wait", async () => {
   }
 });
 
-test("each verb asks all limits", async () => {
+test("each verb checks all limits", async () => {
   const ask = { policy: "ahead", key: "alice" };
   const rows = [
     [
@@ -380,7 +380,7 @@ test("each verb asks all limits", async () => {
   });
 });
 
-test("near_limit is true below a fifth, also of capacities that are not divisible by five", async () => {
+test("near_limit is true below a fifth, even of capacities not divisible by five", async () => {
   const near = await start({
     policies: Object.fromEntries([1, 4, 5, 7, 10, 101].map((n) => [`of-${n}`, { rate: n, period: "1day" }])),
   });
@@ -404,7 +404,7 @@ test("near_limit is true below a fifth, also of capacities that are not divisibl
   await near.stop();
 });
 
-test("headers have one item for each limit, of one and of eight", async () => {
+test("headers have one item per limit, for one limit and for eight", async () => {
   const one = [{ cost: 3, left: 1, full: 3_000, t: 1 }];
   assertAnswer(await tollgate.consume({ policy: "only", key: "alice", cost: 3 }), answerOf("only", 0, 0, one));
   // l1 has 3 of 10 left, the smallest share; each comes back within 7 s at most.
@@ -417,7 +417,7 @@ test("headers have one item for each limit, of one and of eight", async () => {
   assertAnswer(await tollgate.consume({ policy: "eight", key: "alice", cost: 7 }), answerOf("eight", 0, 0, eight));
 });
 
-test("a cost must name exactly the limits, and be one that each could grant", async () => {
+test("a cost must name exactly the limits, and each must be able to grant its own", async () => {
   const bad = (detail) => problem(400, "bad-request", "Bad request", detail);
   const large = (name, cost, max) =>
     problem(

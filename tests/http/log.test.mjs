@@ -38,14 +38,14 @@ test("says what went wrong with which request", async () => {
   }
 });
 
-test("a caller cannot write lines of its own", async () => {
+test("a caller cannot inject lines", async () => {
   const id = 'x"},{"level":"error","message":"forged';
   const { headers } = await tollgate.send({ headers: { "x-request-id": id, authorization: null } });
   assert.equal((await linesAbout(headers["x-request-id"], 1)).length, 1);
   assert.ok(!tollgate.log.includes("forged"));
 });
 
-test("nothing that callers send is there, whatever becomes of the request", async () => {
+test("nothing that callers send is logged, whatever the outcome", async () => {
   const secret = (what) => `secret-${what}-quux`; // no id is spelled so: ids have hexadecimal digits only
   const key = secret("key");
   const bodies = [

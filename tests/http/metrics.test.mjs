@@ -169,7 +169,7 @@ for (const registry of [false, true]) {
 }
 
 for (const registry of [false, true])
-  test(`how refused keys begin is shown where the policy says so, ${registry ? "with" : "without"} a registry`, async () => {
+  test(`prefixes of refused keys are shown if the policy says so, ${registry ? "with" : "without"} a registry`, async () => {
     const policies = { shown: { rate: 1, ...DAY, show_key_prefix: 3 }, api: { rate: 1, ...DAY } };
     const tollgate = await started({ registry, policies });
     for (const policy of ["shown", "api"])
@@ -181,7 +181,7 @@ for (const registry of [false, true])
     assert.ok(!text.includes("a-secret"));
   });
 
-test("only tokens with the scope admin may look", async () => {
+test("needs the scope admin", async () => {
   const tollgate = await started();
   for (const path of ["/v1/metrics", "/v1/metrics/top"]) {
     assert.equal((await get(tollgate, path, null)).status, 401);
@@ -192,7 +192,7 @@ test("only tokens with the scope admin may look", async () => {
   }
 });
 
-test("requests without a decision are counted by cause, and calls by what became of them", async () => {
+test("requests without a decision are counted by cause, and calls by outcome", async () => {
   const tollgate = await started({ around: new URL("faulty.mjs", import.meta.url).pathname });
   const fault = (fault) => ({ headers: { "x-fault": JSON.stringify(fault) } });
   const ask = async (policy, how) => (await tollgate.consume({ policy, key: "bob" }, fault(how))).status;
@@ -222,7 +222,7 @@ test("requests without a decision are counted by cause, and calls by what became
   assert.match(text, /duration_seconds_sum\{outcome="timeout"\} 2(\.\d+)?\n/);
 });
 
-test("rows are those that storage has read and written", async () => {
+test("row counts are what storage has read and written", async () => {
   const around = new URL("counting-rows.mjs", import.meta.url).pathname;
   const policies = {
     ...POLICIES,
@@ -283,7 +283,7 @@ test("rows are those that storage has read and written", async () => {
   assert.deepEqual(await counted(), await real());
 });
 
-test("what an isolate could not report is reported later, and counts once", async () => {
+test("a report that failed is sent later, and counts once", async () => {
   const around = new URL("faulty-registry.mjs", import.meta.url).pathname;
   const tollgate = await started({ registry: true, around });
   const ask = (registry, now) =>
@@ -298,7 +298,7 @@ test("what an isolate could not report is reported later, and counts once", asyn
   assert.ok(found["tollgate_registry_polls_total{failed}"] >= 1);
 });
 
-test("the Grafana dashboard asks for metrics and labels that there are", async () => {
+test("the Grafana dashboard uses existing metrics and labels", async () => {
   const tollgate = await started({ registry: true });
   await tollgate.consume({ policy: "api", key: "dave" });
   const { text } = await samples(tollgate);

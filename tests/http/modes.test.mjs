@@ -74,7 +74,7 @@ test("a limit in shadow decides, counts and reports, and never refuses", async (
   assert.deepEqual(body.shadow, [said("new", 2, 0, { cost: 0 })], "it was stored");
 });
 
-test("each verb answers as without the limit in shadow, which does what it would if it were enforced", async () => {
+test("each verb answers as without the limit in shadow, which acts as if it were enforced", async () => {
   const key = "verbs";
   for (const [verb, ask, expected] of [
     ["peek", { cost: 4 }, { allowed: true, remaining: 2, cost: 4, never: true }],
@@ -101,7 +101,7 @@ test("each verb answers as without the limit in shadow, which does what it would
   }
 });
 
-test("a reservation is settled in shadow too, unless it would not have been granted there", async () => {
+test("a reservation is settled in shadow too, if shadow would have granted it", async () => {
   const key = "work";
   const reserve = { key, cost: 2, mode: "reserve", max_wait_ms: 0 };
   const first = (await both("consume", reserve)).body.reservation;
@@ -208,7 +208,7 @@ test("a new policy is tried beside the old one, in a batch over one key or sever
   }
 });
 
-test("an object of another version refuses nothing that is only tried, whichever version has it in shadow", async () => {
+test("an object of another version never refuses for a limit that either version has in shadow", async () => {
   const older = { policies: { p: { limits: [OLD] } } };
   const newer = { policies: { p: { limits: [OLD, { ...NEW, mode: "shadow" }] } }, build: "next-format" };
   for (const [objects, other] of [

@@ -81,7 +81,7 @@ function verified({ method, headers, body }) {
   return event;
 }
 
-test("what the documents say verifies a message, and no other", async () => {
+test("the documented check accepts a genuine message, and no other", async () => {
   const text = readFileSync(new URL("../../docs/admin.md", import.meta.url), "utf8");
   const [, snippet] = text.match(/```js\n(import \{ createHmac.*?)\n```\n/s);
   const { isGenuine } = await import(`data:text/javascript,${encodeURIComponent(snippet)}`);
@@ -106,7 +106,7 @@ test("what the documents say verifies a message, and no other", async () => {
 const kinds = (received) => received.map((message) => verified(message).type);
 const hash = createHmac("sha256", KEY_SECRET).update(KEY).digest("hex").slice(0, 32);
 
-test("a key near its limit and one that is refused are told of once in ten minutes, signed", async () => {
+test("a key near its limit and a refused one are each reported once in ten minutes, signed", async () => {
   const { received, url } = await receiver();
   const tollgate = await started({ webhookUrl: url, webhookSecret: SECRET });
   const consume = async (cost, now, status) =>
@@ -142,7 +142,7 @@ test("a key near its limit and one that is refused are told of once in ten minut
   assert.ok(!received.some(({ body }) => body.includes(KEY)), "only its hash");
 });
 
-test("the key itself is sent if that is asked for", async () => {
+test("the key itself is sent if configured", async () => {
   const { received, url } = await receiver();
   const tollgate = await started({ webhookUrl: url, webhookSecret: SECRET, noticeKeys: true });
   const keys = [KEY, ["tenant", "bob"], { ip: "192.0.2.1" }];
@@ -152,7 +152,7 @@ test("the key itself is sent if that is asked for", async () => {
   assert.deepEqual(found.toSorted(), keys.map((key) => JSON.stringify(key)).toSorted());
 });
 
-test("what does not take, or has no notices, or no receiver, is not told of", async () => {
+test("no notice without tokens taken, without `notify` in the policy, or without a receiver", async () => {
   const { received, url } = await receiver();
   const tollgate = await started({ webhookUrl: url, webhookSecret: SECRET });
   for (const policy of ["quiet", "api"]) {
@@ -180,7 +180,7 @@ test("what does not take, or has no notices, or no receiver, is not told of", as
   await arrived(received, 2);
 });
 
-test("of a batch over several keys, the one that refuses is told of, or those that come near when all are granted", async () => {
+test("a batch over several keys reports the one that refuses, or if all are granted those near their limit", async () => {
   const { received, url } = await receiver();
   const tollgate = await started({ webhookUrl: url, webhookSecret: SECRET, noticeKeys: true });
   const batch = async (status, ...asks) => {
@@ -199,7 +199,7 @@ test("of a batch over several keys, the one that refuses is told of, or those th
   ]);
 });
 
-test("neither a crash nor an eviction nor another frontend tells of it again", async () => {
+test("neither a crash nor an eviction nor another frontend repeats a notice", async () => {
   const { received, url } = await receiver();
   const around = fileURLToPath(new URL("evicting.mjs", import.meta.url));
   const evicting = { around, flags: ["unsafe_module"], v8Flags: ["--expose-gc"] };
@@ -228,7 +228,7 @@ test("neither a crash nor an eviction nor another frontend tells of it again", a
   assert.equal(new Set(received.map((message) => verified(message).id)).size, 4);
 });
 
-test("no answer waits for a receiver that hangs, and a flood of keys is not a flood of the receiver", async () => {
+test("a hung receiver delays no answer, and a flood of keys does not flood the receiver", async () => {
   const open = [];
   const { received, url } = await receiver((response) => open.push(response));
   const admin = newToken("consume", "admin");
@@ -251,7 +251,7 @@ test("no answer waits for a receiver that hangs, and a flood of keys is not a fl
   assert.match(text, /^tollgate_notices_total\{outcome="delivered"\} 32\n.*"failed"\} 0\n.*"dropped"\} 8$/m);
 });
 
-test("a notice is tried again: the same id, signed anew", async () => {
+test("a notice is retried with the same id and a new signature", async () => {
   const { received, url } = await receiver((response, count) => {
     if (count > 1) return response.end();
     response.writeHead(500).end("not now");
@@ -263,7 +263,7 @@ test("a notice is tried again: the same id, signed anew", async () => {
   assert.deepEqual(first, second);
 });
 
-test("a receiver that is not there or sends elsewhere is given up, in the log without its address", async () => {
+test("a missing or redirecting receiver is given up, and its address is not logged", async () => {
   const elsewhere = await receiver();
   const away = await receiver((response) => response.writeHead(307, { location: elsewhere.url }).end());
   const gone = createServer();
@@ -285,7 +285,7 @@ test("a receiver that is not there or sends elsewhere is given up, in the log wi
   assert.equal(elsewhere.received.length, 0);
 });
 
-test("the runtime's own queue takes them, with a webhook or without", async () => {
+test("the runtime's own queue receives notices, with or without a webhook", async () => {
   const queue = await receiver((response) => response.writeHead(200, { "content-type": "application/json" }).end("{}"));
   const hook = await receiver();
   const alone = await started({ queue: queue.port });
@@ -308,7 +308,7 @@ test("the runtime's own queue takes them, with a webhook or without", async () =
   assert.deepEqual(queued()[0], sent);
 });
 
-test("a request by a service binding is told of as one by HTTP", async () => {
+test("a request over a service binding gives the same notice as over HTTP", async () => {
   const { received, url } = await receiver();
   const before = {
     modules: { "calling.mjs": fileURLToPath(new URL("calling.mjs", import.meta.url)) },
@@ -323,7 +323,7 @@ test("a request by a service binding is told of as one by HTTP", async () => {
   assert.ok(found.every(({ data }) => data.object === hash));
 });
 
-test("settings that are wrong are named, and not shown", async () => {
+test("wrong settings are named but not shown", async () => {
   const tollgate = await started({
     webhookUrl: "http://example.com/of-the-receiver",
     webhookSecret: "whsec_c2hvcnQ=",
@@ -342,7 +342,7 @@ test("settings that are wrong are named, and not shown", async () => {
   await missing.logged("settings: the secret TOLLGATE_WEBHOOK_SECRET is missing: set it with `wrangler secret put");
 });
 
-test("a refusal is final, though the row of its notice cannot be written", async () => {
+test("a refusal stands even if the row of its notice cannot be written", async () => {
   const { url } = await receiver();
   const fields = { ...limit, refusal_cache: "0s", notify: ["refused"] };
   const policies = { closed: fields, open: { ...fields, on_error: "open" } };

@@ -80,7 +80,7 @@ test("shows every bucket of a key exactly, its reservations and its latest decis
   assert.deepEqual([unused.status, unused.body.policies, unused.body.decisions], [200, [], []]);
 });
 
-test("shows only the policies that a token may name", async () => {
+test("shows only the token's policies", async () => {
   const { post } = await started();
   await post("consume", { policy: "api", key: "alice" });
   await post("consume", { policy: "llm", key: "alice", cost: 5, mode: "reserve" });
@@ -91,7 +91,7 @@ test("shows only the policies that a token may name", async () => {
   );
 });
 
-test("explains a decision in words that agree with it, and takes nothing", async () => {
+test("explains a decision in words that match it, and takes nothing", async () => {
   const { post, wait } = await started();
   const explain = (policy, cost) => post("keys/explain", { policy, key: "alice", cost });
   let random = 7;
@@ -134,7 +134,7 @@ test("resets a budget and gives tokens, and the audit log says who, what, before
   ]);
 });
 
-test("tokens are given once under an Idempotency-Key, and the audit log says so", async () => {
+test("an Idempotency-Key credits tokens once, and the audit log says so", async () => {
   const { post, audit } = await started();
   await post("consume", { policy: "api", key: "alice", cost: 50 });
   const credit = () =>
@@ -149,7 +149,7 @@ test("tokens are given once under an Idempotency-Key, and the audit log says so"
   ]);
 });
 
-test("without a registry an act is in the log, and the answer says that it was not recorded", async () => {
+test("without a registry an act is logged, and the answer says that it was not recorded", async () => {
   const { tollgate, post } = await started({ registry: false });
   const { body } = await post("keys/reset", { policy: "api", key: "alice" });
   assert.equal(body.recorded, false);
@@ -163,7 +163,7 @@ test("without a registry an act is in the log, and the answer says that it was n
   assert.equal(status, 404);
 });
 
-test("blocks a key for a time", async () => {
+test("blocks a key temporarily", async () => {
   const { post, wait } = await started();
   const budget = { policy: "api", key: "alice" };
   assert.equal((await post("consume", budget)).status, 200);
@@ -185,7 +185,7 @@ async function refusedMost({ send }) {
   return body.policies[0].keys[0].object;
 }
 
-test("every act takes the hash of a refused key, and means that key", async () => {
+test("every act accepts the hash of a refused key in place of the key", async () => {
   const service = await started();
   const { post, send, audit } = service;
   const budget = { policy: "api", key: "alice" };
@@ -229,7 +229,7 @@ test("every act takes the hash of a refused key, and means that key", async () =
   }
 });
 
-test("a text that looks like a hash is a key of its own", async () => {
+test("a text that looks like a hash is an ordinary key", async () => {
   const service = await started();
   await service.post("consume", { policy: "api", key: "alice", cost: 60 });
   await service.post("consume", { policy: "api", key: "alice" });
@@ -238,7 +238,7 @@ test("a text that looks like a hash is a key of its own", async () => {
   assert.deepEqual([body.policies, body.object === hash], [[], false]);
 });
 
-test("only an operator names a key by its hash, and where the hash does not say enough, that is said", async () => {
+test("only an operator may name a key by its hash, and the error says where a hash is not enough", async () => {
   const service = await started();
   const { post, send } = service;
   await post("consume", { policy: "api", key: "team:1", cost: 60 });
@@ -268,7 +268,7 @@ test("only an operator names a key by its hash, and where the hash does not say 
   assert.equal((await post("consume", { policy: "api", key: "team:2" })).status, 200);
 });
 
-test("a key with shards is reached by its hash as a whole", async () => {
+test("a hash reaches all shards of its key", async () => {
   const service = await started({
     policies: { ...POLICIES, hot: { rate: 8, period: "1day", shards: 4, write_ahead: 0 } },
   });
@@ -285,7 +285,7 @@ test("a key with shards is reached by its hash as a whole", async () => {
   );
 });
 
-test("only an admin may, with a body that is right", async () => {
+test("needs the scope admin and a valid body", async () => {
   const { post } = await started();
   for (const verb of ["inspect", "explain", "reset", "credit", "block"]) {
     const { status, body } = await post(`keys/${verb}`, { policy: "api", key: "alice" }, { token: consumer.text });
@@ -297,7 +297,7 @@ test("only an admin may, with a body that is right", async () => {
   assert.equal((await post("keys/reset", { policy: "llm", key: "alice" }, { token: some.text })).status, 403);
 });
 
-test("by RPC it is the same without a token", async () => {
+test("RPC does the same, without a token", async () => {
   const before = {
     modules: { "by-rpc.mjs": fileURLToPath(new URL("by-rpc.mjs", import.meta.url)) },
     bindings: {

@@ -41,7 +41,7 @@ async function started(changes) {
 
 const alice = { policy: "api", key: "alice" };
 
-test("sets, lists, replaces and removes overrides, and records it", async () => {
+test("sets, lists, replaces and removes overrides, and records each act", async () => {
   const service = await started();
   const team = { policy: "api", prefix: "team:", rate: "30/10s" };
   const created = await service.set({ ...alice, multiple: 2.5 }, team);
@@ -78,7 +78,7 @@ test("sets, lists, replaces and removes overrides, and records it", async () => 
   );
 });
 
-test("a banned key is told so and until when; what it gives back is counted, and time goes on", async () => {
+test("a banned key is told so and until when; what it gives back counts, and it refills", async () => {
   const service = await started();
   await service.consume("alice", 8);
   const until = service.now + 3_000;
@@ -133,7 +133,7 @@ test("a banned key is told so and until when; what it gives back is counted, and
   assert.equal(banned.body.detail, "this key is banned from policy api; without an end");
 });
 
-test("a key without limits is never refused, and counted: afterwards it has what it left", async () => {
+test("a key without limits is never refused but counted, and later has what is left", async () => {
   const service = await started();
   await service.set({ policy: "api", prefix: "vip:", unlimited: true });
   const { body, headers, status } = await service.consume("vip:1", 9_007_199_254_740_991);
@@ -155,7 +155,7 @@ test("a key without limits is never refused, and counted: afterwards it has what
   assert.deepEqual([after.status, after.body.remaining], [429, 1]);
 });
 
-test("refills count as was in force at each moment, also of a key that is asked only later", async () => {
+test("refills follow the numbers in force at each moment, even if the key is used only later", async () => {
   const service = await started();
   await service.consume("alice", 10);
   service.wait(2_000); // 2 at 1 a second
@@ -184,7 +184,7 @@ test("refills count as was in force at each moment, also of a key that is asked 
   );
 });
 
-test("a change says how tokens come over", async () => {
+test("a change says how tokens are carried over", async () => {
   const service = await started();
   const larger = { ...alice, rate: "100/10s" };
   for (const [carry, above, back] of [
@@ -218,7 +218,7 @@ test("a change says how tokens come over", async () => {
   );
 });
 
-test("all are changed or none, a dry run changes nothing, and every error is said", async () => {
+test("all are changed or none, a dry run changes nothing, and every error is reported", async () => {
   const service = await started();
   const bad = (detail) => problem(400, "bad-request", "Bad request", detail);
   const overrides = [
@@ -267,7 +267,7 @@ test("thousands at once", async () => {
 const around = new URL("faulty-registry.mjs", import.meta.url).pathname;
 const open = { ...POLICIES, open: { rate: 10, period: "10s", on_error: "open" } };
 
-test("an isolate that cannot ask the registry of a key that was banned since: 503, also where the policy fails open", async () => {
+test("a key banned since the isolate last reached the registry: 503, even if the policy fails open", async () => {
   const other = { policies: open, build: "test-clock" };
   const service = await started({ policies: open, around, other });
   const ask = (key, registry) =>
@@ -287,7 +287,7 @@ test("an isolate that cannot ask the registry of a key that was banned since: 50
   assert.equal((await ask("mallory", "answers")).status, 429);
 });
 
-test("after a panic, while the registry is gone: policies are kept, overrides are not, and a ban that the object knows is no grant", async () => {
+test("a panic while the registry is gone keeps policies, loses overrides, and never grants a key that its object knows is banned", async () => {
   const other = { policies: POLICIES, build: "test-clock" };
   const service = await started({ around, other });
   // The memory of the other isolate's frontend is lost, and not that of the objects.
@@ -313,7 +313,7 @@ test("after a panic, while the registry is gone: policies are kept, overrides ar
   assert.equal((await consume("mallory", "answers")).body.banned, true);
 });
 
-test("a new isolate that has not got all overrides yet answers with those that it has, marked", async () => {
+test("a new isolate without all overrides yet answers under those it has, marked as stale", async () => {
   const other = { policies: POLICIES, build: "test-clock" };
   const service = await started({ around, other });
   const change = await service.send("PUT", "/v1/policies/api", "7/10s", { headers: { "if-match": "*" } });
@@ -347,7 +347,7 @@ test("a new isolate that has not got all overrides yet answers with those that i
   assert.deepEqual(await ask("mallory"), [429, 0, undefined]);
 });
 
-test("a token for one policy fills its own half at most, and bans and other policies still find room", async () => {
+test("a token restricted to one policy fills at most its half, which leaves room for bans and other policies", async () => {
   const service = await started();
   const put = (overrides, token) => service.put({ overrides }, "", { token });
   const some2000 = (part) =>

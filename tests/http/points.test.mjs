@@ -59,13 +59,13 @@ test("a sample of the requests is written, and each point has its weight", async
   assert.deepEqual(points(none), []);
 });
 
-test("a sample that is none is an error of the settings", async () => {
+test("an invalid sample is a settings error", async () => {
   const tollgate = await started({ sample: "half" });
   assert.equal((await tollgate.consume({ policy: "api", key: "a" })).status, 500);
   await tollgate.logged('settings: TOLLGATE_METRICS_SAMPLE must be a number from 0 to 1, such as 0.1, not "half"');
 });
 
-test("a data set that fails changes no answer, and is logged once", async () => {
+test("a failing data set changes no answer, and is logged once", async () => {
   const tollgate = await started();
   for (const status of [200, 429, 429])
     assert.equal(
@@ -76,7 +76,7 @@ test("a data set that fails changes no answer, and is logged once", async () => 
   assert.equal(tollgate.log.match(/a data point cannot be written/g).length, 1);
 });
 
-test("the runtime's own data set takes the points", async () => {
+test("the runtime's own data set receives the points", async () => {
   const received = [];
   const server = createServer((request, response) => {
     const chunks = [];

@@ -53,7 +53,7 @@ test("lists the policies of the deployment, and shows each with its version", as
   );
 });
 
-test("a limit that gets a name keeps its tokens, and others can be put beside it", async () => {
+test("naming a limit keeps its tokens and lets others be added", async () => {
   const service = await started();
   const reserved = await service.consume("api", "alice", 2);
   assert.equal(reserved.status, 200);
@@ -80,7 +80,7 @@ test("a limit that gets a name keeps its tokens, and others can be put beside it
   assert.equal((await service.send("POST", "/v1/peek", { policy: "api", key: "alice" })).body.remaining, 4);
 });
 
-test("a change takes effect here at once; time before it counts at the old rate, and tokens come over", async () => {
+test("a change takes effect here at once; earlier time counts at the old rate, and tokens are carried over", async () => {
   const service = await started();
   assert.equal((await service.consume("api", "alice", 10)).status, 200);
   service.wait(4_000); // 4 tokens at the old rate
@@ -105,7 +105,7 @@ test("a change takes effect here at once; time before it counts at the old rate,
   assert.equal((await service.consume("api", "alice", 5)).status, 200);
 });
 
-test("creates and deletes: requests follow", async () => {
+test("requests follow creations and deletions", async () => {
   const service = await started();
   assert.equal((await service.consume("trial", "a")).status, 404);
   const created = await service.put("trial", "2/10s", { "if-none-match": "*" });
@@ -125,7 +125,7 @@ test("creates and deletes: requests follow", async () => {
   assert.equal((await service.consume("trial", "a")).status, 429, "its bucket is still empty");
 });
 
-test("a change without a condition, or with one that does not hold, changes nothing", async () => {
+test("a change without a condition, or with an unmet one, changes nothing", async () => {
   const service = await started();
   const { version } = (await service.get("/v1/policies/api")).body;
   const failed = problem(
@@ -157,7 +157,7 @@ test("a change without a condition, or with one that does not hold, changes noth
   assert.equal((await service.get("/v1/policies/api")).body.version, version);
 });
 
-test("a dry run says what would change, and changes nothing", async () => {
+test("a dry run reports what would change, and changes nothing", async () => {
   const service = await started();
   const before = (await service.get("/v1/policies")).body;
   for (const [carry, line] of [
@@ -195,7 +195,7 @@ test("each carry strategy does what it says", async () => {
   }
 });
 
-test("what is wrong with a change is said, and nothing changes", async () => {
+test("an invalid change is explained, and changes nothing", async () => {
   const service = await started();
   const bad = (detail) => problem(400, "bad-request", "Bad request", detail);
   assertAnswer(
@@ -246,7 +246,7 @@ test("what is wrong with a change is said, and nothing changes", async () => {
   );
 });
 
-test("needs the scope admin, and a token for some policies sees and changes only these", async () => {
+test("needs the scope admin, and a restricted token sees and changes only its policies", async () => {
   const service = await started();
   await service.put("mine", "1/1s", { "if-none-match": "*" });
   const consume = newToken("consume");
@@ -310,7 +310,7 @@ test("the audit log says who did what, page by page", async () => {
   assert.deepEqual((await service.get("/v1/audit?limit=2")).body.acts, acts, "kept");
 });
 
-test("a service without a registry says so, and answers as ever", async () => {
+test("a service without a registry says so, and answers as always", async () => {
   const service = await started({ registry: false });
   const detail =
     "this deployment has no registry of policies: add the binding REGISTRY, with the class PolicyRegistry, to its configuration";
@@ -357,7 +357,7 @@ test("an older frontend never takes a bucket back to older numbers", async () =>
   assert.deepEqual([status, body.limit, body.remaining], [429, 2, 0]);
 });
 
-test("two deployments: the newer counts at once for both, and the older does not take it back", async () => {
+test("two deployments: the newer applies to both at once, and the older does not revert it", async () => {
   const newer = { api: { rate: 3, period: "10s" }, added: { rate: 1, period: "1s" } };
   const service = await started({ other: { policies: newer, build: "test-clock" } });
   const other = { headers: { "x-version": "other" } };
@@ -397,7 +397,7 @@ test("the registry's rows lost: it starts again from the deployment, with newer 
 /** The registry's file. */
 const fileOf = ({ tollgate }) => tollgate.databaseFiles().find((path) => path.includes("PolicyRegistry"));
 
-test("rows of the registry that cannot be read: a policy is again the deployment's, an override is lost alone", async () => {
+test("unreadable rows of the registry: a policy reverts to the deployment's, an override alone is lost", async () => {
   const service = await started();
   const ban = (key) => ({ policy: "api", key, banned: true });
   await service.put("api", "2/10s");
@@ -505,7 +505,7 @@ for (const fault of ["throws", "hangs"]) {
   });
 }
 
-test("a question that the registry refuses fails alone: its rows are not read again, and it goes on", async () => {
+test("a request that the registry rejects fails alone, and rows are not read again", async () => {
   const around = new URL("faulty-registry.mjs", import.meta.url).pathname;
   const service = await started({ around });
   const set = (registry) => ({ headers: { "x-registry": registry } });

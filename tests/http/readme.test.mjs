@@ -60,7 +60,7 @@ for (const [document, paths] of [
   ["docs/http.md", PATHS],
   ["docs/admin.md", PATHS_OF_OPERATORS],
 ]) {
-  test(`${document} shows every endpoint, and answers with the members that they have`, async () => {
+  test(`${document} shows every endpoint, and each answer with its actual members`, async () => {
     const { script, answers } = await run(document);
     for (const path of paths) assert.match(script, new RegExp(`${path}[ ?']`), `${path} is shown`);
     const names = (text) => new Set(text.match(/"\w+"(?=:)/g));
@@ -76,7 +76,7 @@ for (const [document, paths] of [
   });
 }
 
-test("every link of the documents leads to a file and a heading that are there", () => {
+test("every link in the documents leads to an existing file and heading", () => {
   const prose = (document) => readFileSync(join(root, document), "utf8").replaceAll(/^ *```.*?^ *```/gms, "");
   const anchor = (heading) =>
     heading
@@ -104,7 +104,7 @@ test("every link of the documents leads to a file and a heading that are there",
   assert.ok(count > 200, `${count} links`);
 });
 
-test("the grant of docs/http.md is one", async () => {
+test("the grant in docs/http.md is valid", async () => {
   const code = blocks("docs/http.md", "js").find((text) => text.includes("SignJWT"));
   const secret = randomBytes(32).toString("base64url");
   const mint = new AsyncFunction("SignJWT", "secret", "user", `${code.replace(/^import.*/m, "")}\nreturn grant;`);
@@ -118,7 +118,7 @@ test("the grant of docs/http.md is one", async () => {
   await tollgate.stop();
 });
 
-test("the policies of docs/policies.md have no errors", async () => {
+test("the policies in docs/policies.md have no errors", async () => {
   const toml = blocks("docs/policies.md", "toml").find((text) => text.includes("[vars.POLICIES"));
   const config = join(folder, "wrangler.toml");
   writeFileSync(config, `name = "readme"\nmain = "none.mjs"\ncompatibility_date = "2026-11-01"\n${toml}`);

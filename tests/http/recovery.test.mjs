@@ -33,13 +33,13 @@ function start() {
 
 const fails = (call) => assert.throws(call, WebAssembly.RuntimeError);
 
-test("calls that return leave the instance, and its memory, as they are", () => {
+test("calls that return keep the instance and its memory", () => {
   const state = start();
   assert.deepEqual([state.wasm.add(), state.wasm.add(), state.wasm.call(), state.instances], [1, 2, 2, 1]);
   assert.equal(state.wasm.count.value, 2, "exports that are not functions are unchanged");
 });
 
-test("after a trap the next call finds a new instance, each time", () => {
+test("after each trap the next call gets a new instance", () => {
   const state = start();
   for (const instances of [2, 3, 4]) {
     assert.equal(state.wasm.add(), 1);
@@ -48,7 +48,7 @@ test("after a trap the next call finds a new instance, each time", () => {
   }
 });
 
-test("so it does after a JavaScript error that passed through Rust", () => {
+test("so does the next call after a JavaScript error that passed through Rust", () => {
   const state = start();
   state.wasm.add();
   state.host = () => {
@@ -58,7 +58,7 @@ test("so it does after a JavaScript error that passed through Rust", () => {
   assert.deepEqual([state.wasm.add(), state.instances], [1, 2]);
 });
 
-test("a running instance is replaced only after it returns, even if a call within failed", () => {
+test("a running instance is replaced only after it returns, even if a nested call failed", () => {
   const state = start();
   const { wasm } = state;
   wasm.add();
@@ -70,7 +70,7 @@ test("a running instance is replaced only after it returns, even if a call withi
   assert.deepEqual([state.wasm.add(), state.instances], [1, 2]);
 });
 
-test("a start that fails is not tried again and again", () => {
+test("a failed start is not retried", () => {
   const state = start();
   state.host = () => {
     throw new Error("no start");
@@ -79,7 +79,7 @@ test("a start that fails is not tried again and again", () => {
   assert.equal(state.instances, 1);
 });
 
-test("a lasting object is created on first use, once for each instance", () => {
+test("a lasting object is created on first use, once per instance", () => {
   const state = start();
   const made = [];
   const get = lasting(() => made[made.push({ in: state.instances }) - 1]);

@@ -32,7 +32,7 @@ async function metric(name, at = 0) {
   return Number(line?.slice(name.length + 1));
 }
 
-test("a refusal is repeated from memory, with the same words, for as long as the policy says", async () => {
+test("a refusal is repeated from memory, word for word, for as long as the policy says", async () => {
   await ask("cached", "a", 8);
   const send = (cost, at) => tollgate.post("consume", { policy: "cached", key: "a", cost }, { now: NOW + at });
   const first = await send(3, 0);
@@ -65,7 +65,7 @@ test("at its retry_at it is granted", async () => {
   assert.deepEqual(await ask("long", "c", 1, 10_000), [200, undefined]);
 });
 
-test("it costs no call, and is counted", async () => {
+test("it makes no call, and is counted", async () => {
   const calls = 'tollgate_object_call_duration_seconds_count{outcome="answered"}';
   const refused = 'tollgate_decisions_total{policy="long",outcome="refused"}';
   const cached = 'tollgate_cached_refusals_total{policy="long"}';
@@ -80,7 +80,7 @@ test("it costs no call, and is counted", async () => {
   );
 });
 
-test("what is given back here is noticed at once", async () => {
+test("tokens given back here are noticed at once", async () => {
   const budget = { policy: "long", key: "e" };
   const verbs = [
     ["refund", { cost: 1 }],
@@ -99,7 +99,7 @@ test("what is given back here is noticed at once", async () => {
   }
 });
 
-test("new numbers are asked for at once", async () => {
+test("after a change of numbers the object is asked at once", async () => {
   await ask("other", "f", 5);
   await ask("other", "f", 1);
   assert.deepEqual(await ask("other", "f", 1), [429, "cache"]);
@@ -124,7 +124,7 @@ test("a banned key is refused from memory", async () => {
   assert.deepEqual([body.source, body.banned, body.retry_at], ["cache", true, NOW + 60_000]);
 });
 
-test("is not used where an earlier request may have been granted, or for a snapshot, or without the policy's leave", async () => {
+test("is not used if an earlier request may have been granted, for snapshots, or without the policy's permission", async () => {
   const headers = { "idempotency-key": "one" };
   await ask("long", "h", 10, 0, {}, { headers });
   await ask("long", "h", 10);
@@ -136,7 +136,7 @@ test("is not used where an earlier request may have been granted, or for a snaps
   assert.deepEqual(await ask("exact", "h", 1), [429, undefined]);
 });
 
-test("while something is reserved, nothing is remembered", async () => {
+test("nothing is remembered while a reservation is open", async () => {
   const reserve = { policy: "long", key: "i", cost: 10, mode: "reserve" };
   const { body } = await tollgate.post("consume", reserve);
   for (let i = 0; i < 2; i++) assert.deepEqual(await ask("long", "i", 1), [429, undefined]);
@@ -172,7 +172,7 @@ test("a batch is refused from memory if all of its budgets are known", async () 
   assert.equal((await batch(keys, 1_000)).body.source, undefined);
 });
 
-test("what another frontend gives back is noticed after that moment", async () => {
+test("tokens given back at another frontend are noticed when the policy's refusal_cache ends", async () => {
   const both = await start({ policies: POLICIES, other: { policies: POLICIES } });
   const send = async (verb, ask, at, headers) => {
     const { status, body } = await both.post(verb, ask, { now: NOW + at, headers });

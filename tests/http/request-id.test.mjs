@@ -13,7 +13,7 @@ async function idFor(id, request = { body: '{"policy":"api","key":"alice"}' }) {
   return headers["x-request-id"];
 }
 
-test("one that is well-formed is taken over", async () => {
+test("a well-formed id is kept", async () => {
   for (const id of [
     "a",
     "7d9b1c52-6c0f-4b7e-9d55-3f2b8f6c1a90",
@@ -25,7 +25,7 @@ test("one that is well-formed is taken over", async () => {
   }
 });
 
-test("any other is replaced by a random one, and so is none", async () => {
+test("any other id, or none, is replaced by a random one", async () => {
   const ids = new Set();
   for (const id of [
     null,

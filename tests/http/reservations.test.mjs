@@ -48,7 +48,7 @@ async function standing(policy, key, options) {
   return [limits[0].remaining - limits[0].owed, open_reservations];
 }
 
-test("each has an id of its own, is ready in its turn, and may be settled for a while after that", async () => {
+test("each has its own id, is ready in its turn, and may be settled for a while after that", async () => {
   const ids = new Set();
   for (const [cost, ready] of [
     [4, 0],
@@ -63,7 +63,7 @@ test("each has an id of its own, is ready in its turn, and may be settled for a 
   assert.deepEqual(await standing("queue", "alice"), [-10, 3]);
 });
 
-test("after settle the budget is as if the real cost had been taken at once", async () => {
+test("settle leaves the budget as if the real cost had been taken at once", async () => {
   for (const [real, left] of [
     [0, 20],
     [4, 16],
@@ -94,7 +94,7 @@ test("after settle the budget is as if the real cost had been taken at once", as
   }
 });
 
-test("cancelled, everything is given back", async () => {
+test("cancel gives everything back", async () => {
   const { reservation } = await reserve("keep", "cancels", 5);
   const verdict = { policy: "keep", cost: 0, tokens: 5, limit: 20, remaining: 20, now: NOW, reset_at: NOW };
   const answer = await tollgate.post("cancel", { policy: "keep", key: "cancels", reservation });
@@ -136,7 +136,7 @@ test("each id is valid once, and only for its policy and key; a repetition is a 
   }
 });
 
-test("extended, it lasts longer and may take more: of all limits, or of none", async () => {
+test("extend makes it last longer and may take more: from all limits, or from none", async () => {
   const of = { policy: "pair", key: "extended" };
   const levels = async () => {
     const { limits, open_reservations } = (await tollgate.post("inspect", of)).body;
@@ -171,7 +171,7 @@ test("extended, it lasts longer and may take more: of all limits, or of none", a
   assert.deepEqual(await levels(), [9, 30, 0]);
 });
 
-test("settled without a cost, it costs what was reserved", async () => {
+test("settle without a cost charges what was reserved", async () => {
   const ask = { policy: "pair", key: "judy" };
   const cost = { requests: 1, tokens: 60 };
   const { reservation } = (await tollgate.consume({ ...ask, mode: "reserve", cost })).body;
@@ -186,7 +186,7 @@ test("settled without a cost, it costs what was reserved", async () => {
   );
 });
 
-test("of many settlements and cancellations at once, only one kind succeeds", async () => {
+test("of many concurrent settlements and cancellations, only one kind succeeds", async () => {
   const { reservation } = await reserve("keep", "race", 10);
   const ends = Array.from({ length: 32 }, (_, index) => {
     const ask = { policy: "keep", key: "race", reservation };
@@ -218,14 +218,14 @@ test("cancelled tokens go to the next caller; no promised ready_at moves", async
   assert.equal((await tollgate.post("settle", settle, { now: NOW + 604_999 })).status, 200);
 });
 
-test("tokens that are given back stop at the capacity", async () => {
+test("tokens given back are clipped to the capacity", async () => {
   const { reservation } = await reserve("queue", "erin", 4);
   const now = NOW + 3_000; // 3 of the 4 have come back already
   const answer = await tollgate.post("cancel", { policy: "queue", key: "erin", reservation }, { now });
   assert.deepEqual([answer.body.tokens, answer.body.remaining], [1, 5], answer.text);
 });
 
-test("at expires_at it has cost all or nothing, and for an hour it is settled all the same", async () => {
+test("at expires_at it costs all or nothing, and it can still be settled for an hour", async () => {
   for (const [policy, left] of [
     ["keep", 15],
     ["back", 20],
@@ -295,7 +295,7 @@ test("each limit is settled at its own real cost", async () => {
   );
 });
 
-test("a key has a thousand open reservations at most", async () => {
+test("a key has at most a thousand open reservations", async () => {
   const detail =
     "this key has 1000 open reservations, the most it can have, with their extensions: settle or cancel some";
   const tooMany = problem(409, "too-many-reservations", "Too many reservations", detail);

@@ -162,7 +162,7 @@ const send = (operation, credential) => {
   return tollgate.send({ method, path, body: body && JSON.stringify(body), headers });
 };
 
-test("the matrix has each operation of the contract, and nothing else", () => {
+test("the matrix covers exactly the operations of the contract", () => {
   assert.deepEqual(Object.keys(OPERATIONS).sort(), OF_CONTRACT.sort());
 });
 
@@ -261,7 +261,7 @@ function sendRaw(target, host, credential, body) {
 const bodyOf = (text, operation) =>
   JSON.stringify(OPERATIONS[operation]?.body ?? (text?.includes("credit") ? { ...api, cost: 1 } : api));
 
-test("a host that could hide another path is a 400, whoever asks", async () => {
+test("a host that could hide another path is a 400 for every caller", async () => {
   const before = await state();
   for (const credential of ["none", "a grant for everything", "consume", "adjust", "both", "all"]) {
     for (const host of HOSTS) {
@@ -273,7 +273,7 @@ test("a host that could hide another path is a 400, whoever asks", async () => {
   assert.deepEqual(await state(), before);
 });
 
-test("a host that has a path is a request for that path, with the right to it", async () => {
+test("a host with a path in it is a request for that path, and needs its scope", async () => {
   const before = await state();
   for (const host of ["x/v1/keys/reset?", "x/v1/keys/reset#", "x/v1/keys/credit?"]) {
     for (const credential of ["none", "a grant for everything", "consume", "adjust", "both", "restricted"]) {
@@ -293,7 +293,7 @@ test("a request without a host is never carried out", async () => {
   assert.deepEqual(await state(), before);
 });
 
-test("a target is what it says, to the byte, for each credential", async () => {
+test("a target is matched byte for byte, for each credential", async () => {
   const spent = async () => (await state()).limits[0].remaining;
   for (const credential of Object.keys(CREDENTIALS)) {
     for (const [target, operation] of Object.entries(TARGETS)) {
@@ -308,7 +308,7 @@ test("a target is what it says, to the byte, for each credential", async () => {
   }
 });
 
-test("a target in absolute form is no way round", async () => {
+test("a target in absolute form bypasses nothing", async () => {
   const before = await state();
   for (const target of ["http://x/v1/keys/reset", "http://127.0.0.1/v1/keys/reset", "x:1"]) {
     const answer = await sendRaw(target, "127.0.0.1", "consume", bodyOf(target));

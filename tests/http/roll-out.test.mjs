@@ -119,7 +119,7 @@ for (const [change, both] of Object.entries(CHANGES)) {
   }
 }
 
-test("objects of format 2, which were sent arrays of numbers, decide as all others", async () => {
+test("objects of format 2, which were sent arrays of numbers, decide like all others", async () => {
   const around = new URL("numbered.mjs", import.meta.url).pathname;
   const policies = { api: { ...tokens(9), max_debt: 3 }, list: list({ a: 5, b: 50 }) };
   const [today, older] = await Promise.all([start({ policies }), start({ policies, around })]);

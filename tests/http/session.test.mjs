@@ -126,7 +126,7 @@ function unverified(cause, why) {
   return answer;
 }
 
-test("a right captcha becomes a grant for a random key", async () => {
+test("a valid captcha yields a grant for a random key", async () => {
   const captcha = solve();
   const address = newAddress();
   const answer = await visit(captcha, { address });
@@ -184,7 +184,7 @@ test("the grant is for its own key, its policies and its verbs, until it ends, a
   assert.equal((await ask("peek", { policy: "api" }, { now: first.expires_at })).status, 401);
 });
 
-test("settings as text, other verbs, the longest life, and another audience", async () => {
+test("settings as text, other verbs, the longest lifetime, and another audience", async () => {
   const server = await start({
     ...settings,
     sessions: JSON.stringify({ ...sessions, policies: ["api"], verbs: ["inspect", "settle"], ttl: "24h" }),
@@ -202,7 +202,7 @@ test("settings as text, other verbs, the longest life, and another audience", as
   await server.stop();
 });
 
-test("a captcha that is wrong, or used before, opens no session, and costs an attempt", async () => {
+test("a wrong or reused captcha opens no session, and costs an attempt", async () => {
   const address = newAddress();
   assertAnswer(await visit("wrong", { address }), failed);
   assertAnswer(await visit("wrong, with status 400", { server: open }), failed);
@@ -213,13 +213,13 @@ test("a captcha that is wrong, or used before, opens no session, and costs an at
   assert.deepEqual([status, body.policy, headers["retry-after"]], [429, "visits", "1200"]);
 });
 
-test("of many who send one captcha at once, one gets a session", async () => {
+test("of many concurrent requests with one captcha, one gets a session", async () => {
   const captcha = solve();
   const answers = await Promise.all(Array.from({ length: 10 }, () => visit(captcha, { server: open })));
   assert.deepEqual(answers.map(({ status }) => status).sort(), [200, ...Array(9).fill(403)]);
 });
 
-test("an address opens no more than its policy allows, also at once, and a refusal asks no verifier", async () => {
+test("an address opens no more sessions than its policy allows, even concurrently, and a refusal calls no verifier", async () => {
   const address = newAddress();
   const before = asked.length;
   const answers = await Promise.all(Array.from({ length: 20 }, () => visit(solve(), { address })));
@@ -231,7 +231,7 @@ test("an address opens no more than its policy allows, also at once, and a refus
   assert.equal((await visit(solve(), { address, now: NOW + 1_200_000 })).status, 429);
 });
 
-test("a network of IPv6 is one address, and IPv4 within IPv6 is IPv4", async () => {
+test("an IPv6 network is one address, and IPv4 within IPv6 is IPv4", async () => {
   const server = await start({ ...settings, sessions: { ...sessions, policy: "wide" } });
   for (const [address, status] of [
     ["2001:db8:1:1::1", 200],
@@ -244,7 +244,7 @@ test("a network of IPv6 is one address, and IPv4 within IPv6 is IPv4", async () 
   await server.stop();
 });
 
-test("only CF-Connecting-IP says whose address it is", async () => {
+test("the address comes from CF-Connecting-IP alone", async () => {
   const before = asked.length;
   const forged = { "x-forwarded-for": "192.0.2.200", forwarded: "for=192.0.2.200", "x-real-ip": "192.0.2.200" };
   const missing = "the header CF-Connecting-IP, which Cloudflare sets to the client's address, is missing";
@@ -266,7 +266,7 @@ test("only CF-Connecting-IP says whose address it is", async () => {
     assert.equal((await visit(solve(), { address, headers: { "x-forwarded-for": newAddress() } })).status, status);
 });
 
-test("a request that is wrong takes nothing and asks no verifier", async () => {
+test("a malformed request takes nothing and calls no verifier", async () => {
   const before = asked.length;
   const address = newAddress();
   const captcha = "`captcha` must be a string of 1 to 2048 characters";
@@ -333,7 +333,7 @@ test("a captcha of another host or action is a 403 that says so, and opens no se
   await server.stop();
 });
 
-test("the longest captcha is sent as it is", async () => {
+test("the longest captcha is forwarded unchanged", async () => {
   for (const captcha of ["x".repeat(2_048), "語&secret=forged\n%00 +"]) {
     await visit(captcha, { server: open });
     assert.deepEqual(asked.at(-1).form, { secret: SECRET, response: captcha, remoteip: "192.0.2.1" });
@@ -393,7 +393,7 @@ test("without a decision about the address there is no session, unless its polic
   await opened.stop();
 });
 
-test("a browser of another origin may ask", async () => {
+test("a browser may ask from another origin", async () => {
   const origin = "https://app.example.com";
   const preflight = await tollgate.send({
     method: "OPTIONS",
@@ -405,7 +405,7 @@ test("a browser of another origin may ask", async () => {
   assert.deepEqual([status, headers["access-control-allow-origin"]], [200, "*"]);
 });
 
-test("without the setting there is no such path, and the Worker asks for credentials as elsewhere", async () => {
+test("without the setting there is no such path, and credentials are required as elsewhere", async () => {
   const server = await start({ policies });
   assert.equal((await visit(solve(), { server })).status, 401);
   const answer = await server.post("session", { captcha: solve() });

@@ -51,7 +51,7 @@ for (const policy of ["hot", "exact"])
     assert.equal((await peek(policy, "a", 48_000)).remaining, 40);
   });
 
-test("an answer says what the shard has left that gave it", async () => {
+test("an answer reports what is left in the shard that gave it", async () => {
   const first = await consume("hot", "k");
   assert.ok([4, 5].includes(first.body.remaining), first.text); // of 5 or 6
   assert.equal(first.body.near_limit, false, "of that shard");
@@ -61,7 +61,7 @@ test("an answer says what the shard has left that gave it", async () => {
   assert.deepEqual([peeked.remaining, peeked.near_limit], [41, false]);
 });
 
-test("a peek, an inspection and a reset are of the whole", async () => {
+test("a peek, an inspection and a reset cover all shards", async () => {
   assert.equal(await granted("hot", "b", 30), 30);
   const peeked = await peek("hot", "b");
   assert.deepEqual([peeked.allowed, peeked.remaining, peeked.limit], [true, 12, 42]);
@@ -72,7 +72,7 @@ test("a peek, an inspection and a reset are of the whole", async () => {
   assert.equal(await granted("hot", "b", 50), 42);
 });
 
-test("what is refunded is shared out", async () => {
+test("a refund is spread over the shards", async () => {
   assert.equal(await granted("hot", "c", 42), 42);
   const { status, body } = await tollgate.post("refund", { policy: "hot", key: "c", cost: 11 }, at(0));
   assert.deepEqual([status, body.remaining, body.tokens], [200, 11, 11], "of all shards");
@@ -94,7 +94,7 @@ test("a policy of several limits takes from all of them or from none", async () 
   );
 });
 
-test("refusals are repeated from memory when each shard's is known", async () => {
+test("refusals are repeated from memory once every shard's is known", async () => {
   assert.equal(await granted("hot", "e", 42), 42);
   assert.equal((await consume("hot", "e")).body.source, undefined);
   const { status, body } = await consume("hot", "e", 1, 999);
@@ -103,7 +103,7 @@ test("refusals are repeated from memory when each shard's is known", async () =>
   assert.equal((await consume("hot", "e", 1, 1_000)).status, 200);
 });
 
-test("a restart loses at most a block of each shard, and gives nothing", async () => {
+test("a restart loses at most a block of each shard, and creates no tokens", async () => {
   const own = await start({ policies: { hot: { ...HOT, write_ahead: 16 } } });
   const ask = () => own.post("consume", { policy: "hot", key: "f" }, at(0));
   let all = 0;
@@ -116,7 +116,7 @@ test("a restart loses at most a block of each shard, and gives nothing", async (
   assert.ok(all <= 42 && all >= 24, `${all}`);
 });
 
-test("what shards cannot do is refused with what would do, and nothing is taken", async () => {
+test("what shards cannot do is refused with an alternative, and nothing is taken", async () => {
   for (const [path, body, detail, options] of [
     ["batch", { requests: [{ policy: "hot", key: "g" }] }, "be part of a batch: ask for it alone"],
     ["charge", { policy: "hot", key: "g" }, "be charged: consume before the work is done"],
@@ -216,7 +216,7 @@ async function changing() {
   };
 }
 
-test("what is given back under an Idempotency-Key is given once, whatever becomes of the number of shards", async () => {
+test("tokens given back under an Idempotency-Key are given once, however the number of shards changes", async () => {
   const { post, left, divide } = await changing();
   assert.equal((await post("consume", "a", { cost: 60 })).status, 200);
   const refund = (id, cost = 32) => post("refund", "a", { cost }, id);
@@ -273,7 +273,7 @@ test("an Idempotency-Key of another request is a 422, before any shard has done 
     }
 });
 
-test("a reservation can be closed after its policy was given shards, and after these are gone", async () => {
+test("a reservation can be closed after its policy gains shards, and after it loses them", async () => {
   const { post, left, divide } = await changing();
   const reserve = async () => (await post("consume", "c", { cost: 10, mode: "reserve" })).body.reservation;
   const ids = [];
@@ -305,7 +305,7 @@ test("a reservation can be closed after its policy was given shards, and after t
   assert.equal(await left("c"), 0);
 });
 
-test("what was done before the policy had shards is repeated as ever, and nothing else is done under its key", async () => {
+test("a request from before the policy had shards is replayed, and its idempotency key allows no other", async () => {
   const { post, left, divide } = await changing();
   const done = [
     ["consume", { cost: 3 }, "1"],

@@ -126,7 +126,7 @@ test("in a batch, the requests that ask for a snapshot get one, granted or refus
   }
 });
 
-test("a batch over several keys reports the states of the moment of commit: a full bucket loses its refill until then", async () => {
+test("a batch over several keys reports the states at commit: a full bucket loses its refill until then", async () => {
   const requests = ["irene", "jack"].map((key) => ({ policy: "api", key, cost: 2, snapshot: true }));
   const slow = { "x-fault": JSON.stringify({ fault: "slow", ms: 1_500, act: "settle", times: 1 }) };
   const answered = tollgate.post("batch", { requests }, { headers: slow });
@@ -196,7 +196,7 @@ test("asking for a snapshot changes neither the answer nor what is written", asy
   assert.deepEqual(states(rows), states(others));
 });
 
-test("a copy predicts each answer from the one before", async (t) => {
+test("a copy predicts each answer from the previous one", async (t) => {
   const { below: random } = randomOf(seedOf(t));
   for (const policy of ["api", "ahead", "window", "phased", "budget", "llm"]) {
     const ask = { policy, key: "nora", snapshot: true };

@@ -21,7 +21,7 @@ const { consume, peek, post } = {
   post: (verb, body, options) => tollgate.post(verb, body, options),
 };
 
-test("a policy with one budget is asked without a key, and by nobody with one", async () => {
+test("a policy with one budget takes no key, and any other needs one", async () => {
   assert.equal((await consume({ policy: "all" })).body.remaining, 2);
   assert.equal((await consume({ policy: "all", key: [] })).body.remaining, 1);
   assert.equal((await peek({ policy: "all" })).body.remaining, 1);
@@ -46,7 +46,7 @@ test("a policy with one budget is asked without a key, and by nobody with one", 
   assert.equal((await post("inspect", { policy: "all" })).body.limits[0].remaining, 2);
 });
 
-test("jitter is in what refused callers are told, and grants nothing later", async () => {
+test("jitter lengthens the waits that are reported, and delays no grant", async () => {
   for (const policy of ["spread", "long"]) {
     const key = `of ${policy}`;
     assert.equal((await consume({ policy, key }, { now: NOW })).status, 200);
@@ -66,7 +66,7 @@ test("jitter is in what refused callers are told, and grants nothing later", asy
   }
 });
 
-test("a limit with a cost of zero has no part in the decision, from memory neither", async () => {
+test("a limit with a cost of zero has no part in the decision, not even from memory", async () => {
   const ask = (requests, tokens) => ({ policy: "llm", key: "alice", cost: { requests, tokens } });
   const at = { now: NOW };
   assert.equal((await post("charge", ask(0, 1_000), at)).body.tokens, 1_000);
@@ -89,7 +89,7 @@ test("a limit with a cost of zero has no part in the decision, from memory neith
   assert.deepEqual([refused.status, refused.body.retry_at], [429, NOW + 20_000], "by requests alone");
 });
 
-test("an unlimited debt says how much that is, and a burst in time how many tokens", async () => {
+test("an unlimited debt is reported as its amount, and a burst in time as tokens", async () => {
   const numbers = async (policy) => (await post("inspect", { policy, key: "numbers" })).body.limits;
   assert.equal((await numbers("llm"))[1].max_debt, Math.floor(2 ** 51 / 1000) - 10);
   const [window] = await numbers("window");

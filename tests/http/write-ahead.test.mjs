@@ -13,7 +13,7 @@ const levelOf = async (tollgate, policy, options) => {
   return remaining - owed;
 };
 
-test("killed again and again in the middle of load: no more than the exact model admits, and no more lost than a block", async (t) => {
+test("killed repeatedly under load: no more than the exact model admits, and no more lost than a block", async (t) => {
   const KILLS = 60;
   const POLICIES = {
     filling: { rate: 3, period: "70ms", capacity: 90, write_ahead: 8 },
