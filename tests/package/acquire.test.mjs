@@ -58,7 +58,7 @@ const sent = ({ wire, began }) =>
       .join(" "),
   );
 
-test("takes what is there, with one request that writes no more than consume", async () => {
+test("takes what is available, with one request that writes no more than consume", async () => {
   const it = await world({ spent: 4 });
   const fate = it.acquire({ cost: 3 });
   await it.wire.pass(100);
@@ -66,7 +66,7 @@ test("takes what is there, with one request that writes no more than consume", a
   assert.deepEqual(sent(it), ["consume 0"]);
 });
 
-test("reserves what is not there, and closes the reservation when it is ready", async () => {
+test("reserves what is not available yet, and closes the reservation when it is ready", async () => {
   const it = await world(); // spent 30 ms ago
   const fate = it.acquire({ cost: 5 });
   await it.wire.pass(60_000);
@@ -89,7 +89,7 @@ test("clocks may differ", async () => {
   }
 });
 
-test("first come, first served, and who does not wait comes after all", async () => {
+test("first come, first served, and a call that does not wait comes last", async () => {
   const it = await world();
   const fates = [];
   for (const cost of [10, 1, 5]) {
@@ -121,7 +121,7 @@ test("policies of several limits are waited for by their names", async () => {
   assert.deepEqual([first.at, second.answer.cost, second.at - untilMs], [50, 40, 80]);
 });
 
-test("more than fits at once is reserved too", async () => {
+test("a cost above the capacity is reserved too", async () => {
   const it = await world({ spent: 0 });
   const fate = it.acquire({ cost: 15 });
   await it.wire.pass(10_000);
@@ -142,7 +142,7 @@ test("an abort gives back what was reserved", async () => {
   assert.deepEqual(sent(it).slice(2), ["inspect 1000", "cancel 1050", "inspect 1150"]);
 });
 
-test("an abort on the way cancels the reservation that comes", async () => {
+test("an abort in flight cancels the reservation that arrives", async () => {
   for (const ms of [60, 80]) {
     const it = await world();
     const abort = new AbortController();
@@ -169,7 +169,7 @@ test("an abort before or during the first request ends it at once", async () => 
   await it.wire.pass(1_000);
 });
 
-test("a signal that lives on has no listeners afterwards", async () => {
+test("a long-lived signal has no listeners afterwards", async () => {
   const it = await world();
   const { signal } = new AbortController();
   const fate = it.acquire({ cost: 5, signal });
@@ -199,7 +199,7 @@ test("a reservation whose answer is lost is taken once, and waited for as long a
   }
 });
 
-test("tokens that a lost answer has taken are spent once more, at most", async (t) => {
+test("tokens taken by a lost answer are taken at most once more", async (t) => {
   t.mock.method(Math, "random", () => 0);
   const it = await world({ spent: 0 });
   const { travel } = it.wire;
@@ -212,7 +212,7 @@ test("tokens that a lost answer has taken are spent once more, at most", async (
   assert.equal(fate.answer.remaining, 9, "8 were taken, and 7 have come back");
 });
 
-test("gives up after four tries, with what the client throws or the server says", async (t) => {
+test("gives up after four attempts, with the client's error or the server's answer", async (t) => {
   t.mock.method(Math, "random", () => 0);
   const it = await world();
   it.wire.travel = () => ({ upMs: 20, downMs: 30, fate: "lost" });
@@ -232,7 +232,7 @@ test("gives up after four tries, with what the client throws or the server says"
 });
 const OVERLOADED = { status: 503, type: "x", title: "x", detail: "there is no decision", cause: "overloaded" };
 
-test("where there is no room for another idempotency key, it asks without", async () => {
+test("without room for another idempotency key, it sends none", async () => {
   const it = await world();
   const { travel } = it.wire;
   const type = "urn:problem-type:tollgate:too-many-idempotency-keys";
@@ -246,7 +246,7 @@ test("where there is no room for another idempotency key, it asks without", asyn
   assert.equal(fate.answer.status, 200);
 });
 
-test("without a max_debt, it asks again when the server says, and refusals write nothing", async () => {
+test("without a max_debt, it retries when the server says, and refusals write nothing", async () => {
   const it = await world({ policy: "plain" });
   const fate = it.acquire({ cost: 5 });
   await it.wire.pass(2_000);
@@ -263,7 +263,7 @@ test("without a max_debt, it asks again when the server says, and refusals write
   assert.deepEqual([fate.at, fate.answer.status], [7_050, 200]);
 });
 
-test("a wait takes two writes, and asking again takes none", async () => {
+test("a wait takes two writes, and a retry takes none", async () => {
   for (const [policy, rivals, most] of [
     ["debt", 0, 2], // the reservation, and its end
     ["plain", 0, 1],
@@ -285,7 +285,7 @@ test("a wait takes two writes, and asking again takes none", async () => {
   }
 });
 
-test("where the max_debt is spent, it reserves as soon as there is room", async () => {
+test("once the max_debt is used up, it reserves as soon as there is room", async () => {
   const it = await world({ policy: "few" });
   const first = it.acquire({ cost: 2 });
   await it.wire.pass(100);
@@ -298,7 +298,7 @@ test("where the max_debt is spent, it reserves as soon as there is room", async 
   assert.deepEqual(await it.inspect(), { left: 6, open: 0 });
 });
 
-test("where 1000 reservations wait, it waits without", async () => {
+test("behind 1000 open reservations, it waits without one", async () => {
   const it = await world({ policy: "deep", spent: 1 });
   await Promise.all(
     Array.from({ length: 1_000 }, () => tollgate.consume({ ...it.budget, mode: "reserve" }, { now: it.wire.now })),
@@ -308,7 +308,7 @@ test("where 1000 reservations wait, it waits without", async () => {
   assert.deepEqual([Math.round(fate.at / 1_000), fate.answer.status], [1001, 200]);
 });
 
-test("rejects what would not be granted in time, and what would never be", async () => {
+test("rejects what would not be granted in time, or ever", async () => {
   const it = await world();
   const later = it.acquire({ cost: 5, maxWaitMs: 4_000 });
   const now = it.acquire({ maxWaitMs: 0 });
@@ -337,7 +337,7 @@ test("rejects what would not be granted in time, and what would never be", async
   assert.equal(wrong.error.code, "maxWaitMs_not_whole");
 });
 
-test("who sleeps longer than the reservation lasts settles it late, or begins anew, and takes nothing twice", async () => {
+test("a caller that sleeps past its reservation's end settles it late or starts over, and takes nothing twice", async () => {
   for (const [sleepMs, requests] of [
     [500, 3], // woken late, but in time
     [60_000, 3], // it has expired, and is settled all the same

@@ -59,7 +59,7 @@ test("a missing moment is rejected", () => {
   }
 });
 
-test("any wait is Infinity, or no maxWaitMs", () => {
+test("an unlimited wait is Infinity, or no maxWaitMs", () => {
   for (const ms of [undefined, Infinity]) {
     const bucket = new Bucket(0, { rate: 1, periodMs: SPAN / 2, capacity: 0, maxDebt: 1 });
     assert.deepEqual(checked(bucket).decide(0, { cost: 1, verb: "reserve", maxWaitMs: ms }), {

@@ -11,7 +11,7 @@ const allow = (tokens, readyAt) => ({ allowed: true, tokens, readyAt });
 const wait = (retryAt) => ({ allowed: false, retryAt });
 const never = (maxCost) => ({ allowed: false, retryAt: Infinity, maxCost });
 
-test("all limits grant or nothing is taken, and the answer has the longest wait", () => {
+test("all limits grant or nothing is taken, and the longest wait is reported", () => {
   const budget = new Budget(0, [
     { rate: 10, periodMs: 1000 },
     { rate: 15, periodMs: 60_000 },
@@ -223,7 +223,7 @@ test("a cost in place of the options is rejected, not taken for 1", () => {
   assert.equal(budget.remaining(0), 10);
 });
 
-test("names that every object has are ordinary names", () => {
+test("names that every object inherits are ordinary names", () => {
   const budget = new Budget(0, [
     { name: "constructor", rate: 10, periodMs: 1000 },
     { name: "length", rate: 10, periodMs: 1000 },
@@ -298,7 +298,7 @@ test("restores all limits or none", () => {
   assert.deepEqual(budget.save(0), [{ ...empty, tokens: 3 }, empty]);
 });
 
-test("rejects a snapshot of more limits than there are", () => {
+test("rejects a snapshot with too many limits", () => {
   const budget = new Budget(0, [{ rate: 3, periodMs: 1000 }]);
   const { 0: one } = budget.save(0);
   assert.throws(() => budget.restore([one, one]), { code: "snapshot_mismatched" });
@@ -380,7 +380,7 @@ law(
   ({ refusals }) => assert.ok(refusals > 500),
 );
 
-test("limits may be proxies, and a later change of theirs has no effect", () => {
+test("limits may be proxies, and later changes to them have no effect", () => {
   const limit = { rate: 1, periodMs: 1000 };
   const { limits } = new Budget(0, new Proxy([new Proxy(limit, {})], {}));
   limit.rate = 2;

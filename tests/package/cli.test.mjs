@@ -29,7 +29,7 @@ function opened(grant) {
   return { claims, leftS: exp - Date.now() / 1000 };
 }
 
-test("without a command it explains itself", async () => {
+test("without a command it prints its help", async () => {
   const usage = await tollgate([]);
   for (const args of [["--help"], ["-h"], ["tokens", "--help"]]) assert.equal(await tollgate(args), usage);
   for (const command of ["init", "lint", "token", "grant-key", "grant", "start", "tail", "types"]) {
@@ -42,7 +42,7 @@ test("without a command it explains itself", async () => {
   }
 });
 
-test("init writes a service, and never over anything", async () => {
+test("init writes a service, and overwrites nothing", async () => {
   const said = await tollgate(["init", "My Limits"]);
   const written = join(folder, "My Limits");
   assert.deepEqual(readdirSync(written).sort(), [".gitignore", "index.ts", "package.json", "wrangler.toml"]);
@@ -67,7 +67,7 @@ test("init writes a service, and never over anything", async () => {
   assert.ok(existsSync(join(folder, "here/index.ts")));
 });
 
-test("token prints a token and its hash, which are new each time", async () => {
+test("token prints a new token and its hash each time", async () => {
   const seen = new Set();
   for (const [options, lines] of [
     [[], `scopes = ["consume"]\n`],
@@ -83,7 +83,7 @@ test("token prints a token and its hash, which are new each time", async () => {
   assert.equal(seen.size, 3);
 });
 
-test("grant signs what was asked, with the first key", async () => {
+test("grant signs what was requested, with the first key", async () => {
   const env = { TOLLGATE_GRANT_KEYS: KEYS };
   const plain = opened(await tollgate(["grant", "--key", "alice", "--policies", "api"], { env }));
   assert.deepEqual(plain.claims, { aud: "tollgate", key: "alice", policies: ["api"], verbs: ["consume", "peek"] });
@@ -103,7 +103,7 @@ test("grant signs what was asked, with the first key", async () => {
   }
 });
 
-test("grant finds its key where the local service has it, and grant-key makes one", async () => {
+test("grant finds its key where the local service does, and grant-key creates one", async () => {
   const cwd = await emptyFolder("local");
   const made = await tollgate(["grant-key", "nov"]);
   const [, keys] = made.match(/^(\{"nov":"[\w-]{43}"\})$/m);
@@ -113,7 +113,7 @@ test("grant finds its key where the local service has it, and grant-key makes on
   assert.match(await tollgate(["grant-key"]), /^\{"\d{4}-\d\d-\d\d":"[\w-]{43}"\}$/m);
 });
 
-test("types prints the names of policies and limits, from wherever policies are", async () => {
+test("types prints the names of policies and limits, wherever policies are configured", async () => {
   const cwd = await emptyFolder("typed");
   const expected = `// Made by \`npx tollgate types\`. Do not edit it: make it again when the policies have changed.
 
@@ -155,7 +155,7 @@ export interface Policies {
   assert.match(await tollgate(["types"], { cwd: service }), /^ {2}daily: never;\n {2}llm: "requests" \| "tokens";$/m);
 });
 
-test("what types writes is what TypeScript checks", async () => {
+test("TypeScript checks what types writes", async () => {
   const cwd = await emptyFolder("checked");
   await tollgate(["init", "checked/service"]);
   await tollgate(["types", "service/wrangler.toml", "--out", "policies.d.ts"], { cwd });
@@ -174,7 +174,7 @@ test("what types writes is what TypeScript checks", async () => {
   await run("tsc", [...options, "asking.ts"], cwd);
 });
 
-test("types asks a service, with the token of the environment", async (t) => {
+test("types asks a service, with the token from the environment", async (t) => {
   const asked = [];
   const answers = [
     [200, { policies: [{ name: "api", policy: "20/s", version: 17 }] }],
@@ -211,7 +211,7 @@ test("types asks a service, with the token of the environment", async (t) => {
   assert.deepEqual(asked, Array(4).fill(["GET", "/v1/policies", `Bearer ${SECRET}`]));
 });
 
-test("Node that is too old for Wrangler is named, before Wrangler fails in its own words", async () => {
+test("a Node too old for Wrangler is reported before Wrangler fails on it", async () => {
   const { nodeFault, CONFIGURATIONS } = await import(join(folder, "node_modules/tollgate/cli/configuration.mjs"));
   const { engines } = JSON.parse(readFileSync(join(folder, "node_modules/wrangler/package.json"), "utf8"));
   const [, oldest] = engines.node.match(/^>=(\d+\.\d+)\.0$/);
@@ -229,7 +229,7 @@ test("Node that is too old for Wrangler is named, before Wrangler fails in its o
     await assert.rejects(tollgate(args, { env: { NODE_OPTIONS: `--import ${older}` } }), /needs Node 22\.12 or newer/);
 });
 
-test("a mistake is named, on one line, and is no crash", async () => {
+test("a mistake is reported on one line, and is no crash", async () => {
   const asked = ["grant", "--key", "a", "--policies", "api"];
   const files = {
     "wrong.json": "{",

@@ -107,7 +107,7 @@ test("each method calls the endpoint of its name", async () => {
   assert.deepEqual([batch.status, batch.allowed, batch.results.map(({ remaining }) => remaining)], [200, true, [9, 0]]);
 });
 
-test("what is settled after its end, and what no debt has room for, is said", async () => {
+test("reports that a settlement was late, and what exceeds the largest debt", async () => {
   const ask = { policy: "api", key: "late" };
   const { reservation, expires_at } = await client.consume({ ...ask, mode: "reserve", cost: 3, max_wait_ms: 0 });
   const later = clientOf({ headers: { "x-tollgate-test-now": expires_at } });
@@ -271,7 +271,7 @@ test("a signal aborts the wait", async () => {
   await assert.rejects(waiting, reason);
 });
 
-test("throws for a response that is not Tollgate's, and where there is no server", async () => {
+test("throws for a response that is not Tollgate's, and without a server", async () => {
   const bodies = [
     "",
     "<h1>502 Bad gateway</h1>",
@@ -311,14 +311,14 @@ test("throws for a response that is not Tollgate's, and where there is no server
   });
 });
 
-test("slashes at the end of the address change nothing", async () => {
+test("trailing slashes in the address change nothing", async () => {
   for (const slashes of ["", "/", "//"]) {
     const answer = await clientOf({ url: `${url}${slashes}` }).peek({ policy: "api", key: "slash" });
     assert.deepEqual([answer.status, answer.remaining], [200, 10], slashes);
   }
 });
 
-test("a token that is not set is an error at once, and null is none", async () => {
+test("an undefined token is an error at once, and null means none", async () => {
   for (const token of [undefined, ""]) {
     assert.throws(() => new Client({ url, token }), { name: "TollgateError", code: "token_missing" });
   }
@@ -329,7 +329,7 @@ test("a token that is not set is an error at once, and null is none", async () =
   assert.equal((await clientOf({ token: null }).peek({ policy: "api", key: "mary" })).status, 401);
 });
 
-test("a string token in a page is warned of once", (t) => {
+test("a string token in a page causes one warning", (t) => {
   const warn = t.mock.method(console, "warn", () => {});
   t.after(() => delete globalThis.document);
   new Client({ url, token: TOKEN });
@@ -363,7 +363,7 @@ test("a call has a time limit, to the last byte of its answer", async () => {
   server.close();
 });
 
-test("a time limit that no timer has is an error at once", () => {
+test("a time limit beyond any timer is an error at once", () => {
   for (const timeoutMs of [NaN, "soon", "10", null, 0.5, -1, 2 ** 31, Infinity]) {
     assert.throws(() => new Client({ url, token: TOKEN, timeoutMs }), {
       name: "TollgateError",
@@ -435,7 +435,7 @@ describe("spend", () => {
     return [...limits.map(({ remaining, owed }) => remaining - owed), open];
   };
 
-  test("reserves, calls the work and settles at the cost that it reports", async () => {
+  test("reserves, calls the work and settles at the cost it reports", async () => {
     const during = [];
     const spent = await client.spend(llm("quinn"), async (report) => {
       during.push(await left("quinn"));
@@ -469,14 +469,14 @@ describe("spend", () => {
     assert.deepEqual(await left("sara"), [10, 100, 0]);
   });
 
-  test("returns a refusal or a problem, and does not work", async () => {
+  test("returns a refusal or a problem, without calling the work", async () => {
     const never = () => assert.fail("it was called");
     assert.equal((await client.spend(llm("tom", { policy: "unknown" }), never)).status, 404);
     await client.consume(llm("tom", { cost: { requests: 1, tokens: 100 } }));
     assert.equal((await client.spend(llm("tom", { max_wait_ms: 0 }), never)).status, 429);
   });
 
-  test("waits until the tokens may be used, and an abort meanwhile cancels", async (t) => {
+  test("waits until the tokens may be used, and an abort during the wait cancels", async (t) => {
     t.mock.timers.enable({ apis: ["setTimeout"] });
     await client.consume(llm("uma", { cost: { requests: 0, tokens: 100 } }));
     const began = [];

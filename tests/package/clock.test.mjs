@@ -72,7 +72,7 @@ test("a jump of the wall clock is followed only if it is forward and longer than
   }
 });
 
-test("a wall clock that gains bit by bit is followed once it is more than a minute ahead", () => {
+test("a wall clock that gains gradually is followed once it is more than a minute ahead", () => {
   const it = make();
   it.clock.now();
   for (let i = 0; i < 60; i++) {

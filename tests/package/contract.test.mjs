@@ -12,11 +12,11 @@ const folder = mkdtempSync(join(tmpdir(), "tollgate-contract-"));
 writeFileSync(join(folder, "package.json"), '{"type":"module"}');
 after(() => rmSync(folder, { recursive: true }));
 
-test("what may be sent and what may come back has the client's types, and they have nothing else", async () => {
+test("requests and answers have exactly the client's types", async () => {
   await check(contract);
 });
 
-test("a contract with another member, type or status does not", async () => {
+test("a contract with another member, type or status fails the check", async () => {
   for (const [change, error] of [
     [({ Verdict }) => Object.assign(Verdict.properties, { more: { type: "string" } }), /onlyInB/],
     [({ Verdict }) => delete Verdict.properties.near_limit, /near_limit/],

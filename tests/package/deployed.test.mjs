@@ -22,7 +22,7 @@ function counted(key) {
   return { seen, twin: new Twin(client, { policy: "api", key }) };
 }
 
-test("of fifty calls at once ten are granted, and the others are not sent", async () => {
+test("of fifty concurrent calls ten are granted, and the others are not sent", async () => {
   const { seen, twin } = counted("alice");
   await twin.sync();
   const answers = await Promise.all(Array.from({ length: 50 }, () => twin.consume()));

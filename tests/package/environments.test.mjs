@@ -89,7 +89,7 @@ describe("Deno and Bun", () => {
   for (const { name, pattern, whole, slim } of runtimes) {
     const [binary] = globSync(pattern, { cwd: modules }).map((path) => join(modules, path));
     const skip = !binary && `node_modules has no ${name} for ${process.platform} on ${process.arch}`;
-    test(`${name} imports it, with no permission`, { skip }, async () => {
+    test(`${name} imports it, without permissions`, { skip }, async () => {
       assert.deepEqual(await printed(binary, [...whole, "whole.mjs"], folder), { isOne: true, exercise: EXPECTED });
     });
     test(`${name} imports the keyed limiter`, { skip }, async () => {

@@ -110,7 +110,7 @@ test("a granted response with older headers pauses the limiter if they report no
   }
 });
 
-test("a server that asks for longer than maxPauseMs gets its response returned, and a pause of maxPauseMs", async () => {
+test("if a server asks for more than maxPauseMs, its response is returned, and the pause is maxPauseMs", async () => {
   // biome-ignore format: a table
   const table = [
     // maxPauseMs  status  headers                             sent at      status   pause then
@@ -157,7 +157,7 @@ test("repeated header fields all count", async () => {
   assert.equal(pausedMs(), 5000);
 });
 
-test("a pause holds for everything that uses the limiter, with jitter added", async (t) => {
+test("a pause applies to every user of the limiter, with jitter added", async (t) => {
   // biome-ignore format: a table
   const table = [
     // random  jitterMs   longer by

@@ -141,7 +141,7 @@ test("if the queue is full, returns the last response", async () => {
   assert.equal(seen().length, 1);
 });
 
-test("a network failure goes to the caller and is not retried", async () => {
+test("a network failure is passed to the caller and not retried", async () => {
   const { limiter } = make([]);
   let sent = 0;
   const fetch = async () => {

@@ -34,7 +34,7 @@ test("requests wait in the queue and arrive unchanged", async () => {
   ]);
 });
 
-test("by default sends with the global fetch of the moment", async (t) => {
+test("by default sends with whatever the global fetch is at that time", async (t) => {
   const { limiter, url } = make([]);
   const api = limitFetch(limiter);
   assert.equal(await (await api(url)).text(), "answer 1");

@@ -47,7 +47,7 @@ test("a grant is renewed a tenth of its time before it ends, or 30 seconds", asy
   }
 });
 
-test("after a failure the next call asks again, and a grant that has not ended is used meanwhile", async () => {
+test("after a failure the next call asks again, and meanwhile an unexpired grant is used", async () => {
   const { clock, asked, token } = make();
   const error = new Error("signed out");
   const failed = [token(), token()];
@@ -71,7 +71,7 @@ test("after a failure the next call asks again, and a grant that has not ended i
   await assert.rejects(thrown(), error);
 });
 
-test("a request that hangs is given up after ten seconds", async () => {
+test("a hung request is given up after ten seconds", async () => {
   const { clock, asked, token } = make();
   void token();
   await clock.advance(9_999);
@@ -85,7 +85,7 @@ test("a request that hangs is given up after ten seconds", async () => {
   assert.equal(await second, grant);
 });
 
-test("a grant that has ended by this clock is used once", async () => {
+test("a grant that has expired by this clock is used once", async () => {
   const { asked, token } = make();
   const grant = ending(-3_600_000);
   for (let times = 0; times < 2; times++) {
@@ -95,7 +95,7 @@ test("a grant that has ended by this clock is used once", async () => {
   }
 });
 
-test("what is not a grant is a precise error, which does not contain it", async () => {
+test("anything but a grant is a precise error, which does not contain it", async () => {
   const secret = "c2VjcmV0";
   const parts = "it must be a JWT: three parts with dots between them";
   const json = "its second part must be JSON in base64url";
@@ -127,7 +127,7 @@ test("what is not a grant is a precise error, which does not contain it", async 
   }
 });
 
-test("a client asks with one grant for all its calls", async (t) => {
+test("a client uses one grant for all its calls", async (t) => {
   const logged = ["log", "warn", "error"].map((method) => t.mock.method(console, method, () => {}));
   const { clock, asked, token } = make();
   const sent = [];

@@ -63,14 +63,14 @@ test("when all keys are in use, a new one is refused and the others are served",
   assert.deepEqual([limiter.tryConsume("new"), limiter.size < 1000], [true, true]);
 });
 
-test("where no key will ever be forgotten, a new one is refused for good", () => {
+test("if no key can ever be forgotten, a new one can never pass", () => {
   const { limiter } = keyed({ rate: 0, periodMs: 1, capacity: 5 }, { maxKeys: 1 });
   assert.equal(limiter.tryConsume("a"), true);
   const { retryAt, maxCost } = limiter.decide("b");
   assert.deepEqual([retryAt, maxCost, limiter.remaining("a")], [Infinity, 0, 4]);
 });
 
-test("no call forgets many keys, and all are forgotten in the end", async () => {
+test("no call forgets many keys, but all are forgotten in the end", async () => {
   const { clock, limiter } = keyed({ rate: 1, periodMs: 1000 });
   for (let i = 0; i < 10_000; i++) limiter.tryConsume(`early ${i}`);
   await clock.advance(5000);
@@ -83,7 +83,7 @@ test("no call forgets many keys, and all are forgotten in the end", async () => 
   assert.ok(limiter.size <= 200, `${limiter.size}`);
 });
 
-test("a clock that was set back by a year keeps no key for that long", () => {
+test("a clock that is set back by a year keeps no key for that long", () => {
   let now = START;
   const limiter = new KeyedLimiter({ rate: 5, periodMs: 1000 }, { clock: { now: () => now }, maxKeys: 10 });
   for (let i = 0; i < 10; i++) limiter.tryConsume(`key ${i}`, 5);
@@ -106,7 +106,7 @@ test("other buckets may make the core's memory grow", () => {
   assert.equal(others.length, 2000);
 });
 
-test("what is wrong is said, and changes nothing", () => {
+test("errors say what is wrong, and change nothing", () => {
   const limit = { rate: 2, periodMs: 1000 };
   for (const maxKeys of [0, 16_000_001, 1.5, "10", null]) {
     const error = assertRefused(() => keyed(limit, { maxKeys }), codeOf("maxKeys", maxKeys, 16_000_000));
@@ -159,7 +159,7 @@ function codeOf(name, value, max) {
 
 const vectors = JSON.parse(readFileSync(new URL("../vectors/addresses/networks.json", import.meta.url), "utf8"));
 
-test("two addresses have one budget exactly if they are of one network, in every form of each", () => {
+test("two addresses share a budget exactly if they are in one network, in every notation", () => {
   for (const ipv6Prefix of new Set(vectors.networks.map(({ ipv6_prefix = 64 }) => ipv6_prefix))) {
     const { limiter } = keyed({ rate: 1, periodMs: 1000 }, { ipv6Prefix });
     const seen = new Set();
@@ -180,7 +180,7 @@ test("two addresses have one budget exactly if they are of one network, in every
   );
 });
 
-test("no text has the budget of an address", () => {
+test("no text shares an address's budget", () => {
   const { limiter } = keyed({ rate: 1, periodMs: 1000 });
   for (const ip of ["192.0.2.1", "2001:db8::1"]) {
     assert.ok(limiter.tryConsume({ ip }));
@@ -193,7 +193,7 @@ test("no text has the budget of an address", () => {
   }
 });
 
-test("what is no address alone is refused with what would be right, and keeps no key", () => {
+test("anything but a bare address is refused with a correction, and keeps no key", () => {
   const { limiter } = keyed({ rate: 1, periodMs: 1000 });
   for (const { ip } of vectors.refused) {
     const { message } = assertRefused(() => limiter.tryConsume({ ip }), "ip_malformed", JSON.stringify(ip));
@@ -207,7 +207,7 @@ test("what is no address alone is refused with what would be right, and keeps no
   assert.equal(limiter.size, 0);
 });
 
-test("an address is what Node and the URL parser take for one, and its groups are theirs", () => {
+test("addresses are parsed as Node and the URL parser do", () => {
   const pieces = [
     "0",
     "1",

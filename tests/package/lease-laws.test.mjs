@@ -118,7 +118,7 @@ async function leased() {
   return { world, consume, sent };
 }
 
-test("a lease ends so long after its request was sent: when that arrived, the limiter cannot know", async () => {
+test("a lease's time counts from the sending of its request, whose arrival the limiter cannot know", async () => {
   for (const [at, isLocal] of [
     [1_999, true],
     [2_000, false],
@@ -129,7 +129,7 @@ test("a lease ends so long after its request was sent: when that arrived, the li
   }
 });
 
-test("a refusal is repeated for a second, with the moment that the service has said", async () => {
+test("a refusal is repeated for a second, with the service's retry time", async () => {
   const { world, consume } = await leased();
   const refused = await consume(39);
   assert.ok(refused.retryAfterMs > 1_000);
@@ -145,7 +145,7 @@ test("a refusal is repeated for a second, with the moment that the service has s
   }
 });
 
-test("a refusal is not repeated of a larger cost, nor after a grant: both would pass later", async () => {
+test("a refusal is not repeated for a larger cost, nor after a grant: both would pass later", async () => {
   const { world, consume } = await leased();
   assert.equal((await consume(38)).isLocal, false);
   await world.advance(0);
@@ -157,7 +157,7 @@ test("a refusal is not repeated of a larger cost, nor after a grant: both would 
   assert.deepEqual([again.allowed, again.isLocal], [false, false]);
 });
 
-test("a wait does not count on tokens of a lease that will be over by then", async () => {
+test("a wait does not count on tokens of a lease that ends before it", async () => {
   const world = new FakeClock();
   const begin = world.now();
   const answers = [
@@ -190,7 +190,7 @@ test("a wait does not count on tokens of a lease that will be over by then", asy
   );
 });
 
-test("while a refusal is repeated no lease is asked for, which could have the tokens that are waited for", async () => {
+test("while a refusal is repeated no lease is requested, as it could take the tokens being waited for", async () => {
   const world = new FakeClock();
   const answers = [{ allowed: true }, { allowed: true }, { allowed: false, retry_after_ms: 100 }];
   let calls = 0;

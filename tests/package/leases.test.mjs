@@ -47,7 +47,7 @@ async function remaining(budget) {
   return limits?.map(({ remaining }) => remaining) ?? remaining;
 }
 
-test("a busy key costs a few calls, and what is not spent is back when the limiter is closed", async () => {
+test("a busy key needs few calls, and closing the limiter returns unspent tokens", async () => {
   const limiter = make({ policy: "many" });
   const budget = { policy: "many", key: "a" };
   calls = 0;
@@ -63,7 +63,7 @@ test("a busy key costs a few calls, and what is not spent is back when the limit
   await assert.rejects(limiter.consume("a"), { name: "TollgateError", code: "closed" });
 });
 
-test("two servers grant exactly what there is, and refusals say when", async () => {
+test("two servers grant exactly what is available, and refusals say when", async () => {
   const both = [make({ policy: "days" }), make({ policy: "days" })];
   const decisions = [];
   for (let round = 0; round < 80; round++)
@@ -103,7 +103,7 @@ test("each limit has its own tokens", async () => {
   assert.deepEqual(await remaining({ policy: "llm", key: "e" }), [860, 700]);
 });
 
-test("what can never be granted is refused for ever, and a problem is an error", async () => {
+test("what can never be granted is refused permanently, and a problem is an error", async () => {
   const never = await make({ policy: "days" }).consume("f", 61);
   assert.deepEqual([never.allowed, never.retryAt, never.maxCost], [false, Infinity, 60]);
   for (const policy of ["exact", "none"]) {
@@ -115,7 +115,7 @@ test("what can never be granted is refused for ever, and a problem is an error",
   assert.throws(() => make({ policy: "days", maxKeys: 1 }), { code: "maxKeys_too_small" });
 });
 
-test("at most so many keys are remembered", async () => {
+test("the number of remembered keys is bounded", async () => {
   const limiter = make({ policy: "many", maxKeys: 4 });
   for (let round = 0; round < 6; round++) await limiter.consume("busy");
   assert.equal((await limiter.consume("busy")).isLocal, true);
@@ -139,7 +139,7 @@ test("all spellings of an address share its leases, and no other key does", asyn
   }
 });
 
-test("what is no address is the service's to refuse, as it was written", async () => {
+test("anything but an address is sent unchanged, for the service to refuse", async () => {
   const sent = [];
   const asked = async (request) => {
     sent.push(request.key);

@@ -49,7 +49,7 @@ test("a pause in the past has no effect", () => {
   assert.deepEqual(checked(limiter).peek(), wait(1));
 });
 
-test("rejects a pause until something that is not a moment", async () => {
+test("rejects a pause until anything but a moment", async () => {
   for (const not of [NaN, 1.5, "soon", undefined, Infinity, -Infinity, 2 ** 53, START + 0.5]) {
     const { limiter, acquire, admitted, to } = make(SECOND);
     assert.throws(() => limiter.pause(not), TollgateError, String(not));
@@ -108,7 +108,7 @@ test("returned tokens wake the waiters", async () => {
   }
 });
 
-test("what is never refused returns what it took or gave back", () => {
+test("verbs that are never refused return what they took or gave back", () => {
   const { limiter } = make({ rate: 1, periodMs: 1000, capacity: 5, maxDebt: 2 });
   assert.deepEqual(
     [limiter.charge(9), limiter.refund(3), limiter.reset()].map(({ allowed, tokens, remaining }) => [

@@ -133,7 +133,7 @@ law(
   },
 );
 
-test("onIdle waits for all that wait and all throttled calls that run", async () => {
+test("onIdle waits for all waiters and all running throttled calls", async () => {
   const { clock, limiter, to } = make({ rate: 1, periodMs: 1000 });
   await limiter.onIdle();
   let isIdle = false;
@@ -151,7 +151,7 @@ test("onIdle waits for all that wait and all throttled calls that run", async ()
   await limiter.onIdle();
 });
 
-test("clear rejects all that wait and takes nothing", async () => {
+test("clear rejects all waiters and takes nothing", async () => {
   const { clock, limiter, events, acquire, admitted } = make(SECOND);
   for (let i = 0; i < 3; i++) acquire({ maxWaitMs: 5000 });
   const idle = limiter.onIdle();
@@ -165,7 +165,7 @@ test("clear rejects all that wait and takes nothing", async () => {
   assert.equal(next.at, START + 1000, "it can be used again");
 });
 
-test("close rejects all that wait and all that come, and leaves no timer", async () => {
+test("close rejects all waiters and later calls, and leaves no timer", async () => {
   for (const close of [(limiter) => limiter.close(), (limiter) => limiter[Symbol.dispose]()]) {
     const { clock, limiter, acquire, admitted } = make(SECOND);
     acquire();
@@ -177,7 +177,7 @@ test("close rejects all that wait and all that come, and leaves no timer", async
   }
 });
 
-test("a limiter made while the clock stood at 0 starts when it is first used", async () => {
+test("a limiter created while the clock is at 0 starts when it is first used", async () => {
   const clock = new FakeClock(0);
   const limit = { rate: 1, periodMs: 1000, initial: 0 };
   const limiter = new Limiter(limit, { clock });

@@ -6,7 +6,7 @@ import { checked } from "./buckets.mjs";
 import { START } from "./clock.mjs";
 import { allow, make, never, SECOND, wait } from "./limiters.mjs";
 
-test("admits at once what need not wait", async () => {
+test("admits a call that need not wait at once", async () => {
   const { clock, limiter, acquire, to } = make({ rate: 3, periodMs: 1000 });
   const fate = acquire();
   const all = acquire({ cost: 2 });
@@ -104,7 +104,7 @@ test("an opening window admits as many waiters as it has tokens", async () => {
   assert.deepEqual(admitted(), [0, 0, 300, 300, 1300, 1300, 2300]);
 });
 
-test("several limits are all asked, each for its own cost", async () => {
+test("several limits are all checked, each for its own cost", async () => {
   const { limiter, events, acquire, admitted, to } = make([
     { name: "requests", rate: 2, periodMs: 1000 },
     { name: "tokens", rate: 100, periodMs: 10_000 },
@@ -157,7 +157,7 @@ test("a budget that never refills is spent once, and a refund goes to the next c
   );
 });
 
-test("a waiter that has become impossible is dropped and blocks no other", async () => {
+test("a waiter that can no longer pass is dropped and blocks no other", async () => {
   const { limiter, acquire, admitted, to } = make({ rate: 0, periodMs: 1000, capacity: 5 });
   limiter.pause(START + 1000);
   for (const cost of [3, 3, 2]) acquire({ cost });

@@ -133,7 +133,7 @@ test("equal calls in flight are one call: one cost, and one result or error for 
   assert.deepEqual(calls.slice(2), [["a"], ["b"]], "what has ended is called again, whether it failed or not");
 });
 
-test("calls join by the value of their key; without `join` they do not, and a key that cannot be made rejects", async () => {
+test("calls join by the value of their key, without `join` they do not, and a `join` that throws rejects", async () => {
   const { limiter } = make({ rate: 100, periodMs: 1000 });
   let called = 0;
   const fn = limiter.throttle(() => ++called, { join: (key) => (key === "throw" ? key.missing.key : key) });
@@ -146,7 +146,7 @@ test("calls join by the value of their key; without `join` they do not, and a ke
   await limiter.onIdle();
 });
 
-test("a call that the queue rejects is rejected for all that joined it, and the next begins anew", async () => {
+test("a call that the queue rejects is rejected for all that joined it, and the next starts over", async () => {
   const { limiter } = make({ rate: 1, periodMs: 1000 });
   const fn = limiter.throttle((x) => x, { join: (x) => x, maxWaitMs: 0 });
   assert.equal(await fn("a"), "a");

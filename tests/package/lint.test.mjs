@@ -25,7 +25,7 @@ const write = (name, text) => writeFileSync(join(folder, name), text);
 const API = `api: token bucket, 20 per 1s, at most 40 at once and 60 within any 1s
   from empty to full in 2s; a crash costs a key at most 20, back after 1s; under another name it would start anew, with 40`;
 
-test("says of each policy the numbers, the words and the findings", async () => {
+test("reports each policy's numbers, description and findings", async () => {
   const { errors, policies } = await lint({ api: "20/s burst 40", once: { rate: 0, period: "1day", capacity: 5 } });
   assert.deepEqual(errors, []);
   const [api, once] = policies;
@@ -60,7 +60,7 @@ test("says of each policy the numbers, the words and the findings", async () => 
   ]);
 });
 
-test("its numbers are those of a bucket: all that can be taken within a period is taken, and no more", async () => {
+test("its numbers match a bucket: exactly that much can be taken within a period", async () => {
   for (const text of ["20/s burst 40", "3/s burst 1", "7/10ms burst 2", "0.6/ms burst 1", "5/ms burst 3"]) {
     const { policies } = await lint({ p: text });
     const [{ period_ms, tokens }] = policies[0].limits[0].within;
@@ -72,7 +72,7 @@ test("its numbers are those of a bucket: all that can be taken within a period i
   }
 });
 
-test("takes JSON as it is written, and says every error", async () => {
+test("takes JSON as it is written, and reports every error", async () => {
   const exact = await lint('{"p":{"rate":0.1,"period":"1s"}}');
   assert.deepEqual([exact.policies[0].limits[0].rate, exact.policies[0].limits[0].period_ms], [1, 10_000]);
   for (const [policies, errors] of [
@@ -109,7 +109,7 @@ test("the module names no path of the machine that built it", () => {
 const OBJECTS = `durable_objects.bindings = [{ name = "KEYS", class_name = "KeyObject" }]\n`;
 const JSON_OBJECTS = `"durable_objects": { "bindings": [{ "name": "KEYS", "class_name": "KeyObject" }] }`;
 
-test("the command says the same of a configuration of Wrangler, for each environment", async () => {
+test("the command reports the same for a Wrangler configuration, for each environment", async () => {
   write(
     "wrangler.toml",
     `name = "limits"
@@ -144,7 +144,7 @@ env.staging api: token bucket, 5 per 2s, at most 3 at once and 8 within any 2s; 
   });
 });
 
-test("the command says what each environment lacks, or has too much of", async () => {
+test("the command reports what each environment lacks, or has too much of", async () => {
   const tokens = (count) =>
     Object.fromEntries(
       Array.from({ length: count }, (_, i) => [
@@ -333,7 +333,7 @@ test("the command reads policies as JSON, and writes JSON", async () => {
   assert.deepEqual(JSON.parse(stdout), { ...(await lint({ api: "20/s burst 40" })), warnings: [] });
 });
 
-test("the command fails for errors: 1, and where it cannot tell: 2", async () => {
+test("the command exits with 1 for errors, and with 2 if it cannot tell", async () => {
   write("errors.toml", `${OBJECTS}[vars.POLICIES.api]\nrate = 5\n[env.e]\n${OBJECTS}[env.e.vars.POLICIES]\nb = true\n`);
   const { code, stdout, stderr } = await command(["errors.toml"]);
   assert.deepEqual([code, stdout], [1, "2 errors, 0 policies, 0 warnings, 0 notes\n"]);

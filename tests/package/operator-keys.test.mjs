@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { operated, POLICIES } from "./operated.mjs";
 
-test("inspect and explain say how a key stands, and why", async () => {
+test("inspect and explain show the state of a key, and the reason", async () => {
   const service = await operated({ policies: POLICIES });
   const ask = (verb, body) => service.ask("POST", `/v1/${verb}`, body);
   await ask("consume", { policy: "api", key: "alice", cost: 199 });
@@ -57,7 +57,7 @@ latest decisions
   }
 });
 
-test("a key is named by its hash, and a text that looks like one is not taken for it", async () => {
+test("a key can be named by its hash, and a text that looks like a hash is not taken for one", async () => {
   const service = await operated({ policies: POLICIES });
   await service.ask("POST", "/v1/consume", { policy: "api", key: "alice", cost: 199 });
   const { object: hash } = (await service.ask("POST", "/v1/keys/inspect", { key: "alice" })).body;
@@ -99,7 +99,7 @@ test("a key is named by its hash, and a text that looks like one is not taken fo
   assert.match(text.stdout, /buckets: none/);
 });
 
-test("reset, credit and block say what there was before and after", async () => {
+test("reset, credit and block report the state before and after", async () => {
   const service = await operated({ policies: POLICIES });
   const ask = (verb, body) => service.ask("POST", `/v1/${verb}`, body);
   await ask("charge", { policy: "api", key: "alice", cost: 220 });
@@ -151,7 +151,7 @@ test("reset, credit and block say what there was before and after", async () => 
   }
 });
 
-test("without a registry an act is done, and it says that the audit log has no line of it", async () => {
+test("without a registry an act is done, and reported as missing from the audit log", async () => {
   const service = await operated({ policies: POLICIES, registry: false });
   const { code, stdout } = await service.run(["reset", "alice", "--policy", "api"]);
   assert.equal(code, 0);
@@ -167,7 +167,7 @@ test("without a registry an act is done, and it says that the audit log has no l
   );
 });
 
-test("while the registry does not answer, that is said beside what is answered", async () => {
+test("while the registry does not answer, that is reported beside the answer", async () => {
   const around = new URL("../http/faulty-registry.mjs", import.meta.url).pathname;
   const service = await operated({ policies: POLICIES, around });
   await service.ask("POST", "/v1/consume", { policy: "api", key: "alice" });
@@ -182,7 +182,7 @@ test("while the registry does not answer, that is said beside what is answered",
   assert.match(listed.stderr, /^tollgate: Unavailable \(503\): the registry of policies did not answer/);
 });
 
-test("a key is a text as it is, and cannot speak to the terminal", async () => {
+test("a key is literal text, and cannot control the terminal", async () => {
   const service = await operated({ policies: POLICIES });
   const wild = "\u001b[31mroot\u202e\n--help";
   for (const [args, key, shown] of [

@@ -30,7 +30,7 @@ llm   deployment         ${since}  ${words.llm}
   assert.match(east.stdout, /since 2026-11-21T04:09:36\.930\+05:30 /);
 });
 
-test("policies diff says whether they are the same, in meaning and not in spelling", async () => {
+test("policies diff compares meaning, not spelling", async () => {
   const service = await operated({ policies: POLICIES });
   const same = {
     ...POLICIES,
@@ -124,7 +124,7 @@ test("every field of a policy makes a difference, and every spelling of the same
     assert.equal(outcome, cases[i][2], JSON.stringify(cases[i]));
 });
 
-test("a dry run says what the service says of it, and changes nothing", async () => {
+test("a dry run reports what the service would do, and changes nothing", async () => {
   const service = await operated({ policies: POLICIES });
   await service.ask("POST", "/v1/consume", { policy: "api", key: "alice", cost: 150 });
   const before = [(await service.ask("GET", "/v1/policies")).text, (await service.ask("GET", "/v1/audit")).text];
@@ -179,7 +179,7 @@ test("apply creates and replaces, each from the version that was read, leaves ot
   assert.deepEqual([(await service.ask("GET", "/v1/audit")).text, await versions(service)], [acts, changed]);
 });
 
-test("apply sends nothing if the service would refuse one of them, and says every reason", async () => {
+test("apply sends nothing if the service would refuse one of them, and reports every reason", async () => {
   const service = await operated({ policies: POLICIES });
   const before = await versions(service);
   const wrong = { api: "20/1m", firm: "9/s", llm: { rate: 5 }, "a b": "1/s", free: { rate: "1/s", fixed: true } };
@@ -213,7 +213,7 @@ tollgate: free: Bad request (400): fixed: only a deployment can set it, in wrang
   assert.deepEqual(await versions(service), before);
 });
 
-test("a change by somebody else in the meantime is an error, and is not overwritten", async () => {
+test("a concurrent change by somebody else is an error, and is not overwritten", async () => {
   const file = written("conflict.json", { api: "20/1m", llm: "30/1m", trial: "5/1m" });
   for (const more of [[], ["--json"]]) {
     const service = await operated({ policies: POLICIES });
@@ -258,7 +258,7 @@ test("a change by somebody else in the meantime is an error, and is not overwrit
   }
 });
 
-test("the service gone half way: what was done is said, and the same command goes on from there", async () => {
+test("the service fails halfway: what was done is reported, and the same command resumes", async () => {
   const service = await operated({ policies: POLICIES });
   const file = written("gone.json", { api: "20/1m", llm: "30/1m", trial: "5/1m" });
   service.before = async (request) => {
@@ -279,7 +279,7 @@ test("the service gone half way: what was done is said, and the same command goe
   assert.equal((await service.run(["policies", "apply", file])).stdout.split(";")[0], "0 new, 0 changed, 3 same");
 });
 
-test("the service gone while it compares: nothing was changed, and it cannot be told", async () => {
+test("the service fails during a comparison: nothing was changed, and the exit code is 2", async () => {
   const service = await operated({ policies: POLICIES });
   const file = written("gone-early.json", { api: "20/1m", trial: "5/1m" });
   service.before = async ({ path }) => {

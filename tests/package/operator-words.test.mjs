@@ -8,7 +8,7 @@ import { newToken } from "../http/credentials.mjs";
 import { command, MATCH, operated, POLICIES, written } from "./operated.mjs";
 import { root } from "./stranger.mjs";
 
-test("long work says on stderr how far it is", async () => {
+test("long work reports its progress on stderr", async () => {
   const service = await operated({ policies: POLICIES });
   const file = written("long.json", { api: "20/1m", llm: "30/1m", trial: "5/1m" });
   const overrides = Array.from({ length: 1_001 }, (_, i) => ({ policy: "api", key: `key ${i}`, multiple: 2 }));
@@ -29,7 +29,7 @@ test("long work says on stderr how far it is", async () => {
   }
 });
 
-test("what is wrong is said on one line, with what would be right, and the exit code says whose no it is", async () => {
+test("errors are one line, with a correction, and the exit code says who refused", async () => {
   const [consumer, narrow] = [newToken("consume"), newToken("admin")];
   narrow.entry.policies = ["api"];
   const service = await operated({ policies: POLICIES, tokens: { app: consumer.entry, some: narrow.entry } });
@@ -188,7 +188,7 @@ test("what is wrong is said on one line, with what would be right, and the exit 
   assert.deepEqual((await service.ask("GET", "/v1/audit")).body.acts.length, 3, "nothing was done");
 });
 
-test("help on each command, and no more than that", async () => {
+test("each command has its own help, and nothing more", async () => {
   const whole = (await command(["--help"])).stdout;
   for (const [name, flag] of [
     ["policies", "--help"],
@@ -220,7 +220,7 @@ test("colours are for terminals, and never with NO_COLOR", async () => {
   assert.match((await service.run(explain, { env: { FORCE_COLOR: "1" } })).stdout, /^Allowed: /);
 });
 
-test("the commands of the README do what it shows", async () => {
+test("the README's commands do what it shows", async () => {
   const readme = readFileSync(join(root, "www/package/README.md"), "utf8");
   const [, section] = readme.match(/^## Operating a service$(.*?)^## /ms);
   const [, limits] = section.match(/^```json\n(.*?)^```$/ms);

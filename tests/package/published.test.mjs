@@ -63,7 +63,7 @@ test("has the modules of www/package/src with their types, the Worker, and nothi
   t.diagnostic(`${size} bytes packed, ${unpackedSize} unpacked, in ${files.length} files`);
 });
 
-test("no path of the machine that built it is in the Worker's WebAssembly", () => {
+test("the Worker's WebAssembly contains no path of the machine that built it", () => {
   const wasm = readFileSync(join(installed, "worker/rust/index_bg.wasm"), "latin1");
   assert.match(wasm, /src\/[a-z_]+\.rs/, "panics say where");
   const { CARGO_HOME = join(homedir(), ".cargo") } = process.env;

@@ -244,7 +244,7 @@ law(
   },
 );
 
-test("tens of thousands of calls join, give up and are admitted at once", { timeout: 60_000 }, async () => {
+test("tens of thousands of calls join, give up and are admitted concurrently", { timeout: 60_000 }, async () => {
   const N = 30_000;
   const one = new AbortController();
   const each = Array.from({ length: N }, () => new AbortController());
@@ -300,7 +300,7 @@ test("thousands with deadlines wait, timers are late, some give up and others jo
   assert.ok(admitted > 900);
 });
 
-test("a limiter does not keep what has left its queue", async () => {
+test("a limiter keeps nothing that has left its queue", async () => {
   setFlagsFromString("--expose-gc");
   const collect = runInNewContext("gc");
   const { limiter, clock } = make({ rate: 1, periodMs: 10, initial: 0 });

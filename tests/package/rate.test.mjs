@@ -9,7 +9,7 @@ import { count, law } from "../random.mjs";
 
 const { cases } = JSON.parse(readFileSync(new URL("../rates.json", import.meta.url), "utf8"));
 
-test("the vectors that the service reads, too", () => {
+test("answers the vectors that the service also reads", () => {
   assert.ok(cases.length > 50);
   for (const { text, kind = "token_bucket", error, ...numbers } of cases) {
     if (error === undefined) {
@@ -26,7 +26,7 @@ test("the vectors that the service reads, too", () => {
   }
 });
 
-test("what is no period of a limit has the error of a limit", () => {
+test("an invalid period or kind has the error of a limit", () => {
   const refused = (text) =>
     assert.throws(() => rate(text), { code: text === "1/0s" ? "periodMs_too_small" : "rate_malformed" }, text);
   for (const text of ["1/0s", "1/26062498d", "1/1us", "1/999ns", "1/0.0005s"]) refused(text);
@@ -35,7 +35,7 @@ test("what is no period of a limit has the error of a limit", () => {
   for (const wrong of [undefined, null, 5, {}]) assert.throws(() => rate(wrong), { code: "rate_malformed" });
 });
 
-test("is a limit wherever one is given", () => {
+test("is accepted wherever a limit is", () => {
   assert.equal(new Bucket(0, rate("20/s burst 40")).remaining(0), 40);
   const bucket = new Bucket(0, rate("2.5/s"));
   assert.ok(bucket.tryConsume(0, 3));

@@ -148,7 +148,7 @@ for (const strict of [false, true]) {
     /** Each render as often as React makes it: twice in StrictMode. */
     const renders = (...rows) => (strict ? rows.flatMap((row) => [row, row]) : rows);
 
-    test("renders when tokens are taken and as each comes back, never else", async () => {
+    test("renders only when tokens are taken and as each comes back", async () => {
       const { log, timers, texts } = await page.evaluate(async (strict) => {
         const clock = fakeClock(),
           limiter = limited(clock),
@@ -412,7 +412,7 @@ describe("without React", () => {
     assert.deepEqual(get(), { ok: true, remaining: 3, readyAt: 0 }); // also without listeners
   });
 
-  test("what wakes at readyAt is granted then, at any rate", async () => {
+  test("a request made at the readyAt wake-up is granted, whatever the rate", async () => {
     for (const [rate, periodMs] of [
       [7, 100],
       [3, 1000],

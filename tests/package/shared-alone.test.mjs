@@ -107,7 +107,7 @@ describe("if something is missing, the tab limits alone and says so once", () =>
   });
 });
 
-test("rejects wrong options: a cap on calls that run, which it has not, and a cost in their place", async () => {
+test("rejects wrong options: a cap on running calls, which it lacks, and a cost in their place", async () => {
   const limit = { rate: 9, periodMs: 1000 };
   for (const maxConcurrent of [1, 5, Infinity])
     assert.throws(() => new SharedLimiter("a", limit, { maxConcurrent }), {

@@ -4,7 +4,7 @@ import { describe, test } from "node:test";
 import { budget, claimed, consume, hammer, knows, landed, open, queue, relax, remaining, sleep } from "./tabs.mjs";
 
 describe("one budget", () => {
-  test("many simultaneous calls in two tabs take exactly what is there, and both know it", async () => {
+  test("many simultaneous calls in two tabs take exactly what is available, and both know it", async () => {
     const tabs = [await open(budget(100)), await open(budget(100))];
     const many = (tab) =>
       tab.evaluate(
@@ -15,7 +15,7 @@ describe("one budget", () => {
     for (const tab of tabs) await knows(tab, 0);
   });
 
-  test("the refill is shared, and no more than there is", async () => {
+  test("the refill is shared, and granted once", async () => {
     const limit = { rate: 10, periodMs: 500, capacity: 10 };
     const tabs = [await open(limit), await open(limit)];
     const began = Date.now();

@@ -119,7 +119,7 @@ describe("one queue", () => {
     assert.equal(await a.evaluate(() => limiter.waiting), 0);
   });
 
-  test("nothing is lost when many waiters abort at any time", async () => {
+  test("nothing is lost when many waiters abort at random times", async () => {
     const [a, b] = [await open(budget(400)), await open(budget(400))];
     const some = (tab) =>
       tab.evaluate(async () => {

@@ -75,7 +75,7 @@ describe("a tab that is suspended", () => {
     assert.equal((await landed(a, "first")).decision.allowed, true); // once it has woken up
   });
 
-  test("does not refuse a tab that does not wait", async () => {
+  test("does not block a tab that does not wait", async () => {
     const [a, b] = [await open(hour), await open(hour)];
     await queue(a, "first", { cost: 10 });
     await claimed(b);
@@ -85,7 +85,7 @@ describe("a tab that is suspended", () => {
     assert.equal((await consume(b, 10)).allowed, true);
   });
 
-  test("keeps its place if it only wakes up late, as timers in the background do", async () => {
+  test("keeps its place if it only wakes up late, like background timers", async () => {
     const limit = { rate: 10, periodMs: 3000, initial: 0 };
     const late = () => {
       const { setTimeout } = globalThis;
@@ -168,7 +168,7 @@ describe("clocks", () => {
     assert.equal(granted, 10);
   });
 
-  test("tabs that are open follow one that has set the clock back, so no refill counts twice", async () => {
+  test("open tabs follow one whose clock is set back, so no refill counts twice", async () => {
     const limit = { rate: 10, periodMs: 3_600_000 };
     const a = await open(limit);
     await consume(a, 10);
@@ -252,7 +252,7 @@ describe("storage", () => {
     assert.deepEqual(await Promise.all([a, b].map((tab) => tab.evaluate(() => limiter.isShared))), [true, true]);
   });
 
-  test("a database that does not answer holds nothing up: not the signal, not the deadline, and a call for seconds", async () => {
+  test("a database that hangs delays no signal and no deadline, and a call only for seconds", async () => {
     const mute = () => {
       IDBFactory.prototype.open = () => ({});
     };
@@ -308,7 +308,7 @@ describe("limits and the end", () => {
     assert.deepEqual([outcome, tab.warnings], [[3, true, 1], []]);
   });
 
-  test("a closed limiter leaves the queue, and rejects what waits and what comes", async () => {
+  test("a closed limiter leaves the queue, and rejects waiters and later calls", async () => {
     const [a, b] = [await open(hour), await open(hour)];
     await queue(a, "first", { cost: 10 });
     await claimed(b);

@@ -26,7 +26,7 @@ function make(limits, cost) {
   return { clock, limiter, store, counted, calls, listen };
 }
 
-test("without listeners it follows time, and is the same object until it changes", async () => {
+test("without listeners it follows time, and stays the same object until it changes", async () => {
   const { clock, limiter, store, counted } = make({ rate: 1, periodMs: 1000, capacity: 2 });
   const full = store.get();
   assert.deepEqual(full, { ok: true, remaining: 2, readyAt: 0 });
@@ -108,7 +108,7 @@ test("the tokens are shown as they come while the limiter is paused and while ca
   );
 });
 
-test("a wake-up is not lost where its moment passes between two looks at the clock", async () => {
+test("a wake-up is not lost if its moment passes between two readings of the clock", async () => {
   for (let at = 1; at <= 10; at++) {
     const { clock, limiter, store, listen } = make({ rate: 1, periodMs: 50, capacity: 2 });
     listen();

@@ -80,7 +80,7 @@ async function whileListening(decide) {
   await decide();
 }
 
-test("shows decisions, a line each, and ends when it is interrupted", async () => {
+test("shows decisions, one per line, until it is interrupted", async () => {
   const shown = tail([]);
   await whileListening(async () => {
     for (const policy of ["api", "api", "llm", "open", "open"])
@@ -101,7 +101,7 @@ test("shows decisions, a line each, and ends when it is interrupted", async () =
   assert.deepEqual([await shown.code, shown.stderr], [130, ""]);
 });
 
-test("as JSON, and only what is asked for", async () => {
+test("shows JSON, and only matching decisions", async () => {
   const shown = tail(["--json", "--policy", "api", "--outcome", "refused,never"]);
   await whileListening(async () => {
     for (const policy of ["api", "llm", "api"])
@@ -117,7 +117,7 @@ test("as JSON, and only what is asked for", async () => {
   assert.equal(await shown.code, 143);
 });
 
-test("a reader that has seen enough ends it", async () => {
+test("a reader that closes the pipe ends it", async () => {
   const shown = tail([]);
   await whileListening(async () => {
     shown.child.stdout.destroy();
@@ -126,7 +126,7 @@ test("a reader that has seen enough ends it", async () => {
   assert.equal(await shown.code, 0);
 });
 
-test("asks again when the service does not answer for a while, and says so", async () => {
+test("retries while the service does not answer, and says so", async () => {
   const shown = tail([]);
   await whileListening(async () => {
     blocked = (response) => response.writeHead(502).end("<h1>Bad gateway</h1>");
@@ -144,7 +144,7 @@ test("asks again when the service does not answer for a while, and says so", asy
   assert.equal(await shown.code, 130);
 });
 
-test("says what is too many to be shown", async () => {
+test("says how many decisions were too many to be shown", async () => {
   const shown = tail([]);
   await whileListening(async () => {
     await Promise.all(Array.from({ length: 150 }, (_, i) => tollgate.consume({ policy: "open", key: `${i}` })));
@@ -155,7 +155,7 @@ test("says what is too many to be shown", async () => {
   await shown.code;
 });
 
-test("what is wrong ends it: the arguments, the environment, the policy", async () => {
+test("errors end it: in the arguments, the environment, the policy", async () => {
   const ended = async (args, env) => {
     const shown = tail(args, env);
     return [await shown.code, shown.stderr.trimEnd(), shown.stdout];

@@ -47,7 +47,7 @@ test("consume and peek return a grant, and throw any other answer with its momen
     }
 });
 
-test("what was let pass undecided is a grant", async () => {
+test("a request allowed without a decision is a grant", async () => {
   const { client } = clientOf([[200, { policy: "api", allowed: true, degraded: "timeout" }]]);
   assert.equal((await client.consume(ask)).degraded, "timeout");
 });
@@ -65,7 +65,7 @@ test("other verbs return their problems, and without the option all answers are 
   }
 });
 
-test("a wait and a twin on a client that throws are those on one that does not", async () => {
+test("waits and twins are the same whether or not their client throws", async () => {
   for (const throws of [true, false]) {
     const clock = new FakeClock(START);
     const refused = { ...REFUSED, retry_at: START + 700, retry_after_ms: 700 };
@@ -95,7 +95,7 @@ test("a wait and a twin on a client that throws are those on one that does not",
   }
 });
 
-test("spend throws where nothing was reserved, and does not begin the work", async () => {
+test("spend throws if nothing was reserved, and does not begin the work", async () => {
   const { client, sent } = clientOf([[429, REFUSED]]);
   await assert.rejects(
     client.spend(ask, () => assert.fail("the work began")),
@@ -104,7 +104,7 @@ test("spend throws where nothing was reserved, and does not begin the work", asy
   assert.equal(sent.length, 1);
 });
 
-test("orThrow does the same for an answer by RPC, which is plain values", () => {
+test("orThrow does the same for an answer by RPC, which is plain data", () => {
   assert.equal(orThrow({ ...GRANTED, status: 200, headers: {} }).remaining, 4);
   const answer = { ...REFUSED, status: 429, retry_at: START + 5, retry_after_ms: 5, headers: { "retry-after": "1" } };
   assert.throws(() => orThrow(answer), { code: "refused", retryAt: START + 5, retryAfterMs: 5, answer });

@@ -22,7 +22,7 @@ function following({ wire, twin }) {
   return { fates, acquire };
 }
 
-test("acquire asks when the server will grant, and each in the order of the calls", async () => {
+test("acquire asks when the server will grant, in the order of the calls", async () => {
   const it = await synced();
   const { fates, acquire } = following(it);
   acquire({ cost: 8 });
@@ -134,7 +134,7 @@ test("watch wakes when the twin no longer trusts itself", async () => {
   stop();
 });
 
-test("a pause refuses and holds back, and can be ended", async () => {
+test("a pause refuses and delays, and can be ended", async () => {
   const it = await synced();
   const { wire, twin } = it;
   const { fates, acquire } = following(it);
@@ -171,7 +171,7 @@ test("limitFetch waits for a twin, and pauses it", async () => {
   assert.equal(asked(wire), 2);
 });
 
-test("a cost beyond a capacity is asked of the server, which calls it a mistake", async () => {
+test("a cost above a capacity is sent to the server, which rejects it", async () => {
   const { wire, twin } = await synced({ policy: "llm" });
   for (const cost of [101, { requests: 4, tokens: 0 }]) {
     assert.equal(twin.peek(cost).allowed, false);
@@ -180,7 +180,7 @@ test("a cost beyond a capacity is asked of the server, which calls it a mistake"
   }
 });
 
-test("20 000 answers take no memory, even where nothing is ever collected", () => {
+test("20 000 answers take no memory, even if nothing is ever collected", () => {
   const url = (name) => new URL(`../../build/package/${name}`, import.meta.url).href;
   const script = `
     Response.json({}); // the platform needs it, once
