@@ -174,7 +174,7 @@ test("every reservation is drawn, however many there are", async () => {
   }
 });
 
-test("the longest value beside an axis is whole, also where thousands are written out", async () => {
+test("the longest label of an axis is not cut off, even with thousands written out", async () => {
   const { page, close } = await open("", { locale: "de-DE" });
   await page.getByLabel("Tokens added").fill("400000");
   await page.getByLabel("Capacity").fill("400000");

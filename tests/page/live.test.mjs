@@ -62,7 +62,7 @@ test("two tabs share one budget, and each sees what the other takes", async () =
   await Promise.all([one.close(), two.close()]);
 });
 
-test("what a server takes is seen, with several limits, and a level in debt", async () => {
+test("shows what a server takes, with several limits, and a level in debt", async () => {
   const { url } = await served();
   const { page, said, close } = await follow("llm", "a tenant");
   const body = JSON.stringify({ policy: "llm", key: "a tenant", cost: { requests: 120, tokens: 30_000 } });
@@ -109,7 +109,7 @@ test("reserves, settles at another cost, cancels and refunds, and nothing of it 
   await close();
 });
 
-test("a grant's key is followed without being named, and what a grant does not allow is said", async () => {
+test("follows a grant's key without naming it, and says what the grant does not allow", async () => {
   const token = await grant({ key: ["tenant 7", "bob"], policies: ["daily"], verbs: ["consume", "inspect"] });
   const { page, close } = await follow("daily", "", { token });
   await page.getByLabel("Cost").fill("100");
@@ -123,7 +123,7 @@ test("a grant's key is followed without being named, and what a grant does not a
   await close();
 });
 
-test("with a grant that is not for inspect, the page says so once, and follows what is asked", async () => {
+test("with a grant that lacks inspect, the page says so once, and follows its own requests", async () => {
   const token = await grant({ key: "carol", policies: ["daily"], verbs: ["consume"] });
   const { page, said, close } = await open("#live");
   await page.getByLabel("Token or grant").fill(token);
@@ -149,7 +149,7 @@ test("with a grant that is not for inspect, the page says so once, and follows w
   await close();
 });
 
-test("a policy with shards, which shows no state to those who take, is asked and followed", async () => {
+test("a policy with shards, whose answers carry no state, is followed all the same", async () => {
   const { page, close } = await follow("divided", "by parts");
   for (const left of [99, 98]) {
     await consume(page);
@@ -160,7 +160,7 @@ test("a policy with shards, which shows no state to those who take, is asked and
   await close();
 });
 
-test("a policy that enforces no limit has nothing to follow, and is asked for once", async () => {
+test("a policy that enforces no limit has nothing to follow, and is requested once", async () => {
   const { url } = await served();
   const created = await fetch(`${url}/v1/policies/tried`, {
     method: "PUT",
@@ -206,7 +206,7 @@ test("a key that is blocked keeps its level and its history", async () => {
   await close();
 });
 
-test("what is announced names each limit and the wait of a reservation, and while a button is held nothing is", async () => {
+test("announcements name each limit and a reservation's wait, and stop while a button is held", async () => {
   const { page, said, close } = await follow("llm", "announced");
   const status = page.getByRole("status");
   const cost = (limit) => page.getByLabel(`Cost in ${limit}`);
@@ -254,7 +254,7 @@ test("on a phone tables scroll, and nothing else does", async () => {
   await close();
 });
 
-test("a key that is malformed JSON is not asked for", async () => {
+test("a key that is malformed JSON is not sent", async () => {
   const { page, said, close } = await open("#live");
   await page.getByLabel("Token or grant").fill(TOKEN);
   await page.getByLabel(KEY).fill('["tenant 7", alice]');
@@ -266,7 +266,7 @@ test("a key that is malformed JSON is not asked for", async () => {
   await close();
 });
 
-test("with a wrong token there is the problem and nothing else, and it is sent once", async () => {
+test("a wrong token shows the problem and nothing else, and is sent once", async () => {
   const { page, said, close } = await open("#live");
   await page.getByLabel("Token or grant").fill("nonsense");
   await press(page, "Follow");
@@ -310,7 +310,7 @@ for (const width of [390, 1440]) {
   });
 }
 
-test("a wrong token, an unknown policy and a service that is gone are said", async () => {
+test("reports a wrong token, an unknown policy and an unreachable service", async () => {
   const { page, close } = await open("#live");
   const alert = page.getByRole("alert");
   await page.getByLabel("Token or grant").fill("nonsense");
@@ -331,7 +331,7 @@ test("a wrong token, an unknown policy and a service that is gone are said", asy
   await close();
 });
 
-test("the token is kept nowhere", async () => {
+test("the token is stored nowhere", async () => {
   const { page, close } = await follow("api", "kept");
   const kept = await page.evaluate(() =>
     JSON.stringify([{ ...localStorage }, { ...sessionStorage }, location.href, document.cookie]),

@@ -43,7 +43,7 @@ test("every trace of every preset stays below the bound, plays within its length
   }
 });
 
-test("at its own speed, each preset shows a refusal or a wait within a minute, and all within another", async () => {
+test("at its own speed, each preset shows a refusal or a wait, and ends, within a minute", async () => {
   for (const { id, toml, trace: kind, speed } of PRESETS) {
     const policy = await policyOf(toml);
     const { asks, durationMs } = trace(kind, policy.limits, costFor(policy));
@@ -58,7 +58,7 @@ test("at its own speed, each preset shows a refusal or a wait within a minute, a
   }
 });
 
-test("webhooks are reserved, wait for their turn one after the other, and owe as much as they may", async () => {
+test("webhooks are reserved, wait their turn one by one, and owe as much as they may", async () => {
   const { toml, trace: kind } = PRESETS.find(({ id }) => id === "webhooks");
   const policy = await policyOf(toml);
   const { asks, durationMs } = trace(kind, policy.limits, 1);
@@ -92,7 +92,7 @@ test("only what takes tokens counts as granted", async () => {
   }
 });
 
-test("what is said of a decision names the limit of which so much is left", async () => {
+test("a decision's text says what is left in which limit", async () => {
   const said = async (toml, ask) => {
     const simulation = new Simulation(await policyOf(toml));
     return announced(simulation.ask({ at: 0, verb: "consume", ...ask }), simulation.limits);
@@ -115,7 +115,7 @@ test("what is said of a decision names the limit of which so much is left", asyn
     assert.equal(await said(toml, ask), text);
 });
 
-test("a reservation that ends by itself is said to have expired", async () => {
+test("a reservation that ends by itself is shown as expired", async () => {
   const toml = '[p]\nrate = 0\nperiod = "1s"\ncapacity = 10\nreservation_ttl = "5s"\nunsettled = "refund"';
   const simulation = new Simulation(await policyOf(toml));
   simulation.ask({ at: 0, verb: "consume", cost: 1 });
@@ -268,13 +268,13 @@ law(
     ),
 );
 
-test("what settles or cancels nothing is not granted", async () => {
+test("settling or cancelling nothing is not granted", async () => {
   const simulation = new Simulation(await policyOf('[p]\nrate = 5\nperiod = "1s"'));
   for (const verb of ["settle", "cancel"]) assert.equal(simulation.ask({ at: 0, verb, cost: 1 }), undefined);
   assert.deepEqual(simulation.events, []);
 });
 
-test("100,000 reservations are played within seconds, also again from the middle", async () => {
+test("100,000 reservations are played within seconds, and replayed from the middle", async () => {
   const policy = await policyOf(
     '[p]\nrate = 1000\nperiod = "1s"\nmax_debt = 1000\nreservation_ttl = "10m"\nunsettled = "refund"',
   );
@@ -289,7 +289,7 @@ test("100,000 reservations are played within seconds, also again from the middle
   assert.ok(took < 20_000, `${took} ms`); // it was 84 s when each expiry looked at all that were open
 });
 
-test("of decisions at one moment the last is the nearest", async () => {
+test("of decisions at the same moment the last is the nearest", async () => {
   const simulation = new Simulation(await policyOf('[p]\nrate = 5\nperiod = "1s"'));
   for (const at of [0, 1000, 1000, 1000, 3000]) simulation.ask({ at, verb: "consume", cost: 1 });
   assert.deepEqual(
@@ -342,7 +342,7 @@ test("the level of a token bucket is a line, that of a window steps, and debt is
   );
 });
 
-test("what is asked of one policy can be asked of any other, and any policy that can be read can be played", async () => {
+test("each policy can play another's requests, and any valid policy can be played", async () => {
   const tomls = [
     '[p]\nrate = 5\nperiod = "1s"',
     '[[p.limits]]\nname = "other"\nrate = 5\nperiod = "1s"',
@@ -398,7 +398,7 @@ notify = [ # whom to tell
 main = "x.js"
 `;
 
-test("what the form does not change stays byte for byte, comments and order too", () => {
+test("what the form does not change stays byte for byte, including comments and order", () => {
   for (const toml of [...PRESETS.map(({ toml }) => toml), COMMENTED])
     for (const name of namesOf(toml)) assert.equal(tomlOf(toml, formOf(toml, name)), toml);
   const limit = (name, i, changes) => {
@@ -487,7 +487,7 @@ test("a policy is compared with one of the other kind, and the other policies of
   assert.equal(otherKind("[a", "a"), "[a");
 });
 
-test("whatever a policy is written like, it is read back as the form says, and the other policies stay", () => {
+test("however a policy is written, it is read back as the form says, and the other policies stay", () => {
   for (const toml of [
     '[vars.POLICIES]\na = { rate = 5, period = "1s" }\nb = "1/s"',
     '[vars]\nPOLICIES.a.rate = 5\nPOLICIES.a.period = "1s"\nPOLICIES.b = "1/s"\nother = 1',
@@ -518,7 +518,7 @@ test("whatever a policy is written like, it is read back as the form says, and t
   );
 });
 
-test("any policy of a text can play, and a mistake has the reader's words and its line, in whichever policy it is", async () => {
+test("any policy of a text can play, and an error in any of them has the reader's message and line", async () => {
   const toml = '[a]\nrate = 5\nperiod = "1s"\n\n[b]\nrate = 6\nperiod = "1s"';
   for (const [chosen, name, rate] of [
     [undefined, "a", 5],
@@ -547,7 +547,7 @@ test("any policy of a text can play, and a mistake has the reader's words and it
   }
 });
 
-test("without an offset a window opens at a moment of its own, which is told and played", async () => {
+test("without an offset a window opens at a moment of its own, which is shown and played", async () => {
   for (const [period, first] of [
     ["1m", 24_400],
     ["1h", 36 * 60_000 + 24_400],
@@ -597,7 +597,7 @@ test("a link gives back its scene, and anything else gives nothing", () => {
   for (const text of ["", "%", "bnVsbA"]) assert.equal(decode(text), undefined);
 });
 
-test("CSV: seconds, perhaps a cost and a verb; other lines are passed over", () => {
+test("CSV: seconds, optionally a cost and a verb; other lines are skipped", () => {
   const text = "seconds,cost,verb\n2.5;3;reserve\n\n1\n-1,2\n0.2,x\n3,1,take\n";
   assert.deepEqual(fromCsv(text, 7), [
     { at: 1000, verb: "consume", cost: 7 },
@@ -606,7 +606,7 @@ test("CSV: seconds, perhaps a cost and a verb; other lines are passed over", () 
   assert.deepEqual(passedOver(text), [5, 6, 7]);
 });
 
-test("a scene is linkable if browsers take its address, whatever makes it long", () => {
+test("a scene is linkable if browsers accept its address, whatever makes it long", () => {
   const named = Object.fromEntries(Array.from({ length: 8 }, (_, i) => [`a-limit-with-a-long-name-${i}`, 10_000]));
   for (const [csv, count, cost, is] of [
     ["1\n".repeat(460_000), 0, 1, true],
@@ -734,7 +734,7 @@ const ASKED = [
   },
 ];
 
-test("the answer that is shown is the service's own, but for its moments", async () => {
+test("the answer shown is the service's own, except for its moments", async () => {
   const { url } = await served();
   const ask = async (path, body) => {
     const response = await fetch(`${url}/v1/${path}`, {

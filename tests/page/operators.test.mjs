@@ -96,7 +96,7 @@ test("decisions are counted by policy, with their share of refusals and the keys
   await close();
 });
 
-test("three keys that are refused most are in sight, and each opens its key by its hash", async () => {
+test("the three keys refused most are in sight, and each opens its key by its hash", async () => {
   for (const key of ["first", "second", "third"])
     for (let i = 0; i < 4; i++) await ask("consume", { policy: "demo", key, cost: 10 });
   const { page, said, close } = await show();
@@ -152,7 +152,7 @@ test("a policy in shadow is beside the real ones: what it would have refused, as
   await close();
 });
 
-test("what went wrong in one panel stays while the others are read anew", async () => {
+test("an error in one panel stays while the others are reloaded", async () => {
   const { page, close } = await show({ hasClock: true });
   await press(page, "Edit demo");
   await page.getByLabel("demo, as JSON").fill("{");
@@ -180,7 +180,7 @@ test("what went wrong in one panel stays while the others are read anew", async 
   await close();
 });
 
-test("what is typed while the service is asked what would change stays, and an editor that was left stays closed", async () => {
+test("text typed during a dry run stays, and an editor that was closed stays closed", async () => {
   const { page, close } = await show();
   const next = await hold(page, "**/v1/policies/demo?dry_run=true");
   const editor = page.getByLabel("demo, as JSON");
@@ -207,7 +207,7 @@ test("what is typed while the service is asked what would change stays, and an e
   await close();
 });
 
-test("what comes late replaces nothing that is newer: the text of another policy, and what was said of an earlier act", async () => {
+test("a late answer does not replace another policy's text or the result of a newer act", async () => {
   const { page, close } = await show();
   const editor = page.getByLabel("demo, as JSON");
   const api = (await hold(page, "**/v1/policies/api"))();
@@ -232,7 +232,7 @@ test("what comes late replaces nothing that is newer: the text of another policy
   await close();
 });
 
-test("a mistake in a policy is told where it was typed", async () => {
+test("an error in a policy is shown where it was typed", async () => {
   const { page, close } = await show();
   await press(page, "Edit demo");
   await page.getByLabel("demo, as JSON").fill("{");
@@ -246,7 +246,7 @@ test("a mistake in a policy is told where it was typed", async () => {
   await close();
 });
 
-test("what was done is said, also where the audit log cannot be read; another token sees nothing of the one before", async () => {
+test("an act is confirmed even if the audit log cannot be read; a new token sees nothing of the old one's", async () => {
   const { page, close } = await show();
   await page.route("**/v1/audit?limit=100", (route) => route.fulfill({ status: 503, json: { title: "Unavailable" } }));
   await page.getByLabel("Key (text or JSON)").fill("credited");
@@ -267,7 +267,7 @@ test("what was done is said, also where the audit log cannot be read; another to
   await close();
 });
 
-test("an act is told apart from one on another key at the same time", async () => {
+test("an act is distinguished from one on another key at the same time", async () => {
   const { page, close } = await show();
   await page.route("**/v1/audit?limit=100", async (route) => {
     await ask("keys/credit", { policy: "api", key: "another", cost: 1 });
@@ -287,7 +287,7 @@ test("an act is told apart from one on another key at the same time", async () =
   await close();
 });
 
-test("a policy is changed after the service has said what that would do", async () => {
+test("a policy is changed after the service has reported what that would do", async () => {
   const { page, close } = await show();
   await press(page, "Edit demo");
   const json = page.getByLabel("demo, as JSON");
@@ -356,7 +356,7 @@ test("one key is inspected, explained, credited, reset, blocked and freed, each 
   await close();
 });
 
-test("a pasted hash is not taken for a key, and as a hash it blocks the key that has it", async () => {
+test('a pasted hash is not taken for a key, and as {"hash"} it blocks its key', async () => {
   const { page, said, close } = await show();
   const says = page.getByLabel("What the service says");
   const { object: hash } = await ask("keys/inspect", { key: "known by its hash" });
@@ -377,7 +377,7 @@ test("a pasted hash is not taken for a key, and as a hash it blocks the key that
   await close();
 });
 
-test("as many requests are sent as the page says", async () => {
+test("the page sends as many requests as it says", async () => {
   const { page, close } = await open("#operators");
   let sent = [];
   page.on("request", (request) => {
@@ -401,7 +401,7 @@ test("as many requests are sent as the page says", async () => {
   await close();
 });
 
-test("overrides and acts are listed page by page, and again after something was changed", async () => {
+test("overrides and acts are listed page by page, and again after a change", async () => {
   const until = Date.now() + 3_600_000;
   const overrides = [
     { policy: "daily", key: "listed", multiple: 2.5 },
@@ -469,7 +469,7 @@ test("overrides and acts are listed page by page, and again after something was 
   await close();
 });
 
-test("with a wrong token there is the problem and nothing else, and the token is kept nowhere", async () => {
+test("a wrong token shows the problem and nothing else, and is stored nowhere", async () => {
   const { page, said, close } = await open("#operators");
   await page.getByLabel("Token with the scope admin").fill("nonsense");
   await page.getByRole("button", { name: "Show" }).click();
@@ -490,7 +490,7 @@ test("with a wrong token there is the problem and nothing else, and the token is
   await close();
 });
 
-test("after a token is revoked, what it has read is gone, and it is not sent again", async () => {
+test("after a token is revoked, the data it has read disappears, and it is not sent again", async () => {
   const { page, said, close } = await show({ hasClock: true });
   await page.route("**/v1/metrics", (route) => route.fulfill({ status: 401, json: { detail: "revoked" } }));
   await page.clock.runFor(10_000);
@@ -504,7 +504,7 @@ test("after a token is revoked, what it has read is gone, and it is not sent aga
   await close();
 });
 
-test("a token that is refused for one thing is not sent for another, and what is read late hides nothing", async () => {
+test("a token refused by one endpoint is not sent to another, and a late answer hides no error", async () => {
   const { page, said, close } = await show({ hasClock: true });
   const overrides = (await hold(page, "**/v1/overrides?limit=20"))();
   await page.route("**/v1/keys/inspect", (route) => route.fulfill({ status: 401, json: { detail: "revoked" } }));
@@ -561,7 +561,7 @@ for (const width of [390, 1440]) {
 }
 
 // The last one: it stops the server.
-test("while the service is gone the page says so, and afterwards since when it counts, and reads anew what it could not", async () => {
+test("says when the service is gone, then since when counters run, and reloads what had failed", async () => {
   const { page, close } = await show();
   const since = page.getByText(/^(No key has been refused since|Since) /);
   await since.first().waitFor();

@@ -42,7 +42,7 @@ test("100,000 decisions at 1,000× lose no second", async () => {
   await close();
 });
 
-test("held at 1,000×, it asks thousands as time goes by, keeps the picture moving, and a link has them", async () => {
+test("held at 1,000×, it sends thousands of requests as time passes, keeps drawing, and a link has them", async () => {
   const { page, said, url, close } = await open();
   await page.getByLabel("Trace").selectOption("none");
   await press(page, "1,000×");

@@ -8,7 +8,7 @@ import { linkTo, open, overflow, press, served, shift, TOKEN, violations } from 
 
 const status = (page) => page.getByRole("status").textContent();
 
-test("all of it is at most 104.5 KB, compressed", () => {
+test("the whole page is at most 104.5 KB, compressed", () => {
   const files = readdirSync("build/page", { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
   const sizes = files.map(
     ({ parentPath, name }) => gzipSync(readFileSync(join(parentPath, name)), { level: 9 }).length,
@@ -17,7 +17,7 @@ test("all of it is at most 104.5 KB, compressed", () => {
   assert.ok(all <= 104_500, `${all} bytes`);
 });
 
-test("is served with its policy, and what it does not have is the API's to answer", async () => {
+test("is served with its content policy, and other paths are the API's to answer", async () => {
   const { url } = await served();
   const response = await fetch(url);
   assert.equal(response.status, 200);
@@ -45,7 +45,7 @@ for (const [colorScheme, viewport] of [
   ["light", PHONE],
   ["dark", PHONE],
 ]) {
-  test(`${colorScheme}, ${viewport.width} px: axe finds nothing, and the console says nothing`, async () => {
+  test(`${colorScheme}, ${viewport.width} px: axe finds nothing, and the console is empty`, async () => {
     const { page, said, close } = await open("", { colorScheme, viewport });
     await page.getByRole("heading", { name: /^The decision at/ }).waitFor();
     await press(page, "Compare with a fixed window");
@@ -67,7 +67,7 @@ for (const [colorScheme, viewport] of [
 }
 
 for (const colorScheme of ["light", "dark"])
-  test(`${colorScheme}: one sees where fields are, by three to one`, async () => {
+  test(`${colorScheme}: fields stand out with a contrast of three to one`, async () => {
     const { page, close } = await open("", { colorScheme });
     await press(page, "TOML");
     await page.getByLabel("Trace").selectOption("csv");
@@ -161,7 +161,7 @@ test("an answer that is the same as before is announced again", async () => {
   await close();
 });
 
-test("holding a button asks on", async () => {
+test("holding a button repeats the request", async () => {
   const { page, close } = await open();
   await page.getByLabel("Trace").selectOption("none");
   await press(page, "1×");
@@ -172,7 +172,7 @@ test("holding a button asks on", async () => {
   await close();
 });
 
-test("a button that is held asks no more once it cannot, and only the first button of a mouse asks", async () => {
+test("a held button stops when it is disabled, and only a mouse's first button sends requests", async () => {
   const { page, close } = await open();
   await page.getByLabel("Trace").selectOption("none");
   await press(page, "Reserve");
@@ -190,7 +190,7 @@ test("a button that is held asks no more once it cannot, and only the first butt
   await close();
 });
 
-test("a key presses a button that was held and left", async () => {
+test("a key press works on a button that was held and left", async () => {
   const { page, close } = await open();
   await page.getByLabel("Trace").selectOption("none");
   await press(page, "1×");
@@ -206,7 +206,7 @@ test("a key presses a button that was held and left", async () => {
   await close();
 });
 
-test("who comes to the playground again from itself keeps the address of what is shown", async () => {
+test("following the playground's link from the playground keeps the address of what is shown", async () => {
   const { page, close } = await open();
   await page.waitForURL(/#playground\?/);
   const shown = page.url();
@@ -232,7 +232,7 @@ test("a number is what was typed, also while it is typed", async () => {
   await close();
 });
 
-test("a view keeps what is in it while others are shown", async () => {
+test("a view keeps its contents while others are shown", async () => {
   const { page, said, close } = await open();
   await page.getByLabel("Tokens added").fill("77");
   await page.getByRole("heading", { name: /^api: token bucket, 77 / }).waitFor();
@@ -249,7 +249,7 @@ test("a view keeps what is in it while others are shown", async () => {
   await close();
 });
 
-test("form and TOML follow each other, and mistakes have the reader's words and their place", async () => {
+test("form and TOML follow each other, and errors have the reader's message and position", async () => {
   const { page, said, close } = await open();
   await page.getByLabel("Tokens added").fill("50");
   await press(page, "TOML");
@@ -268,7 +268,7 @@ test("form and TOML follow each other, and mistakes have the reader's words and 
   await close();
 });
 
-test("the form keeps comments, also where a field is emptied first, and the policy that plays is chosen and linked", async () => {
+test("the form keeps comments, even if a field is emptied first, and the policy to play is chosen and linked", async () => {
   const { page, said, url, close } = await open();
   const toml =
     '# ours\n[a]\nrate = 5 # five\nperiod = "1s"\n\n[b]\nkind = "fixed_window"\nrate = 6 # six\nperiod = "1m"\n';
@@ -302,7 +302,7 @@ test("the form keeps comments, also where a field is emptied first, and the poli
   await other.close();
 });
 
-test("limits are added one after the other, and removed", async () => {
+test("limits are added one by one, and removed", async () => {
   const { page, said, close } = await open();
   for (const count of [2, 3]) {
     await press(page, "Add a limit");
@@ -364,7 +364,7 @@ test("a link reproduces everything", async () => {
   await other.close();
 });
 
-test("a link that cannot be read is said to be so, until something else is shown", async () => {
+test("an unreadable link is reported until something else is shown", async () => {
   const { page, said, close } = await open("#playground?eyJ0b21sIjoi");
   const message = page.getByText("This link cannot be read.");
   await message.waitFor();
@@ -418,7 +418,7 @@ test("a CSV that is too long for a link is left out of it, and the page says so"
   await close();
 });
 
-test("everything can be done by keys, and one sees where one is", async () => {
+test("everything can be done by keyboard, with visible focus", async () => {
   const { page, said, close } = await open();
   await page.getByRole("heading", { name: /^The decision at/ }).waitFor();
   const focused = () =>
@@ -456,7 +456,7 @@ test("everything can be done by keys, and one sees where one is", async () => {
   await close();
 });
 
-test("who wants no motion gets none", async () => {
+test("reduced motion is respected", async () => {
   const { page, close } = await open("", { reducedMotion: "reduce" });
   await press(page, "Login attempts");
   await page.getByRole("heading", { name: /^minute: \d of 5/ }).waitFor();
@@ -502,7 +502,7 @@ test("code and policies read from left to right in every script", async () => {
   await close();
 });
 
-test("numbers are by the visitor's locale, in headings, too", async () => {
+test("numbers follow the visitor's locale, in headings too", async () => {
   const { page, close } = await open("", { locale: "de-DE" });
   await press(page, "LLM requests and tokens");
   await page
@@ -514,7 +514,7 @@ test("numbers are by the visitor's locale, in headings, too", async () => {
   await close();
 });
 
-test("of two policies, the decision is marked on which one has clicked, and the link says which", async () => {
+test("of two policies, the clicked decision is marked on its own, and the link says which", async () => {
   const { page, url, close } = await open();
   // The reservations of one expire with a refund, which the other's do not: what has the same number is not the same decision.
   const toml = '[a]\nrate = 10\nperiod = "1s"\nmax_debt = 10\nreservation_ttl = "1500ms"\nunsettled = "refund"';

@@ -9,7 +9,7 @@ const { PRESETS } = await import("../../www/page/src/playground/presets.ts");
 
 const status = (page) => page.getByRole("status").textContent();
 
-test("an address that names no view is a link that cannot be read, and follows what one does", async () => {
+test("an address that names no view is an unreadable link, and then follows what is shown", async () => {
   const { page, said, close } = await open("#rubbish");
   const message = page.getByText("This link cannot be read.");
   await message.waitFor();
@@ -26,7 +26,7 @@ test("an address that names no view is a link that cannot be read, and follows w
   await close();
 });
 
-test("where the reader of policies does not load, the page says so", async () => {
+test("if the policy parser does not load, the page says so", async () => {
   const { page, close } = await open("#live");
   await page.route("**/lint-*.js", (route) => route.abort());
   await page.getByRole("link", { name: "Playground" }).click();
@@ -35,7 +35,7 @@ test("where the reader of policies does not load, the page says so", async () =>
   await close();
 });
 
-test("what is no cost is said to be none beside its field, stays as it was typed, and asks nothing", async () => {
+test("an invalid cost is reported beside its field, stays as typed, and sends nothing", async () => {
   const { page, said, close } = await open("", { reducedMotion: "reduce" });
   await press(page, "LLM requests and tokens");
   await page.getByLabel("Trace").selectOption("none");
@@ -84,7 +84,7 @@ for (const [how, hold] of [
     await page.mouse.up();
     for (const key of ["Space", "Enter"]) await page.keyboard.up(key);
   };
-  test(`a burst is held at 10× by ${how}: it asks as often as time is played, and no more once it is let go`, async () => {
+  test(`a burst held at 10× by ${how} sends requests as time is played, and stops when released`, async () => {
     const { page, said, close } = await open();
     await page.getByLabel("Trace").selectOption("none");
     await press(page, "Play");
@@ -107,7 +107,7 @@ for (const [how, hold] of [
   });
 }
 
-test("what was asked by hand too often for a link is left out of it, and the page says so", async () => {
+test("requests by hand that are too many for a link are left out of it, and the page says so", async () => {
   const { page, close } = await open();
   await press(page, "TOML");
   // Each request has a cost of every limit, by its name: so not many are too long.
@@ -142,7 +142,7 @@ test("a link has a CSV only if it is played", async () => {
   await close();
 });
 
-test("a button that is first held at a late moment asks nothing of the time before it", async () => {
+test("a button first held at a late moment sends nothing for the time before", async () => {
   const { page, said, close } = await open();
   await page.getByLabel("Trace").selectOption("none");
   await press(page, "1,000×");
@@ -161,7 +161,7 @@ test("a button that is first held at a late moment asks nothing of the time befo
   await close();
 });
 
-test("while a button is held hardly anything is announced, and then the last decision is", async () => {
+test("while a button is held hardly anything is announced, then the last decision", async () => {
   const { page, close } = await open();
   await page.getByLabel("Trace").selectOption("none");
   await press(page, "Consume");
@@ -183,7 +183,7 @@ test("while a button is held hardly anything is announced, and then the last dec
   await close();
 });
 
-test("what never refills is said in words, and what is owed is drawn below nothing", async () => {
+test("a limit that never refills is described as such, and debt is drawn below zero", async () => {
   const { page, close } = await open();
   await press(page, "Free trial");
   await page.getByText(/granted, [1-9]\d* refused, never full again$/).waitFor();
@@ -200,7 +200,7 @@ test("what never refills is said in words, and what is owed is drawn below nothi
   await close();
 });
 
-test("of two policies, the one whose decision is shown can be chosen by keys, and stays chosen", async () => {
+test("of two policies, the one whose decision is shown can be chosen by keyboard, and stays chosen", async () => {
   const { page, said, close } = await open();
   await page.getByLabel("Trace").selectOption("none");
   await press(page, "Compare with a fixed window");
@@ -221,7 +221,7 @@ test("of two policies, the one whose decision is shown can be chosen by keys, an
   await close();
 });
 
-test("a button that goes when it is pressed leaves the focus to what takes its place", async () => {
+test("a button that disappears when pressed passes the focus to its replacement", async () => {
   const { page, close } = await open();
   const focused = () => page.evaluate(() => document.activeElement.textContent);
   await page.getByRole("button", { name: "Compare with a fixed window" }).press("Enter");
@@ -238,7 +238,7 @@ test("a button that goes when it is pressed leaves the focus to what takes its p
   await close();
 });
 
-test("the table of decisions says when what was reserved is ready, and when and how it ended", async () => {
+test("the table of decisions says when a reservation is ready, and when and how it ended", async () => {
   const { page, said, close } = await open();
   await press(page, "TOML");
   const toml = '[p]\nrate = 1\nperiod = "1s"\ncapacity = 1\nmax_debt = 9\nreservation_ttl = "5s"\nunsettled = "refund"';

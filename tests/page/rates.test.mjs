@@ -16,7 +16,7 @@ const look = (now, began, allowed, refused = 0) => ({
 const steps = (...looks) =>
   stepsOf(looks).map(({ from, to, rates: [{ granted, refused }] }) => [from, to, granted, refused]);
 
-test("there are rates from the second reading on, each of the time between two", () => {
+test("rates start with the second reading, each over the time between two", () => {
   assert.deepEqual(steps(), []);
   assert.deepEqual(steps(look(5000, 0, 7)), []);
   assert.deepEqual(steps(look(5000, 0, 7), look(15_000, 0, 27, 5)), [[5000, 15_000, 2, 0.5]]);
@@ -27,7 +27,7 @@ test("there are rates from the second reading on, each of the time between two",
   ]);
 });
 
-test("where counters have begun anew the rates are of the time since", () => {
+test("after counters are reset the rates cover the time since", () => {
   assert.deepEqual(steps(look(10_000, 0, 100), look(20_000, 16_000, 8), look(30_000, 16_000, 18)), [
     [16_000, 20_000, 2, 0],
     [20_000, 30_000, 1, 0],

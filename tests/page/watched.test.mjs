@@ -151,7 +151,7 @@ law(
   },
 );
 
-test("the bound begins with what has come back since the key was last used, by whatever answer it is first seen", async () => {
+test("the bound starts with the refill since the key was last used, whichever answer comes first", async () => {
   for (const [agoMs, kind, level] of [
     [60_000, "token_bucket", 5],
     [2_000, "token_bucket", 3],
@@ -174,7 +174,7 @@ test("the bound begins with what has come back since the key was last used, by w
     }
 });
 
-test("a clock that has stood still, or was set, is noticed with the next answer, however slow that is", async () => {
+test("a clock that stood still or was set is noticed with the next answer, however slow", async () => {
   for (const stoodStillMs of [20_000, -20_000]) {
     const world = new World([{ rate: 10, periodMs: 1000, capacity: 50 }], 100);
     world.delays = [10, 10];
@@ -297,7 +297,7 @@ test("a policy that enforces no limit is said to have nothing to follow, and not
   );
 });
 
-test("what others take until one looks is one decision", async () => {
+test("what others take between two looks is one decision", async () => {
   const world = new World([{ rate: 10, periodMs: 86_400_000, capacity: 50 }], 100);
   const watched = new Watched(world.client, { policy: "p", key: "k" }, world.clock);
   await watched.look();
