@@ -101,7 +101,7 @@ test("answers each verb as HTTP does, with the same headers", async () => {
   }
 });
 
-test("what is spent by one way is spent for the other: a key has one object", async () => {
+test("what is spent one way is spent for the other: a key has one object", async () => {
   assert.equal((await embedded("consume", { policy: "once", key: "shared" })).status, 200);
   assert.equal((await byHttp("consume", { policy: "once", key: "shared" })).status, 429);
 });
@@ -139,7 +139,7 @@ test("operators see, explain and fill a key; without a registry nothing is recor
   assert.equal((await keys("inspect", { cost: 1 })).status, 400);
 });
 
-test("a wrong request gets the same problem as by HTTP", async () => {
+test("a wrong request gets the same problem as over HTTP", async () => {
   for (const [verb, ask, status] of [
     ["consume", {}, 400],
     ["consume", [], 400],
@@ -235,14 +235,14 @@ test("the same arguments give the same object", async () => {
 });
 
 // As for `keys: env.KEYS.jurisdiction("eu")`, which returns a new object at each call.
-test("a namespace that is another object for each request remembers its refusals", async () => {
+test("a namespace that is a new object for each request still remembers its refusals", async () => {
   const ask = () => plain.post("/renewed/consume", { policy: "api", key: "renewed", cost: 8 });
   const sources = [];
   for (let i = 0; i < 3; i++) sources.push((await ask()).body.source);
   assert.deepEqual(sources, [undefined, undefined, "cache"]);
 });
 
-test("with `throws`, what is not granted is an error that has the response", async () => {
+test("with `throws`, anything but a grant is an error with the response", async () => {
   const ask = (verb, ask) => plain.post(`/throwing/${verb}`, ask);
   const taken = { policy: "api", key: "thrown", cost: 8 };
   assert.equal((await ask("consume", taken)).status, 200);
@@ -258,7 +258,7 @@ test("with `throws`, what is not granted is an error that has the response", asy
   assert.equal((await ask("settle", { ...taken, reservation: "00" })).status, 404, "other verbs return their problems");
 });
 
-test("requests bring their limits, and no policy is needed beside them", async () => {
+test("requests bring their limits, and need no policy", async () => {
   const free = { policy: "plan", key: "inline", limits: { rate: "10/1day", write_ahead: 0 } };
   const pro = { ...free, limits: { rate: "1000/1day", write_ahead: 0 } };
   const remaining = async (verb, ask) => (await embedded(verb, ask)).body.remaining;
@@ -284,7 +284,7 @@ test("requests bring their limits, and no policy is needed beside them", async (
   assert.deepEqual([alone.status, alone.body.remaining], [200, 9]);
 });
 
-test("settings with errors are an exception that names them all", async () => {
+test("wrong settings throw one error that names them all", async () => {
   const rows = [
     [{}, []],
     [{ without: ["TOLLGATE_KEY_SECRET", "TOLLGATE_TOKENS"] }, []],

@@ -63,7 +63,7 @@ test("init and start: the printed request works, and budgets survive a restart",
   }
 });
 
-test("a token that was made has its scopes, and a grant its key", async () => {
+test("a created token has its scopes, and a grant its key", async () => {
   const said = await tollgate(["token", "backend"]);
   const [token] = said.match(/^tg_.*$/m);
   const [lines] = said.match(/^\[vars\.TOLLGATE_TOKENS\.backend\]\n(.+\n)+/m);
@@ -114,7 +114,7 @@ test("a token removed from the settings is refused, and only the owner may read 
   writeFileSync(join(service, "wrangler.toml"), removed);
 });
 
-test("while it runs, a token that is added works, and one that is removed does not", async () => {
+test("while it runs, an added token works, and a removed one does not", async () => {
   const file = join(service, "wrangler.toml");
   const settings = readFileSync(file, "utf8");
   const made = "tg_added-while-it-runs";
@@ -142,7 +142,7 @@ test("while it runs, a token that is added works, and one that is removed does n
   await stop();
 });
 
-test("a half-written configuration that is saved while it starts again is waited out", ends, async () => {
+test("a half-written configuration saved during a restart is waited out", ends, async () => {
   const file = join(service, "wrangler.toml");
   const settings = readFileSync(file, "utf8");
   const made = "tg_added-in-two-halves";
@@ -168,7 +168,7 @@ test("a half-written configuration that is saved while it starts again is waited
   assert.deepEqual(await ended, [130, null]);
 });
 
-test("a Wrangler that hangs is killed with its runtime, which has the port", ends, async () => {
+test("a hung Wrangler is killed along with its runtime, which has the port", ends, async () => {
   const file = join(service, "wrangler.toml");
   const settings = readFileSync(file, "utf8");
   const made = "tg_added-while-it-hangs";
@@ -185,7 +185,7 @@ test("a Wrangler that hangs is killed with its runtime, which has the port", end
   await stop();
 });
 
-test("start takes each configuration that Wrangler takes, and tokens from .dev.vars where that has none", async () => {
+test("start accepts each configuration that Wrangler does, and takes tokens from .dev.vars if that has none", async () => {
   const other = join(folder, "my-limits-jsonc");
   await tollgate(["init", "my-limits-jsonc"], folder);
   symlinkSync(join(folder, "node_modules"), join(other, "node_modules"), "junction");

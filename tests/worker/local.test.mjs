@@ -7,7 +7,7 @@ const project = makeProject("mailbox", { main: "mailbox.mjs", classes: { MAILBOX
 let worker = await wranglerDev([project]);
 const call = async (path, ...args) => (await worker.post(path, args)).body;
 
-test("a consume and a write are kept together, and rolled back together", async () => {
+test("a consume and a write are committed together, and rolled back together", async () => {
   assert.equal(await call("/a/send", "one"), true);
   assert.deepEqual(await call("/a/state"), { remaining: 4, mails: ["one"] });
   assert.deepEqual(await call("/a/send", "two", { fails: true }), { error: "the application's own" });
@@ -36,13 +36,13 @@ test("a crash between the two leaves neither", async () => {
   }
 });
 
-test("neither refusals nor leases are remembered, which could be rolled back", async () => {
+test("neither refusals nor leases are remembered, as both could be rolled back", async () => {
   assert.deepEqual(await call("/g/askOften", 12, { fails: true }), { error: "the application's own" });
   const answers = Array.from({ length: 12 }, (_, i) => [i < 10, null]);
   assert.deepEqual(await call("/g/askOften", 12), answers);
 });
 
-test("every verb, with keys of its own and with others", async () => {
+test("every verb, with the object's own key and with others", async () => {
   const ask = (verb, request, options) => call("/d/ask", verb, request, options);
   const refused = await ask("consume", { policy: "mails", cost: 5 }).then(() => ask("consume", { policy: "mails" }));
   assert.deepEqual([refused.status, refused.allowed, refused.retryAfter], [429, false, null]);
@@ -80,7 +80,7 @@ test("every verb, with keys of its own and with others", async () => {
   assert.equal((await ask("consume", { policy: "mails", cost: -1 })).status, 400);
 });
 
-test("requests bring their limits, of which each change is written", async () => {
+test("requests bring their limits, and each change is written", async () => {
   const ask = (verb, request) => call("/g/ask", verb, { policy: "plan", ...request });
   assert.equal((await ask("consume", { limits: "100/1day", cost: 40 })).remaining, 60);
   assert.equal(
@@ -99,7 +99,7 @@ test("requests bring their limits, of which each change is written", async () =>
   assert.equal((await ask("consume", { limits: [] })).detail, "limits: must be a list of 1 to 8 limits");
 });
 
-test("cleaning forgets what is as good as new", async () => {
+test("cleaning forgets buckets that are full again", async () => {
   const ask = (verb, request) => call("/e/ask", verb, request);
   await ask("consume", { policy: "quick", cost: 3 });
   for (const key of ["b", "c", "d"]) await ask("consume", { policy: "quick", key, cost: 3 });
@@ -113,7 +113,7 @@ test("cleaning forgets what is as good as new", async () => {
   assert.equal((await ask("peek", { policy: "quick", cost: 0 })).remaining, 10);
 });
 
-test("settings that are wrong are an error", async () => {
+test("wrong settings are an error", async () => {
   assert.deepEqual(await call("/f/wrong", { p: { rate: -1, period: "1s" } }), {
     name: "SettingsError",
     errors: [

@@ -21,7 +21,7 @@ describe("Hono", async () => {
     return { status: response.status, headers: response.headers, text: await response.text() };
   };
 
-  test("a route passes while there are tokens, with headers on every answer; then it answers 429", async () => {
+  test("a route passes while there are tokens, then answers 429, with headers on every answer", async () => {
     const [passed, refused] = [await get("/one/route"), await get("/one/route")];
     assert.deepEqual([passed.status, passed.text, passed.headers.get("x-own")], [200, "passed", "kept"]);
     assert.match(passed.headers.get("ratelimit"), /^"one";r=0;t=\d+$/);
@@ -44,7 +44,7 @@ describe("Hono", async () => {
     }
   });
 
-  test("by a key of one's own, and with a response of one's own to who is refused", async () => {
+  test("with the app's own key, and its own response to refusals", async () => {
     const login = (user) => app.post("/login", { user });
     assert.deepEqual((await login("alice")).body, { user: "alice" }); // the body can still be read
     const refused = await login("alice");
@@ -55,7 +55,7 @@ describe("Hono", async () => {
     assert.match((await login("")).text, /`key` is empty/);
   });
 
-  test("a rate of 0 is a refusal, so that a response of one's own is given", async () => {
+  test("a rate of 0 is a refusal, so the app's own response is given", async () => {
     const refused = await get("/none");
     assert.deepEqual([refused.status, refused.text], [429, "not in this plan, undefined"]);
     assert.equal(refused.headers.get("retry-after"), null);
@@ -72,7 +72,7 @@ describe("Hono", async () => {
     assert.deepEqual([tooLarge.status, JSON.parse(tooLarge.text).max_cost], [400, 100]);
   });
 
-  test("what is skipped is not counted", async () => {
+  test("skipped requests are not counted", async () => {
     const { headers } = await get("/skipped", { "x-internal": "yes" });
     assert.equal(headers.get("ratelimit"), null);
   });
@@ -91,7 +91,7 @@ describe("Hono", async () => {
     assert.equal((await get("/preflight", preflight)).status, 429, "nor is a GET one");
   });
 
-  test("who may read a refusal is what the app says, and only that", async () => {
+  test("a refusal has the app's CORS headers, and no others", async () => {
     const origin = "https://app.example";
     for (const status of [200, 429]) {
       const answer = await get("/cors", { origin });
@@ -111,7 +111,7 @@ describe("Hono", async () => {
     );
   });
 
-  test("one that throws what is not granted answers as any other", async () => {
+  test("a limiter that throws answers like any other", async () => {
     const [passed, refused] = [await get("/throwing"), await get("/throwing")];
     assert.deepEqual([passed.text, refused.status], ["passed", 429]);
     assert.match(refused.headers.get("ratelimit"), /^"one";r=0;t=\d+$/);
@@ -121,13 +121,13 @@ describe("Hono", async () => {
     assert.match((await get("/unknown")).text, /^not_granted.*there is no policy "typo"; there are many, none, one$/);
   });
 
-  test("where nothing can be decided, the answer is 503, or what the app says", async () => {
+  test("without a decision the answer is 503, or what the app says", async () => {
     const answers = await Promise.all(["/undecided", "/open", "/closed"].map((path) => get(`${path}?key=a`)));
     assert.deepEqual([answers[0].status, answers[0].headers.get("retry-after")], [503, "1"]);
     assert.deepEqual([answers[1].text, answers[2].text], ["passed", "failed"]);
   });
 
-  test("a client cannot pass by a wrong key where the app lets requests pass that cannot be decided", async () => {
+  test("a client cannot pass with a wrong key even if the app allows undecided requests", async () => {
     for (const key of ["", "k".repeat(513)]) {
       const wrong = await get(`/open?key=${key}`);
       assert.equal(wrong.status, 400);
@@ -163,7 +163,7 @@ describe("a gate before an origin", async () => {
   const POLICIES = { login: slow(1), api: slow(3) };
   const gate = await wranglerDev([makeProject("gate", { main: "gate.mjs", vars: { ORIGIN, POLICIES } })]);
 
-  test("passes requests on as they are, and their answers back, with the headers added", async () => {
+  test("passes requests on unchanged, and their answers back, with the headers added", async () => {
     const headers = { "x-api-key": "k1", "x-own": "kept" };
     const answer = await gate.send("/api/things?a=1&a=2", { method: "PUT", body: "é\0", headers });
     const seen = { method: "PUT", path: "/api/things?a=1&a=2", own: "kept", key: "k1", body: "é\0" };

@@ -17,7 +17,7 @@ const project = makeProject(name, {
   },
 });
 
-test("a change takes effect within ten seconds, embedded and by RPC; policies in code stay as they are", async () => {
+test("a change takes effect within ten seconds, embedded and by RPC; policies in code stay the same", async () => {
   const worker = await wranglerDev([project]);
   let keys = 0;
   const ask = async (way, policy = "api") => {

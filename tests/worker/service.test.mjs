@@ -81,7 +81,7 @@ test("a `wrangler dev` for each; by HTTP the service still asks for a token", as
   assert.deepEqual((await byHttp({ authorization: `Bearer ${TOKEN}` })).body.remaining, 1, "kept through a power cut");
 });
 
-test("a service without the binding of its objects answers nothing, and says what to add", async () => {
+test("a service without the binding for its objects answers nothing, and says what to add", async () => {
   const pair = makePair("unbound");
   const vars = { POLICIES, TOLLGATE_TOKENS: tokens("consume", "adjust"), TOLLGATE_KEY_SECRET: KEY_SECRET };
   const service = makeProject("service-unbound", { main: "service.mjs", classes: {}, vars });
@@ -105,7 +105,7 @@ test("a service whose settings have errors says so in its log, and only that in 
   await worker.logged("settings: POLICIES.a.period: is missing");
 });
 
-test("without `props` a binding may consume and adjust, and neither operate nor bring numbers, whoever's request it passes on", async () => {
+test("without `props` a binding may consume and adjust, but not operate or bring numbers, for any caller", async () => {
   const { service, caller } = makePair("plain", POLICIES, null);
   const worker = await wranglerDev([caller, service]);
   const api = { policy: "api", key: "plain" };
@@ -149,7 +149,7 @@ test("`props` say the scopes, the policies and the keys of a binding, by RPC and
   }
 });
 
-test("`props` with the scope `admin` operate; with a mistake every call is a 500, and the log names it", async () => {
+test("`props` with the scope `admin` may operate; with a mistake every call is a 500, and the log names it", async () => {
   const operator = makePair("operator", POLICIES, { scopes: ["admin"] });
   let worker = await wranglerDev([operator.caller, operator.service]);
   const { body } = await worker.post("/keys/explain", { policy: "api", key: "k" });

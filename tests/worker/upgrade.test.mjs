@@ -16,7 +16,7 @@ const POLICIES = { api: { rate: 0, period: "1day", capacity: 100, max_debt: 10 }
 const vars = { POLICIES, TOLLGATE_TOKENS: tokens("consume", "adjust"), TOLLGATE_KEY_SECRET: KEY_SECRET };
 const project = makeProject("upgrade", { main: "service.mjs", vars });
 
-test("budgets, reservations and replays survive an upgrade and its undoing", async () => {
+test("budgets, reservations and replays survive an upgrade and a rollback", async () => {
   cpSync(installed, today, { recursive: true });
   let left = 100;
   let reservation;
