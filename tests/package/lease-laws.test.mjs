@@ -67,7 +67,7 @@ law(
 );
 
 law(
-  "a lone server is granted at the moment that it was told",
+  "a lone server is granted at the retry time it was given",
   { seed: 20_261_124, cases: 60 },
   async ({ below, pick }, seen) => {
     const world = new FakeClock();

@@ -92,7 +92,7 @@ test("rejects a cap that is not a whole number from 1", () => {
 });
 
 law(
-  "never more at once than the cap nor faster than the rate, and all are admitted in order",
+  "admits no more at once than the cap, no faster than the rate, and all calls in order",
   { seed: 8, cases: 60 },
   async ({ below, chance }) => {
     const maxConcurrent = 1 + below(4);

@@ -215,7 +215,7 @@ for (const lateMs of [0, 7]) {
 }
 
 law(
-  "many that join in one go are admitted by priority and then by arrival, and none is late",
+  "calls that join together are admitted by priority and then by arrival, and none is late",
   { seed: 3, cases: 30 },
   async ({ below, pick }) => {
     const { clock, limiter, acquire } = make({ rate: 1, periodMs: 10, initial: 0 });

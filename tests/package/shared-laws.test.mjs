@@ -11,7 +11,7 @@ const VERSIONS = [
 ];
 
 law(
-  "never more than the bound, and no tab waits for ever",
+  "admits no more than the bound, and no tab waits for ever",
   { seed: 11, cases: 100 },
   async ({ below, pick, chance }, seen) => {
     const world = new World(pick);

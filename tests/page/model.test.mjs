@@ -136,7 +136,7 @@ test("a fixed window admits twice its capacity at its edge, a token bucket of th
 });
 
 law(
-  "whatever is asked by hand, in whatever order, the outcome is that of asking by time, and below the bound",
+  "requests made by hand in any order have the outcome of requests in order of time, and stay below the bound",
   { seed: 15, cases: 60 },
   async ({ below, pick }, seen) => {
     const policy = await policyOf(PRESETS.find(({ id }) => id === "llm").toml);
@@ -164,7 +164,7 @@ law(
 );
 
 law(
-  "what is played does not depend on the steps in which it is played, nor on a look back",
+  "the outcome depends neither on the steps in which it is played nor on looking back",
   { seed: 23, cases: 80 },
   async ({ below, pick }, seen) => {
     const unsettled = pick(["refund", "keep"]);
@@ -198,7 +198,7 @@ law(
 );
 
 law(
-  "what is closed counts from the start: all is as if everything had been played again with what it finally cost",
+  "a closed reservation counts from the start: as if everything were replayed with its final cost",
   { seed: 31, cases: 400 },
   ({ below, pick, chance }, seen) => {
     const kind = pick(["token_bucket", "fixed_window"]);
@@ -423,7 +423,7 @@ test("what the form does not change stays byte for byte, including comments and 
 });
 
 law(
-  "a change of one field changes one line, whichever field of whichever policy it is",
+  "changing one field changes one line, whichever field of whichever policy it is",
   { seed: 16, cases: 300 },
   ({ below, pick }, seen) => {
     const name = pick(namesOf(COMMENTED).filter((name) => name !== "plain"));

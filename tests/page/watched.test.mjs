@@ -101,7 +101,7 @@ class World {
 }
 
 law(
-  "what is admitted stays below its bound, however slow and uneven the network is, and nothing that was asked here counts as asked by others",
+  "what is admitted stays below its bound on any network, and no request made here counts as made by others",
   { seed: 31, cases: 300 },
   async ({ below, pick, chance }, seen) => {
     const kind = pick(["token_bucket", "fixed_window"]);
@@ -193,7 +193,7 @@ test("a clock that stood still or was set is noticed with the next answer, howev
 });
 
 law(
-  "a prediction and what it leaves are of one moment, however slow this computer is",
+  "a prediction and the level it leaves belong to one moment, however slow this computer is",
   { seed: 71, cases: 200 },
   async ({ below, pick }, seen) => {
     const world = new World([{ rate: 1 + below(9), periodMs: 1000, capacity: 1 + below(9) }], below(8000) - 4000);
