@@ -192,7 +192,7 @@ mod tests {
 
     /// The npm package reads the same rows.
     #[test]
-    fn every_vector_has_its_network_however_the_key_is_made() {
+    fn every_vector_has_its_network_however_the_key_is_built() {
         for Row { ip, ipv6_prefix, network, .. } in vectors().networks {
             let prefix = ipv6_prefix.unwrap_or(64);
             let address = parse(&ip).unwrap_or_else(|error| panic!("{ip}: {error}"));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn every_other_text_is_refused_with_what_is_wrong() {
+    fn any_other_text_is_refused_with_the_reason() {
         for Refused { ip, error } in vectors().refused {
             let found = parse(&ip).expect_err(&ip);
             assert_eq!(format!("{found:?}"), error, "{ip}");

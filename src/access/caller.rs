@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_token_that_says_so_may_bring_numbers_of_its_own() {
+    fn only_a_token_that_says_so_may_bring_its_own_numbers() {
         assert_eq!(Caller::TRUSTED.may_inline(), Ok(()));
         assert_eq!(granted().may_inline(), Err(Forbidden::Inline { holder: Holder::Grant }));
         for (more, expected) in [
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_are_all_or_those_that_are_named() {
+    fn a_token_may_use_all_policies_or_those_it_names() {
         with_token(r#""scopes":["consume"]"#, |caller| assert_eq!(caller.may_use("any"), Ok(())));
         assert_eq!(Caller::TRUSTED.may_use("any"), Ok(()));
         let forbidden = |policy: &str, has: &[&str], holder| {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binding_may_do_what_its_props_say_and_without_them_neither_operate_nor_bring_numbers() {
+    fn a_binding_follows_its_props_and_without_them_may_not_operate_or_bring_numbers() {
         let bound = |props| Caller::binding(props).unwrap_or_else(|errors| panic!("{errors:?}"));
         for none in [None, Some("{}")] {
             let caller = bound(none);

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_whole_token_with_its_scheme_is_let_in() {
+    fn only_the_whole_token_with_its_scheme_is_accepted() {
         let longest = format!("Bearer {}", "x".repeat(MAX_LEN));
         let too_long = format!("Bearer {}", "x".repeat(MAX_LEN + 1));
         for (authorization, expected) in [
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_some_credential() {
+    fn at_least_one_credential_is_required() {
         let none = "TOLLGATE_TOKENS: has no token, and TOLLGATE_GRANT_KEYS is not set: without any of them no request can be \
                     answered";
         assert_eq!(errors(CredentialSettings::default()), [none]);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_all_settings_are_named_at_once() {
+    fn errors_in_all_settings_are_reported_at_once() {
         let settings = CredentialSettings {
             tokens: Some(""),
             grant_keys: Some("[]"),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn why_a_request_is_denied_reveals_nothing_of_it() {
+    fn the_reason_for_a_denial_reveals_nothing_of_the_request() {
         let secret = "c2VjcmV0";
         for text in [secret.to_owned(), format!("{secret}.{secret}.{secret}"), secret.repeat(1_000)] {
             let credentials = of_token();

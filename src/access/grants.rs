@@ -311,7 +311,7 @@ mod tests {
 
     /// Minted by `PyJWT` 2.15.1.
     #[test]
-    fn a_grant_of_another_library_is_the_same() {
+    fn a_grant_from_another_library_is_accepted() {
         let jwt = "eyJhbGciOiJIUzI1NiIsImtpZCI6ImsxIiwidHlwIjoiSldUIn0.eyJhdWQiOiJ0b2xsZ2F0ZSIsImV4cCI6MTcwMDAwMDA2MCwibmJmIjoxN\
                    zAwMDAwMDAwLCJrZXkiOlsidGVuYW50IDciLCJhbGljZSJdLCJwb2xpY2llcyI6WyJhcGkiXSwidmVyYnMiOlsiY29uc3VtZSIsInBlZWsiXX0\
                    .H1M3WqHub0hG-08mY48un5BUeTXVMeC3HTnM75yKSec";
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_asks_for_hs256_and_nothing_else() {
+    fn a_header_names_hs256_and_nothing_else() {
         for (header, error) in [
             (r#"{"kid":"k1"}"#, GrantError::OtherAlgorithm),
             (r#"{"alg":"none","kid":"k1"}"#, GrantError::OtherAlgorithm),
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_before_the_signature_is_right() {
+    fn nothing_is_parsed_before_the_signature_is_verified() {
         let good = signed_with(&KEY, HEADER, PAYLOAD);
         let (text, signature) = good.rsplit_once('.').unwrap();
         let (header, payload) = text.split_once('.').unwrap();
@@ -395,7 +395,7 @@ mod tests {
 
     /// The last character of 43 has two bits that no byte has: they must be 0, or one grant could be written in four ways.
     #[test]
-    fn base64url_has_one_way_to_write_a_grant() {
+    fn a_grant_has_one_encoding_in_base64url() {
         let good = signed_with(&KEY, HEADER, PAYLOAD);
         let letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
         let last = good.chars().last().unwrap();

@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_shown_as_the_key_that_they_are_of() {
+    fn bytes_are_shown_as_their_key() {
         for (key, shown) in [
             (r#""al\u0069ce\n""#, r#""alice\n""#),
             (r#"[ "tenant 7" , "b" ]"#, r#"["tenant 7","b"]"#),
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused_with_what_is_wrong() {
+    fn anything_else_is_refused_with_the_reason() {
         let parts = |count: usize, part: &str| format!("[{}]", vec![format!("{part:?}"); count].join(","));
         for (json, error) in [
             ("7", KeyError::NotAKey),
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_has_512_bytes_at_most_and_so_have_the_parts_of_a_list_together() {
+    fn a_key_or_all_parts_of_a_list_have_at_most_512_bytes() {
         assert!(parse(&format!("\"{}\"", "k".repeat(512))).is_ok());
         assert_eq!(parse(&format!("\"{}\"", "k".repeat(513))), Err(KeyError::TooLong { len: 513 }));
         let list = |len: usize| format!(r#"["{}","{}"]"#, "k".repeat(256), "k".repeat(len));
@@ -490,7 +490,7 @@ mod tests {
 
         /// However a list is cut into parts, the whole text being the same.
         #[test]
-        fn no_two_cuts_of_a_text_have_the_same_bytes(text in "[a\u{1}\0]{2,12}", cuts in prop::collection::vec(1_usize..12, 2)) {
+        fn no_two_ways_to_split_a_text_have_the_same_bytes(text in "[a\u{1}\0]{2,12}", cuts in prop::collection::vec(1_usize..12, 2)) {
             let cut = |at: usize| {
                 let at = at.min(text.len() - 1);
                 Key::List(vec![text[..at].to_owned().into(), text[at..].to_owned().into()])

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_cannot_be_used_is_named() {
+    fn an_unusable_secret_is_named() {
         let error = |secret| Names::new(secret).err().map(|error| error.to_string());
         assert_eq!(error(Some("16 bytes of text")), None);
         // It is never sent, so a line break at its end is harmless.

@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_is_exact_however_it_is_written() {
+    fn a_moment_is_exact_in_every_notation() {
         for (written, expected) in [
             ("0", 0),
             ("-0", 0),

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn props_say_each_right_and_leave_the_others_as_they_are() {
+    fn each_prop_sets_its_right_and_leaves_the_others() {
         let default = Rights::default;
         for (props, expected) in [
             (r#"{"scopes":["consume"]}"#, Rights { scopes: vec![Scope::Consume], ..default() }),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn props_with_a_mistake_are_errors_and_never_more_rights() {
+    fn malformed_props_are_errors_and_never_more_rights() {
         let scopes = "props.scopes: must be a list of one or more of consume, adjust, admin";
         let policies = "props.policies: must be a list of one or more names of policies; leave it out for all of them";
         let inline = "props.inline: must be true or false: whether requests may bring numbers of their own";
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_that_of_text_keys_to_the_byte() {
+    fn a_prefix_matches_text_keys_byte_for_byte() {
         let rights = read(r#"{"key_prefix":"acme:"}"#).unwrap();
         let text = |text: &'static str| Key::Text(text.into());
         for key in ["acme:", "acme:alice", "acme:\u{301}"] {

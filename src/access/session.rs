@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_it_is_required() {
+    fn every_setting_that_sessions_need_is_required() {
         let errors = |secret, policies, keys| {
             read(SessionSettings { secret, policies, ..SESSIONS }, keys).err().unwrap_or_default()
         };
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_success_opens_a_session() {
+    fn only_a_successful_verification_opens_a_session() {
         let credentials = read(SESSIONS, Some(KEYS)).unwrap();
         let verify_captcha = |status, answer: &[u8]| credentials.sessions().unwrap().verify(status, answer);
         let unreadable = |status| Err(CaptchaError::Unreadable { status });

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn there_may_be_100_of_them_with_names_of_40_bytes() {
+    fn there_may_be_100_with_names_of_40_bytes() {
         let json = |count: usize, len: usize| {
             let token = |index| {
                 format!(r#""{index:0>len$}":{{"sha256":"{}","scopes":["consume"]}}"#, hash(&format!("tg_{index}")))

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong_and_shows_neither() {
+    fn an_error_shows_neither_the_url_nor_the_secret() {
         let long = format!("https://example.com/{}", "a".repeat(2_028));
         assert_eq!((long.len(), errors(&long, Some(SECRET))), (2_048, vec![]));
         for url in
