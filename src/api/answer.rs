@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn settle_says_what_was_asked_and_what_the_work_has_cost() {
+    fn settle_reports_the_cost_requested_and_the_cost_taken() {
         let (costs, body) = settle(r#","cost":1000"#, 10);
         assert_eq!(costs, [1_000]);
         assert_eq!((&body["cost"], &body["tokens"], &body["unpaid"]), (&1_000.into(), &10.into(), &990.into()));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reply_without_a_decision_is_a_problem_of_its_own() {
+    fn each_reply_without_a_decision_has_its_own_problem() {
         for (reply, problem) in [
             (ObjectReply::NoReservation, Problem::UnknownReservation),
             (ObjectReply::ReservationClosed, Problem::ReservationClosed),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_delays_what_refused_callers_are_told_and_nothing_else() {
+    fn jitter_lengthens_the_reported_waits_and_nothing_else() {
         let policies = Policies::parse(r#"{"p":{"rate":10,"period":"10s","jitter":"2s"}}"#).unwrap();
         let snapshot = Snapshot { tokens: 0, drops: 0, at: 500 };
         let told = |endpoint: Endpoint, random: Option<u64>| {
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_banned_key_gives_back_is_answered_as_ever() {
+    fn what_a_banned_key_gives_back_is_answered_as_usual() {
         let moved = Decision::Allow { tokens: 2, ready_at: 500 };
         let (status, headers, body) = of_key(r#""banned":true"#, Endpoint::Refund, r#","cost":2"#, moved);
         assert_eq!((status, headers.len(), &body["remaining"], body.get("banned")), (200, 2, &3.into(), None));
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_without_limits_is_told_no_limit_that_it_might_pause_for() {
+    fn a_key_without_limits_gets_no_limit_to_pause_for() {
         let granted = Decision::Allow { tokens: 3, ready_at: 500 };
         let (status, headers, body) = of_key(r#""unlimited":true"#, Endpoint::Consume, r#","cost":1000"#, granted);
         assert_eq!((status, headers), (200, Vec::new()));
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn other_numbers_are_answered_as_a_policys() {
+    fn an_overrides_numbers_are_reported_like_a_policys() {
         let granted = Decision::Allow { tokens: 1, ready_at: 500 };
         let (_, headers, body) = of_key(r#""multiple":2.5"#, Endpoint::Consume, r#","cost":25"#, granted);
         assert_eq!(headers[0].1, r#""api";q=25;w=10;tollgate-capacity=25"#);

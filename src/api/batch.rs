@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_final_whatever_became_of_the_others() {
+    fn a_refusal_is_final_whatever_the_others_did() {
         let allow = || Ok(object_reply(Decision::Allow { tokens: 1, ready_at: NOW }));
         let wait = || Ok(object_reply(Decision::Wait { retry_at: NOW + 1_500 }));
         for (replies, undecided) in [
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_refusal_one_that_did_not_answer_leaves_it_undecided() {
+    fn without_a_refusal_one_missing_answer_leaves_it_undecided() {
         let allow = || Ok(object_reply(Decision::Allow { tokens: 1, ready_at: NOW }));
         assert_eq!(reply([allow(), Err(Cause::Timeout), allow()]), Err(Problem::Unavailable { cause: Cause::Timeout }));
         assert_eq!(reply([allow(), allow(), allow()]).map(|(status, ..)| status), Ok(200));

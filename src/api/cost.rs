@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_without_capacity_refuses_each_cost_and_finds_none_too_large() {
+    fn a_limit_without_capacity_refuses_every_cost_and_finds_none_too_large() {
         let json = r#"{"none":{"rate":0,"period":"1s"},"spent":{"rate":0,"period":"1s","capacity":5}}"#;
         let policies = crate::policy::Policies::parse(json).unwrap();
         let [none, spent] = ["none", "spent"].map(|name| policies.get(name).unwrap());

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scopes_know_the_verbs_of_their_endpoints_and_no_other() {
+    fn each_scope_has_exactly_the_verbs_of_its_endpoints() {
         for scope in Scope::ALL {
             let of_scope = Endpoint::ALL.into_iter().filter(|endpoint| endpoint.scope() == scope);
             let mut verbs: Vec<_> = of_scope.map(Endpoint::verb).collect();

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_one_meaning_have_one_fingerprint() {
+    fn equivalent_requests_have_one_fingerprint() {
         for (one, other) in [
             ("", r#","cost":1"#),
             ("", r#","mode":"take""#),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_different_meaning_differ() {
+    fn different_requests_have_different_fingerprints() {
         let mut all = Vec::new();
         for more in [
             "",

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_says_what_is_wanted_what_was_spent_and_what_to_take() {
+    fn a_request_has_the_tokens_wanted_the_tokens_spent_and_a_cost() {
         let ended = |id, spent: &[u64]| EndedLease { id, spent: spent.to_vec() };
         let (look, take) = (Action::Look(Verb::Consume), Action::Take(Verb::Consume));
         let returned = r#""returned":[{"lease":"00000000000000ff","spent":3},{"lease":"FFFFFFFFFFFFFFFF","spent":4}]"#;

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn each_item_of_a_batch_has_its_own() {
+    fn each_item_of_a_batch_has_its_own_notice() {
         let body =
             r#"{"requests":[{"policy":"quiet","key":"x"},{"policy":"llm","key":"y"},{"policy":"api","key":"y"}]}"#;
         let asked = resolved(Endpoint::Batch, body);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn only_requests_that_may_lower_a_level_are_noticed() {
+    fn only_requests_that_may_lower_a_level_give_notices() {
         for (endpoint, more, may) in [
             (Endpoint::Consume, "", true),
             (Endpoint::Consume, r#","mode":"reserve""#, true),

@@ -462,7 +462,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn callers_learn_what_a_deployment_lacks_and_nothing_of_its_other_errors() {
+    fn callers_learn_what_a_deployment_lacks_but_not_its_other_errors() {
         let detail = |missing: &[Missing]| Problem::Misconfigured { missing: missing.to_vec() }.detail();
         let errors = "the settings of this deployment have errors; its log lists them";
         assert_eq!(detail(&[]), errors);
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_say_what_would_be_right() {
+    fn headers_suggest_a_correction() {
         let reply = Problem::MethodNotAllowed { method: "PUT".into(), allow: "POST" }.reply();
         assert!(reply.headers.contains(&("allow", "POST".into())));
         let reply = Problem::Unauthorized { denied: Denied::NoHeader }.reply();
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn holders_of_grants_are_told_that_it_is_their_part_that_is_used_up() {
+    fn grant_holders_are_told_that_their_part_is_used_up() {
         for (by_grants, reservations, keys) in [
             (
                 false,
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn a_captcha_that_was_not_verified_may_be_right() {
+    fn an_unverified_captcha_is_not_called_wrong() {
         for (error, cause, why) in [
             (CaptchaError::Late, "timeout", "its verifier did not answer in time"),
             (CaptchaError::Unanswered, "failed", "its verifier failed"),
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_policy_is_told_those_there_are() {
+    fn an_unknown_policy_gets_the_list_of_policies() {
         let detail = |count: usize| {
             let known = (0..count).map(|index| format!("p{index}")).collect();
             Problem::UnknownPolicy { policy: "x\"".into(), known, request: None }.detail()

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn t_is_when_more_than_r_can_be_had() {
+    fn t_is_when_more_than_r_is_available() {
         let ten = r#""rate":10,"period":"10s""#;
         let slow = r#""rate":1,"period":"1m","capacity":5"#;
         let window = r#""kind":"fixed_window","rate":10,"period":"1m","offset":"0s""#;
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_is_not_before_the_end_of_any_t() {
+    fn retry_after_does_not_end_before_any_t() {
         let two = r#""limits":[{"name":"fast","rate":1,"period":"1s"},{"name":"slow","rate":5,"period":"5m"}]"#;
         let steps = &[(0, 1, Verb::Consume), (0, 1, Verb::Consume)];
         assert_eq!(after(two, steps, None), r#""p/fast";r=0;t=1, "p/slow";r=3;t=60"#);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn held_tokens_may_be_free_before_any_are_refilled() {
+    fn held_tokens_may_be_released_before_any_refill() {
         let policies = Policies::parse(r#"{"p":{"rate":0,"period":"1s","capacity":5}}"#).unwrap();
         let [named] = policies.get("p").unwrap().limits() else { panic!("one limit") };
         let limit = named.limit();

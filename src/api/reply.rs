@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_leaves_out_only_what_is_common() {
+    fn a_text_omits_only_common_headers() {
         for (letter, media_type) in [('j', "application/json"), ('p', "application/problem+json")] {
             let reply = Reply::of(429, media_type, "{}\n".to_owned()).with("retry-after", "2");
             assert_eq!(reply.to_text(), format!("429{letter}\nretry-after: 2\n\n{{}}\n"));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_members_of_the_object() {
+    fn marks_become_members_of_the_json_object() {
         let reply = Reply::json(200, "application/json", &serde_json::json!({ "a": 1 }));
         assert_eq!(reply.body(), "{\"a\":1}\n");
         let marked =

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_come_under_a_name_of_their_own() {
+    fn inline_limits_need_a_name_that_no_policy_has() {
         let inline = |policy: &str| format!(r#"{{"policy":"{policy}","key":"a","limits":"9/1m"}}"#);
         assert_eq!(resolve(Endpoint::Consume, &inline("plan")), Ok(vec![("plan".to_owned(), b"a".to_vec())]));
         let expected = "api is a policy of this service: leave out `limits`, or use another name";
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn the_prefix_of_an_address_is_the_policys() {
+    fn an_address_is_cut_to_the_policys_prefix() {
         let body = r#"{"requests":[{"policy":"api","key":{"ip":"2001:db8:1::1"}},{"policy":"wide","key":{"ip":"2001:db8:1::1"}}]}"#;
         let items = resolve(Endpoint::Batch, body).unwrap();
         let [(_, api), (_, wide)] = items.as_slice() else { panic!("{items:?}") };
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_has_no_budget_twice_however_its_key_is_written() {
+    fn a_batch_names_no_budget_twice_however_its_key_is_written() {
         let batch = |policy: &str, a: &str, b: &str| {
             let items = [("api", a), ("wide", "\"x\""), (policy, b)];
             let items = items.map(|(policy, key)| format!(r#"{{"policy":"{policy}","key":{key}}}"#));

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_taken_for_the_address() {
+    fn the_address_is_charged_a_token() {
         let body = r#"{"captcha":"a\u0062"}"#;
         for (address, expected) in
             [("192.0.2.1", "192.0.2.1"), ("::ffff:192.0.2.1", "192.0.2.1"), ("2001:db8::1", "2001:db8::1")]
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_has_the_grant_and_is_not_kept() {
+    fn the_answer_has_the_grant_and_is_not_cacheable() {
         let session = Session { grant: "a.b.c".to_owned(), expires_at: 5, key: "session:x".to_owned() };
         let reply = Reply::session(&session);
         let (body, status, headers) = (reply.body(), reply.status, reply.headers);

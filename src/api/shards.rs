@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shards_cannot_do_is_refused_with_what_would_do() {
+    fn what_shards_cannot_do_is_refused_with_an_alternative() {
         let one = r#"{"policy":"hot","key":"a"}"#;
         for (endpoint, body, expected) in [
             (Endpoint::Batch, r#"{"requests":[{"policy":"hot","key":"a"}]}"#, "be part of a batch: ask for it alone"),
@@ -163,14 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_is_at_most_what_the_largest_shard_has() {
+    fn a_cost_may_not_exceed_the_largest_shard() {
         let consume = |cost| resolved(Endpoint::Consume, &format!(r#"{{"policy":"hot","key":"a","cost":{cost}}}"#));
         assert!(consume(13).is_ok());
         assert!(matches!(consume(14), Err(Problem::CostTooLarge { max: 13, .. })));
     }
 
     #[test]
-    fn each_shard_has_an_item_at_the_cost_of_the_whole() {
+    fn each_shard_gets_an_item_with_the_whole_cost() {
         let asked = resolved(Endpoint::Refund, r#"{"policy":"hot","key":"a","cost":11}"#).unwrap();
         let items = asked.of_shards().items;
         let shards: Vec<_> =

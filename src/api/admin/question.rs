@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_is_asked() {
+    fn reads_a_valid_query() {
         let request = |method, path| format!("{:?}", question(method, path).request().unwrap());
         assert_eq!(request("GET", "/v1/policies"), "Policies");
         assert_eq!(request("GET", "/v1/policies/api"), r#"Policy { name: "api" }"#);
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong_with_a_query() {
+    fn explains_an_invalid_query() {
         for (method, path, expected) in [
             ("GET", "/v1/policies?carry=reset", "there is no parameter \"carry\" here; there is none"),
             ("GET", "/v1/audit?limit=0", "`limit` must be a whole number from 1 to 100, not \"0\""),

@@ -252,7 +252,7 @@ mod tests {
 
     /// While all of them together have more than is asked for.
     #[test]
-    fn of_shards_it_says_what_all_have_and_when_the_first_has_enough() {
+    fn shards_are_explained_by_their_sum_and_the_first_with_enough() {
         let policies = Policies::parse(r#"{"p":{"rate":80,"period":"80s","capacity":42,"shards":8}}"#).unwrap();
         let explained = |cost: u64, decision| {
             let body = format!(r#"{{"policy":"p","key":"alice","cost":{cost}}}"#);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_and_numbers_are_for_people() {
+    fn moments_and_numbers_are_readable() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1 000", "1 234 567"]);
         assert_eq!(moment(NOW), "2026-11-22 14:00:00 UTC");
         assert_eq!(moment(253_402_300_799_999), "9999-12-31 23:59:59.999 UTC");

@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_key_is_asked_for() {
+    fn a_key_is_the_only_field() {
         let detail = |body: &str| match InspectKeyRequest::parse(body.as_bytes()) {
             Err(Problem::BadRequest { detail }) => detail,
             other => format!("{other:?}"),
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_several_objects_tell_is_one_answer() {
+    fn answers_of_several_objects_are_merged() {
         let told = |object: &str, policies: &str, decisions: &str| {
             format!(
                 r#"{{"object":"{object}","now":5,"policies":[{policies}],"reservations":[1],"holds":[],"decisions":[{decisions}]}}"#

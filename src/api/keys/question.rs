@@ -67,7 +67,7 @@ mod tests {
     use crate::policy::Policies;
 
     #[test]
-    fn a_question_reads_back_as_it_was_written() {
+    fn a_question_survives_a_round_trip() {
         let policies = Policies::parse(r#"{"a":"9/s","b":{"limits":[{"name":"x","rate":1,"period":"1s"}]}}"#).unwrap();
         for (only, as_of) in [(None, 0), (Some(vec!["a".to_owned(), "\"".to_owned()]), 1_700_000_000_000)] {
             let policies = policies.iter().cloned().collect();
