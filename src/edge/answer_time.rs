@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_object_tells_which_of_two_calls_was_first_if_they_were_under_way_at_once() {
+    fn the_objects_time_orders_two_overlapping_calls() {
         let heard = AnswerTime { decided_at: 1_000, called_at: 10, answered_at: 30 };
         // called_at, decided_at, order, whether it is before
         for (called_at, decided_at, order, is_before) in [

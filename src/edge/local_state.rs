@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_answer_is_not_believed_once_a_younger_lease_is_spent_from_or_returned() {
+    fn no_answer_is_believed_once_a_newer_lease_is_spent_from_or_returned() {
         let (policy, mut known) = (policy(), leasing());
         for (at, is_whole) in [(9, true), (10, false)] {
             assert_eq!(
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_refusal_is_not_believed_after_a_grant_beside_leases() {
+    fn no_late_refusal_is_believed_after_a_grant_beside_leases() {
         let (policy, mut known) = (policy(), leasing());
         let Return::Send(ended) = known.end(OBJECT, &policy, 1, NOW + 1_500) else { panic!("it is idle") };
         known.leased(OBJECT, &policy, &ended, &grant(3, 1_500), (NOW + 1_495, NOW + 1_510));
@@ -218,7 +218,7 @@ mod tests {
 
     /// Of tokens that are spent, too: the object may count the bucket as full until then.
     #[test]
-    fn nothing_that_is_younger_than_a_lease_is_believed_until_the_object_has_heard_of_its_end_or_given_up() {
+    fn no_refusal_is_kept_while_a_lease_is_open() {
         let (policy, now) = (policy(), 60);
         let mut known = leasing();
         assert!(known.consume(OBJECT, &policy, &[3], NOW + now).is_some());
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_leased_is_not_refused_from_memory_until_the_object_has_given_up_on_a_lease() {
+    fn no_unleased_request_is_refused_from_memory_while_a_lease_is_open() {
         let policy = policy();
         for spent in [0, 3] {
             let mut known = leasing();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_steps_back_makes_no_answer_late_and_no_lease_last() {
+    fn a_clock_that_steps_back_makes_no_answer_late_and_extends_no_lease() {
         // The object's clock steps, too, or does not.
         for step_ms in [10_000, 0] {
             let (policy, mut known) = (policy(), leasing());
@@ -266,14 +266,14 @@ mod tests {
 
     /// What it is told late may still be in time.
     #[test]
-    fn a_clock_that_steps_forward_forgets_no_lease_that_was_not_returned() {
+    fn a_clock_that_steps_forward_forgets_no_unreturned_lease() {
         let (policy, mut known) = (policy(), leasing());
         let returned = (0..2).find_map(|_| known.ask(OBJECT, &policy, &[9], NOW + 60_000)).unwrap();
         assert_eq!(returned.ended.len(), 1);
     }
 
     #[test]
-    fn grants_of_keys_that_are_not_refused_are_not_remembered_beside_leases_either() {
+    fn grants_without_a_refusal_are_not_remembered_even_beside_leases() {
         let (policy, mut known) = (policy(), leasing());
         known.answered(OBJECT, [&policy].into_iter(), (true, &grant(0, 30)), (NOW + 21, NOW + 40));
         assert_eq!(known.refusals.len(), 0);

@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_kept_for_a_moment_only() {
+    fn a_refusal_is_kept_only_as_long_as_the_policy_says() {
         for (fields, ms) in [("", 1_000), (r#","refusal_cache":"50ms""#, 50), (r#","refusal_cache":"0s""#, 0)] {
             let policy = Policy::parse("p", &format!(r#"{{"rate":"10/h"{fields}}}"#)).unwrap();
             let mut refusals = kept(&policy);
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_has_stepped_back_measures_nothing() {
+    fn no_refusal_outlasts_a_clock_step_back() {
         let policy = policy("");
         let mut refusals = kept(&policy);
         assert!(refused(&mut refusals, &policy, 9, NOW + 10).is_some());
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn other_numbers_are_asked_for_anew() {
+    fn a_change_of_numbers_forgets_the_refusal() {
         let old = policy("");
         for other in [policy(r#","max_debt":1"#), policy("").in_force_since(1)] {
             let mut refusals = kept(&old);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_banned_key_is_refused_whatever_it_has_and_one_without_limits_never() {
+    fn a_banned_key_is_always_refused_and_one_without_limits_never() {
         let banned = |until| policy("").with_standing(Standing::Banned { until }, true);
         for (policy, refusal) in [
             (banned(None), Some(Decision::Never { max: 0 })),
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_here_is_noticed_at_once_and_a_late_answer_is_not() {
+    fn tokens_given_back_here_are_noticed_at_once_and_late_answers_ignored() {
         let policy = policy("");
         let mut refusals = kept(&policy);
         refusals.forget(&object(1), &policy, NOW - 10);
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_makes_waits_longer_and_is_remembered_no_longer_than_the_refusal() {
+    fn a_grant_lengthens_waits_and_is_remembered_no_longer_than_the_refusal() {
         let policy = policy("");
         let granted = |refusals: &mut Refusals, decided: &Decided, called: i64| {
             let time = time(decided.now - NOW, (called, called + 20));
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_granted_from_leases_is_taken_off() {
+    fn grants_from_leases_are_subtracted() {
         let policy = policy("");
         let wait = |until| Some(Decision::Wait { retry_at: NOW + until });
         let mut refusals = kept(&policy);
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_was_given_before_a_refusal_and_comes_after_it_makes_the_isolate_forget_that() {
+    fn a_late_lease_from_before_a_refusal_makes_the_isolate_forget_it() {
         let policy = policy("");
         // The call that brought it began at 0, when that of the refusal was under way, or afterwards.
         for (called, given_at, is_forgotten) in [(0, -1, true), (0, 0, true), (0, 1, false), (11, -1, false)] {
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_keys_leaves_a_key_that_is_asked_for_and_memory_is_bounded() {
+    fn a_flood_of_keys_keeps_a_busy_key_and_memory_is_bounded() {
         let policy = policy("");
         let mut refusals = kept(&policy);
         for number in 2..100_000 {

@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_known_to_refuse_is_not_asked_and_the_first_to_grant_says_when() {
+    fn a_shard_known_to_refuse_is_skipped_and_the_earliest_retry_is_reported() {
         let shards = policy();
         let shards = shards.shards();
         let known = |tokens| Some(decided(&shards[0], tokens, NOW));
@@ -400,7 +400,7 @@ mod tests {
 
     /// It may have granted it.
     #[test]
-    fn after_one_that_has_not_answered_no_other_is_asked() {
+    fn after_one_without_an_answer_no_other_is_asked() {
         for cause in [Cause::Timeout, Cause::Failed] {
             let mut calls = ShardCalls::one_by_one(requests(), &[1, 0, 2, 3], vec![None; 4], NOW);
             assert_eq!(calls.next(NOW).map(|call| call.object), Some(1));
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn after_one_that_is_overloaded_the_next_is_asked() {
+    fn after_an_overloaded_shard_the_next_is_asked() {
         let policy = policy();
         let answer = |tokens| Ok(ObjectReply::Decided(decided(&policy.shards()[0], tokens, NOW)));
         let overloaded = || Err(Failure { cause: Cause::Overloaded, is_retryable: true });
@@ -469,7 +469,7 @@ mod tests {
     const LASTING: Option<RequestId> = Some(RequestId { id: 9, fingerprint: 1, ttl_ms: 9, by_grant: false });
 
     #[test]
-    fn what_some_shards_have_given_back_is_not_given_back_again() {
+    fn what_some_shards_gave_back_is_not_given_back_again() {
         let shards = policy();
         let shards = shards.shards();
         let (refund, reset) = (Action::Take(Verb::Refund), Action::Take(Verb::Reset));
@@ -500,7 +500,7 @@ mod tests {
 
     /// The first shard says how many had a part in it.
     #[test]
-    fn an_act_is_spread_as_it_was_first() {
+    fn a_repeated_act_is_spread_as_at_first() {
         let shards = policy();
         let shards = shards.shards();
         let moved = |tokens, spread| {

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_takes_effect_within_ten_seconds_and_only_after_a_pause_a_request_waits() {
+    fn a_change_takes_effect_within_ten_seconds_and_requests_wait_only_after_a_pause() {
         let snapshot = answered(1_000);
         for (now, due, is_stale) in [
             (1_000, Due::Nothing, false),
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registry_that_is_gone_keeps_only_the_first_request_waiting() {
+    fn an_unreachable_registry_delays_only_the_first_request() {
         let mut snapshot = snapshot();
         assert_eq!(snapshot.due(0), Due::BeforeAnswer);
         assert!(snapshot.poll(0).is_some());
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_that_is_never_answered_does_not_stop_the_next() {
+    fn an_unanswered_poll_does_not_stop_the_next() {
         let mut snapshot = answered(0);
         assert!(snapshot.poll(6_000).is_some());
         assert_eq!(snapshot.poll(10_999), None);
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_which_policies_its_deployment_has_and_sends_them_when_asked() {
+    fn a_poll_names_the_deployments_policies_and_sends_them_when_asked() {
         let mut snapshot = snapshot();
         let question = snapshot.poll(0).unwrap();
         let (own, id) = (Poll::from_text(&question).unwrap(), deployment_id(OWN));
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_add_up() {
+    fn updates_accumulate() {
         let timeline = r#"{"since":1,"carry":"as_is"}"#;
         let policy =
             |name: &str, rate: u32| format!(r#"{{"name":"{name}","policy":"{rate}/1s","timeline":{timeline}}}"#);
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_object_has_taught_counts_for_the_request_that_is_asked_again() {
+    fn a_policy_learned_from_an_object_applies_to_the_retry() {
         let mut snapshot = snapshot();
         snapshot.poll(1_000);
         let policy = r#"{"rate":"9/1s","on_error":"open","ipv6_prefix":56,"show_key_prefix":8}"#;
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_to_a_question_that_was_not_asked_is_ignored() {
+    fn an_answer_to_no_poll_is_ignored() {
         let mut snapshot = snapshot();
         assert_eq!(snapshot.update(r#"{"as_of":5,"born_at":5,"is_whole":true}"#), Ok(None));
         assert_eq!((shown(&snapshot).len(), snapshot.as_of), (2, 0));

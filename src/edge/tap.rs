@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_waits_when_nobody_listens_or_wants_to_see_it() {
+    fn nothing_is_queued_without_a_matching_listener() {
         let mut tap = Tap::default();
         assert!(!tap.has_listeners() && !tap.wants("api", Outcome::Refused, 0));
         assert_eq!((tap.due(0), tap.take(0)), (None, None));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn decisions_are_sent_together_and_batches_have_a_pause_between_them() {
+    fn decisions_are_sent_in_batches_with_pauses_between_them() {
         let mut tap = listening(0);
         tap.set_colo("AMS");
         refused(&mut tap, 0, 1);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_whose_request_was_cancelled_holds_up_others_for_a_while_only() {
+    fn a_batch_whose_request_was_cancelled_delays_others_only_briefly() {
         let mut tap = listening(0);
         refused(&mut tap, 0, 2);
         assert_eq!(tap.due(0), Some(100));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_gone_meanwhile_is_sent_nothing() {
+    fn a_departed_listener_gets_nothing() {
         let mut tap = listening(0);
         refused(&mut tap, 0, MAX_DECISIONS + 1);
         tap.due(0);
