@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_begins_behind_the_host_and_ends_at_the_query() {
+    fn the_path_begins_after_the_host_and_ends_at_the_query() {
         for (url, path, path_and_query) in [
             ("http://x/v1/consume", "/v1/consume", "/v1/consume"),
             ("https://api.example.com:8787/v1/consume?a=b", "/v1/consume", "/v1/consume?a=b"),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_in_which_another_parser_would_find_a_path_is_named() {
+    fn a_host_in_which_another_parser_finds_a_path_is_an_error() {
         for (host, why) in [
             ("x\\v1\\keys\\reset?", "has the character '\\\\'"),
             ("x\\", "has the character '\\\\'"),

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_nearly_an_endpoint_is_none() {
+    fn near_misses_of_a_path_are_not_endpoints() {
         for path in [
             "/",
             "//v1/consume",
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn only_overrides_have_a_longer_body() {
+    fn only_overrides_may_have_a_longer_body() {
         for target in all() {
             let is_long = target == Target::Admin(AdminPath::Overrides);
             assert_eq!(target.max_body_len(), if is_long { MAX_OVERRIDES_LEN } else { MAX_BODY_LEN }, "{target:?}");
