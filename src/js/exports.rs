@@ -283,7 +283,7 @@ mod tests {
 
     /// Numbers outside the contract, which JavaScript never passes.
     #[test]
-    fn other_numbers_do_no_harm() {
+    fn invalid_numbers_do_no_harm() {
         let odd = [f64::NAN, NEVER, -NEVER, -1.0, 0.5, 1e300, -1e300, 5e-324, MAX + 1.0, -MAX];
         for a in odd {
             for b in odd {

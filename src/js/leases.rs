@@ -362,7 +362,7 @@ mod tests {
     const NEVER: f64 = f64::INFINITY;
 
     #[test]
-    fn what_is_spent_of_each_limit_is_returned_with_the_id_of_the_lease() {
+    fn the_amount_spent_of_each_limit_is_returned_with_the_leases_id() {
         let (mut keeper, mut numbers) = leasing(&[3, 5]);
         assert_eq!(decided(&mut keeper, &mut numbers, &[3, 5], 30.0, 90_030.0), 1);
         assert_eq!((numbers.get(0), numbers.get(1), lease_remaining(&keeper, 2, 30.0)), (30.0, 3.0, 3.0));
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_ends_by_the_clock_that_has_gone_further() {
+    fn a_lease_ends_by_the_faster_clock() {
         for (now, wall, is_open) in
             [(1_999.0, 91_999.0, true), (2_000.0, 91_000.0, false), (1_000.0, 92_000.0, false), (1_000.0, 10.0, true)]
         {
