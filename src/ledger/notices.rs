@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_cannot_be_read_is_as_if_there_had_been_no_notices() {
+    fn an_unreadable_row_counts_as_no_notices() {
         let good = last().encode();
         for row in [&[][..], &[2], &good[..5], &good[..10], &[&[2], &good[1..]].concat()] {
             assert_eq!(Last::decode(row), None, "{row:?}");

@@ -265,14 +265,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_version_adds_to_a_replay_is_ignored() {
+    fn additions_of_a_later_version_to_a_replay_are_ignored() {
         let row = encode_page(replays()[..1].iter());
         let longer = [&[1, row[1] + 2][..], &row[2..], &[7, 7]].concat();
         assert_eq!(decode_page(&longer).unwrap(), replays()[..1]);
     }
 
     #[test]
-    fn bytes_that_are_not_a_page_are_none() {
+    fn other_bytes_are_not_a_page() {
         let good = encode_page(replays()[..1].iter());
         assert!(decode_page(&good).is_some() && decode_page(&[1]).is_some());
         assert_eq!(decode_page(&[&[2], &good[1..]].concat()), None);

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_were_not_encoded_here_are_none() {
+    fn other_bytes_are_not_a_reservation() {
         let good = Reservation {
             opened_at: 1,
             expires_at: 2,

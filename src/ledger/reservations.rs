@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_is_found_and_counted_until_it_expires() {
+    fn an_open_reservation_is_found_and_counted_until_it_expires() {
         let mut open = Reservations::default();
         for (id, expires_at, by_grant, raises) in [(7, 30, false, 0), (3, 10, true, 2), (5, 20, false, 1)] {
             open.insert(id, reservation(expires_at, by_grant, raises));
