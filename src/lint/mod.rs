@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_of_each_policy_the_numbers_and_the_words_or_every_error() {
+    fn reports_each_policys_numbers_and_description_or_every_error() {
         let said = answer(br#"{"b":"5/s","a":{"rate":"0/s","capacity":7}}"#);
         let said: serde_json::Value = serde_json::from_str(&said).unwrap();
         assert_eq!(said["errors"], serde_json::json!([]));
