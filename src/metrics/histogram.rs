@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_cumulative_and_adds_up() {
+    fn buckets_are_cumulative_and_add_up() {
         let (mut histogram, mut other) = (Histogram::default(), Histogram::default());
         for ms in [1, 1, 4, 9_000] {
             histogram.add(ms);

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_no_refusals_lead_to_are_refused() {
+    fn impossible_counts_are_rejected() {
         let of = |counts: &[(u128, u64)], lost, total| RefusedKeys::of(counts.to_vec(), lost, total).is_some();
         assert!(of(&[], 0, 0) && of(&[(1, 2), (2, 1)], 0, 3) && of(&[(1, 2)], 1, 67));
         assert!(!of(&[(1, 2), (1, 1)], 0, 3), "a key twice");

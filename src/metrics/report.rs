@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_version_adds_is_ignored() {
+    fn additions_of_a_later_version_are_ignored() {
         let later = TEXT
             .replacen(r#""allowed":1"#, r#""borrowed":9,"allowed":1"#, 1)
             .replacen(r#""answered":{"#, r#""unknown":7,"answered":{"#, 1)
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_not_read() {
+    fn anything_else_is_rejected() {
         for (from, to) in [
             (r#""number":2,"#, ""),
             (r#""since":3"#, r#""since":-3"#),

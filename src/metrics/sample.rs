@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_from_0_to_1() {
+    fn a_share_is_between_0_and_1() {
         for (text, share) in
             [(None, 1.0), (Some("0"), 0.0), (Some(" 0.25 "), 0.25), (Some("1.0"), 1.0), (Some("1e-3"), 0.001)]
         {

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_hears_what_passes_from_its_first_question_on_and_each_decision_once() {
+    fn a_listener_gets_each_matching_decision_once_from_its_first_request_on() {
         let (mut audience, mut api, mut all) = (Audience::new(0), None, None);
         audience.take(&batch("api", 3), 0);
         assert_eq!(hear(&mut audience, filter("api"), &mut api, 0), (0, 0, false));
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_ask_is_forgotten_and_then_nothing_is_kept() {
+    fn a_silent_listener_is_forgotten_and_then_nothing_is_kept() {
         let (mut audience, mut cursor) = (Audience::new(0), None);
         assert_eq!(audience.listeners(1, 0), None);
         hear(&mut audience, filter("api"), &mut cursor, 0);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_counted() {
+    fn dropped_decisions_are_counted() {
         let (mut audience, mut cursor) = (Audience::new(0), None);
         hear(&mut audience, filter("api"), &mut cursor, 0);
         for _ in 0..5 {
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn restricted_tokens_have_half_of_the_room_and_each_of_them_half_of_that() {
+    fn restricted_tokens_get_half_of_the_room_and_each_half_of_that() {
         let mut audience = Audience::new(0);
         let mut listen = |policy: &str, token, now| audience.listen(filter(policy), token, None, now).map(|_| ());
         let (a, b, c) = (Some("a"), Some("b"), Some("c"));
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_of_another_registry_or_listener_is_told_from_its_own() {
+    fn a_cursor_of_another_registry_or_listener_is_recognized() {
         let (mut audience, mut cursor) = (Audience::new(1 << 40), None);
         hear(&mut audience, filter("api"), &mut cursor, 0);
         let own = cursor.unwrap();

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_outcomes_is_read_in_one_order() {
+    fn a_list_of_outcomes_is_normalized_to_one_order() {
         assert_eq!(LiveFilter::outcomes("banned, refused,banned"), Ok(vec![Refused, Banned]));
         for (list, word) in [("", ""), ("refused,", ""), ("denied", "denied"), ("refused banned", "refused banned")] {
             assert_eq!(LiveFilter::outcomes(list), Err(word));
