@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_of_a_policy_that_was_deleted_go_on() {
+    fn keys_of_a_recreated_policy_keep_what_they_spent() {
         let parse = |json: &str| Policy::parse("api", json).unwrap();
         let (deleted, after) = (parse(r#""9/1h""#), parse(r#""12/1h""#));
         let lines = describe_change(None, Some(&after), Some(&deleted), Carry::Additive);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_was_there_before_is_not_new() {
+    fn a_limit_that_existed_before_is_not_new() {
         let parse = |json: &str| Policy::parse("api", json).unwrap();
         let [one, two] = [r#"{"name":"a","rate":"9/1h"}"#, r#"{"name":"b","rate":"9/1h"}"#];
         let both = parse(&format!(r#"{{"limits":[{one},{two}]}}"#));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_gets_a_name_is_the_same() {
+    fn naming_a_limit_keeps_it_the_same() {
         let limit = |name: &str, rate: u32, rest: &str| format!(r#"{{"name":"{name}","rate":"{rate}/1h"{rest}}}"#);
         let list = |limits: &[String]| format!(r#"{{"limits":[{}]}}"#, limits.join(","));
         let named = "api/a is the limit that had no name";
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn other_numbers_say_what_becomes_of_the_tokens() {
+    fn a_change_of_numbers_says_what_happens_to_the_tokens() {
         let of = |capacity: u64| format!(r#"{{"rate":"100/1m","capacity":{capacity}}}"#);
         for (carry, from, to, expected) in [
             (Carry::AsIs, 200, 50, "api: every key keeps its tokens, but at most 50"),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_is_a_change_of_the_limit() {
+    fn a_new_mode_is_a_change_of_the_limit() {
         let limit = |name: &str, mode: &str| format!(r#"{{"name":"{name}","rate":"9/1h","mode":"{mode}"}}"#);
         let list = |limits: &[String]| format!(r#"{{"limits":[{}]}}"#, limits.join(","));
         let before = list(&[limit("a", "enforce"), limit("b", "shadow"), limit("c", "enforce"), limit("d", "off")]);

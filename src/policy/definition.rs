@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_gives_notices_of_travels_with_it() {
+    fn its_kinds_of_notices_travel_with_it() {
         let policies = Policies::parse(r#"{"p":{"rate":"1/s","notify":["refused"],"notify_every":"1m"}}"#).unwrap();
         let policy = policies.get("p").unwrap();
         let written = r#","notify":["refused"],"notify_every_ms":60000}"#;
@@ -295,7 +295,7 @@ mod tests {
 
     /// So a version before modes decides as without the limits that are in shadow.
     #[test]
-    fn limits_that_are_not_enforced_are_beside_the_others() {
+    fn unenforced_limits_are_listed_beside_the_others() {
         let policies = policies();
         let tried = policies.get("tried").unwrap();
         let limit = |name: &str, rate: u32| {

@@ -64,7 +64,7 @@ mod tests {
 
     /// One reader reads both, so an inline policy is exactly the one that `POLICIES` would have.
     #[test]
-    fn limits_are_those_of_a_policy_written_in_the_same_words() {
+    fn limits_match_a_policy_written_in_the_same_words() {
         let one = r#"{"rate":2.5,"period":"1s","capacity":9,"max_debt":4,"write_ahead":2}"#;
         let list =
             r#"[{"name":"a","rate":"20/s burst 40"},{"name":"b","kind":"fixed_window","rate":9,"period":"1day"}]"#;
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong_at_its_place_in_the_request() {
+    fn names_the_field_of_the_request_that_is_wrong() {
         let nine: Vec<_> = (0..9).map(|index| format!(r#"{{"name":"l{index}","rate":"1/s"}}"#)).collect();
         let rate = "must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as \"100/1m\" or \
                     \"20/s burst 40\", not ";

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_may_be_a_fraction_or_have_its_period_and_capacity_beside_it() {
+    fn a_rate_may_be_a_fraction_or_include_its_period_and_capacity() {
         let fields = |rate, period_ms, capacity| Config { capacity, ..Config::token_bucket(rate, period_ms) };
         for (written, expected) in [
             (r#"{"rate":2.5,"period":"1s"}"#, fields(5, 2_000, 3)),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn one_budget_for_all_is_a_key_without_parts() {
+    fn a_policy_with_one_budget_has_a_key_without_parts() {
         let of = |fields: &str| {
             Policies::parse(&format!(r#"{{"p":{{"rate":"1/s"{fields}}}}}"#)).unwrap().get("p").cloned().unwrap()
         };
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_cannot_be_read_is_an_error() {
+    fn a_malformed_rate_is_an_error() {
         let number = "POLICIES.p.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as \
              \"100/1m\" or \"20/s burst 40\", not ";
         for written in [
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_that_is_none_is_an_error_that_names_the_three() {
+    fn an_unknown_mode_is_an_error_that_names_the_three() {
         for wrong in [r#""on""#, r#""Shadow""#, r#""""#, "true", "null", "0"] {
             let expected =
                 |place: &str| vec![format!("{place}.mode: must be \"enforce\", \"shadow\" or \"off\", not {wrong}")];
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_for_people_say_what_is_only_tried_and_that_nothing_is_enforced() {
+    fn the_description_says_what_is_in_shadow_and_that_nothing_is_enforced() {
         let limit = |name: &str, mode: &str| format!(r#"{{"name":"{name}","rate":1,"period":"1s","mode":"{mode}"}}"#);
         let list =
             |limits: &[String]| format!(r#"{{"limits":[{}],"jitter":"5s","on_error":"open"}}"#, limits.join(","));
@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn every_error_is_named_at_once() {
+    fn all_errors_are_reported_at_once() {
         let json = r#"{
             "a": {"rate": -1, "period": 60, "burst": 5},
             "b c": {"rate": 1, "period": "1s"},
@@ -639,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn notices_say_of_what_and_how_often() {
+    fn notify_says_which_notices_and_how_often() {
         let notify = |fields: &str| {
             let policies = Policies::parse(&format!(r#"{{"p":{{"rate":"1/s"{fields}}}}}"#)).unwrap();
             let notify = policies.get("p").unwrap().object().notify?;
@@ -679,7 +679,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_of_time_is_never_silently_the_default() {
+    fn an_invalid_length_of_time_never_falls_back_to_the_default() {
         let policy = |field: &str, text: &str| match field {
             "period" => format!(r#"{{"p":{{"rate":0,"period":"{text}"}}}}"#),
             _ => format!(r#"{{"p":{{"kind":"fixed_window","rate":1,"period":"1s","{field}":"{text}"}}}}"#),
@@ -759,7 +759,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_javascript_are_names_like_others() {
+    fn names_used_by_javascript_are_ordinary_names() {
         let policies = ["constructor", "__proto__", "toString", "hasOwnProperty", "toJSON"];
         let written = policies.map(|name| format!(r#""{name}":{{"rate":1,"period":"1s"}}"#)).join(",");
         let parsed = Policies::parse(&format!("{{{written}}}")).unwrap();

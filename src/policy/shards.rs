@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_divided_is_an_error() {
+    fn an_indivisible_limit_is_an_error() {
         for (written, expected) in [
             (r#"{"rate":"8/s","shards":8}"#, ""),
             (

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_what_was_not_written_here() {
+    fn rejects_foreign_bytes() {
         let good = r#"[{"kind":"token_bucket","rate":3,"period_ms":1000,"capacity":3,"max_debt":0,"initial":null,"offset_ms":null}]"#;
         assert!(stored_limits(good).is_ok());
         assert_eq!(stored_limits(""), Err(StoredConfigError::Unreadable));

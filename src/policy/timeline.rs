@@ -342,7 +342,7 @@ mod tests {
 
     /// The one of the same numbers, or else the first; it keeps its account for as long as it is there.
     #[test]
-    fn a_limit_that_had_no_name_is_known_as_before() {
+    fn a_limit_that_had_no_name_is_still_recognized() {
         let limits = |limits: &[(&str, u32)]| {
             let limits: Vec<_> =
                 limits.iter().map(|(name, rate)| format!(r#"{{"name":"{name}","rate":"{rate}/1s"}}"#)).collect();
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_bucket_needs_can_be_dropped() {
+    fn a_version_that_no_bucket_needs_can_be_dropped() {
         let version = |json: &str, before: &Policy, since| policy(json).succeeding(before, since, Carry::AsIs);
         let earlier = |policy: &Policy| {
             policy

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn says_it_in_words() {
+    fn describes_a_policy_in_words() {
         let api = lint(r#""100/1m burst 200""#);
         assert_eq!(
             api.to_string(),

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_multiple_between_is_the_one_that_trying_finds() {
+    fn the_first_multiple_in_a_range_matches_brute_force() {
         for modulus in 1..40_u128 {
             for step in 0..2 * modulus {
                 for from in 0..modulus {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_lost() {
+    fn refill_beyond_the_capacity_is_lost() {
         let within = |rate, period_ms, capacity, span_ms| {
             Worst::of_consuming(&Config { capacity, ..Config::token_bucket(rate, period_ms) }).within(span_ms)
         };

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn an_override_from_before_its_limit_had_a_name_goes_on() {
+    fn an_override_made_before_its_limit_had_a_name_stays_in_force() {
         let parse = |json: &str| Policy::parse("p", json).unwrap();
         let one = parse(r#""9/1s""#).in_force_since(5);
         let two = parse(r#"{"limits":[{"name":"b","rate":"3/1s"},{"name":"a","rate":"9/1s"}]}"#);

@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_read_back() {
+    fn bytes_survive_a_round_trip() {
         let history = history();
         assert_eq!(History::decode(&history.encode()), Some(history));
         assert_eq!(History::decode(&[]), Some(History::default()));
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_changes_the_weakest_of_neighbours_stand_for_them() {
+    fn surplus_changes_are_replaced_by_the_weakest_of_their_neighbours() {
         let mut history = History::default();
         let push =
             |history: &mut History, since: i64, plan| history.push(since, Some(InForce { plan, until: None }), None);
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn of_numbers_for_one_limit_the_weakest_stand_for_the_others() {
+    fn several_numbers_for_one_limit_are_replaced_by_the_weakest() {
         let numbers = |name: &str, rate, capacity| {
             let limit = Limit::new(&Config { capacity, ..Config::token_bucket(rate, 1_000) }).unwrap();
             Numbers { name: Some(name.to_owned()), limit, write_ahead: 0 }

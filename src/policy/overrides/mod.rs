@@ -455,7 +455,7 @@ mod tests {
 
         /// The one that a look through a list finds.
         #[test]
-        fn the_most_specific_is_found(
+        fn the_most_specific_override_is_found(
             acts in prop::collection::vec(
                 prop_oneof![
                     6 => (prop::sample::select(vec!["p", "q"]), any::<bool>(), texts(), 0..50_u32)
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_of_text_keys_only_and_an_override_of_one_policy_only() {
+    fn a_prefix_covers_only_text_keys_and_an_override_only_its_policy() {
         let (overrides, policies) = (Overrides::default(), policies());
         let banned = set(r#""banned":true"#, None);
         overrides
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn an_override_ends_on_time_though_it_was_asked_for_just_before() {
+    fn an_override_ends_on_time_even_if_looked_up_just_before() {
         let (overrides, policies) = (Overrides::default(), policies());
         let both = [
             (key("p", b"abc"), set(r#""banned":true"#, Some(2_000))),
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn a_multiple_is_of_every_limit_and_other_numbers_are_of_those_that_are_named() {
+    fn a_multiple_applies_to_every_limit_and_numbers_to_those_named() {
         let (overrides, policies) = (Overrides::default(), policies());
         let limits = r#""limits":[{"name":"b","rate":"5/1s"}]"#;
         overrides
@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_the_secret_makes_a_hash_of_a_guessed_key() {
+    fn only_the_secret_turns_a_guessed_key_into_its_hash() {
         let of = |secret: &str| {
             let hasher = KeyHasher::new(secret);
             [Selector::key("p", hasher.hash(b"\xff\x04\xc0\0\x02\x01")), Selector::prefix(&hasher, "p", "192.0.2.")]
@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn an_override_is_found_by_the_hash_of_its_key_too() {
+    fn an_override_is_also_found_by_its_keys_hash() {
         let (overrides, policies) = (Overrides::new(KeyHasher::new("a secret")), policies());
         let hash = KeyHasher::new("a secret").hash(b"alice");
         overrides.update(&records(&[(Selector::key("p", hash), set(r#""banned":true"#, None))])).unwrap();

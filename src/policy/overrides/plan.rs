@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_exact_is_refused_when_written_and_clipped_when_the_policy_has_changed() {
+    fn inexact_numbers_are_refused_when_written_and_clipped_after_a_policy_change() {
         let large = policy(r#"{"rate":7,"period":"1day","capacity":182437484}"#);
         let plan = multiple(2, 1);
         let error = "`multiple`: so many times the numbers cannot be kept exact: a capacity of 364874968 is too large to stay \
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn other_numbers_are_for_limits_that_there_are_and_of_their_kind() {
+    fn numbers_must_be_for_existing_limits_and_of_their_kind() {
         let one = policy(r#""5/1s""#);
         let two =
             policy(r#"{"limits":[{"name":"a","rate":"5/1s"},{"name":"b","rate":"9/day","kind":"fixed_window"}]}"#);
