@@ -137,7 +137,7 @@ mod tests {
     use crate::protocol::Format;
 
     #[test]
-    fn both_read_back_as_they_were_written() {
+    fn both_survive_a_round_trip() {
         let wanted = LeaseRequest {
             lease_ms: 2_000,
             horizon_ms: 1_000,
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_missing_are_an_error() {
+    fn missing_numbers_are_an_error() {
         for len in 0..7 {
             let mut writer = Writer::new(Format::NEWEST, 0);
             writer.section(REQUESTED, len);

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_number_reads_back_as_it_was_written() {
+    fn every_kind_of_number_survives_a_round_trip() {
         let most = (1 << 53) - 1;
         let mut writer = Writer::new(Format::NEWEST, 0);
         writer.small(255);

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_decides_under_its_own_policies_and_takes_over_only_those_it_does_not_have() {
+    fn an_object_keeps_its_own_policies_and_adopts_only_those_it_lacks() {
         let rate = |rate| format!(r#"{{"rate":{rate},"period":"1s"}}"#);
         let limit = |name, rate| format!(r#"{{"name":"{name}","rate":{rate},"period":"1s"}}"#);
         let list = |limits: &[String]| format!(r#"{{"limits":[{}]}}"#, limits.join(","));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_of_the_registry_is_known_by_its_id_once_it_was_sent() {
+    fn a_registry_version_is_known_by_its_id_once_sent() {
         let own = policies(r#"{"p":{"rate":1,"period":"1s"}}"#);
         let version = |rate: u32, since| {
             let policies = policies(&format!(r#"{{"p":{{"rate":{rate},"period":"1s"}}}}"#));

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_not_read() {
+    fn anything_else_is_rejected() {
         for text in ["", "[]", "{}", r#"{"as_of":1}"#, r#"{"as_of":-1,"born_at":0,"deployment":"x"}"#] {
             assert_eq!((Poll::from_text(text), Update::from_text(text)), (None, None), "{text}");
         }

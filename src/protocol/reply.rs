@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_reads_back_as_it_was_written_in_every_format() {
+    fn a_reply_survives_a_round_trip_in_every_format() {
         for reply in replies() {
             for format in [Format::OLDEST, Format::NEWEST] {
                 assert_eq!(read(&reply.to_text(format)), Ok(reply.clone()));
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_that_are_not_known_are_skipped() {
+    fn unknown_sections_are_skipped() {
         for reply in replies() {
             let text = reply.to_text(Format::OLDEST);
             for sections in ["-9 0", "-9 3 1 0 -1", "-1 1 5 -2 1 7"] {
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_ride_on_any_reply() {
+    fn any_reply_can_carry_row_counts() {
         let rows = Rows { read: 3, written: (1 << 53) - 1 };
         for reply in replies() {
             for format in [Format::OLDEST, Format::NEWEST] {

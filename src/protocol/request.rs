@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_reads_back_as_it_was_written_in_every_format() {
+    fn a_request_survives_a_round_trip_in_every_format() {
         for request in requests() {
             for format in [Format::OLDEST, Format::NEWEST] {
                 assert_eq!(ObjectRequest::from_text(&request.to_text(format)), Ok((request.clone(), format)));
@@ -322,7 +322,7 @@ mod tests {
 
     /// A section may be of any length, also of none, and there may be several.
     #[test]
-    fn sections_that_are_not_known_are_skipped() {
+    fn unknown_sections_are_skipped() {
         for request in requests() {
             let text = request.to_text(Format::OLDEST);
             for sections in ["-9 0", "-9 3 1 0 -1", "-1 1 5 -7 1 7"] {
