@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_not_read() {
+    fn anything_else_is_rejected() {
         let text = r#""1/s""#;
         let policy = Arc::new(Policy::parse("api", text).unwrap().in_force_since(5));
         let entry =
