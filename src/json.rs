@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn an_integer_is_exact_however_it_is_written() {
+    fn an_integer_is_exact_in_every_notation() {
         for (written, expected) in [
             ("0", 0),
             ("-0", 0),
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_takes_no_stack() {
+    fn nesting_uses_no_stack() {
         let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
         assert_eq!(json(&deep).array().map(|items| items.len()), Some(1));
     }

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_names_the_key_that_it_is_of() {
+    fn a_hash_names_its_key() {
         let hasher = KeyHasher::new("another secret 16");
         for key in [&b"alice"[..], b"", b"\xff\x04\xc0\0\x02\x01", &[0xff, 8, 1], &[0xff, 8].repeat(9)[..17]] {
             let hash = hasher.hash(key);

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn months_and_years_are_refused_in_every_spelling_with_what_to_write() {
+    fn months_and_years_are_refused_in_every_spelling_with_an_alternative() {
         for text in ["1M", "1month", "6 months", "1month 3days", "0.5M", "1h 2M"] {
             assert_eq!(millis_of(text), Err(LengthError::Months), "{text}");
         }
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_reads_back_as_itself() {
+    fn a_length_survives_a_round_trip() {
         for (ms, expected) in [
             (0, "0s"),
             (1, "1ms"),

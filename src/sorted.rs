@@ -187,7 +187,7 @@ mod tests {
         #![proptest_config(crate::chance::config(256))]
 
         #[test]
-        fn it_sorts_as_the_standard_library_does(mut items in prop::collection::vec((0..20_u8, any::<u16>()), 0..200)) {
+        fn it_sorts_like_the_standard_library(mut items in prop::collection::vec((0..20_u8, any::<u16>()), 0..200)) {
             let mut sorted = items.clone();
             sorted.sort_unstable();
             sort_by(&mut items, Ord::cmp);
@@ -195,7 +195,7 @@ mod tests {
         }
 
         #[test]
-        fn a_map_is_a_tree(acts in prop::collection::vec((0..5_u8, "[a-c]{0,2}", any::<u16>()), 0..100)) {
+        fn a_map_matches_a_btree_map(acts in prop::collection::vec((0..5_u8, "[a-c]{0,2}", any::<u16>()), 0..100)) {
             let (mut map, mut tree) = (SortedMap::new(), BTreeMap::new());
             for (act, key, value) in acts {
                 match act {

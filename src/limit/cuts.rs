@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn settlements_together_are_settlements_one_after_the_other() {
+    fn settling_together_equals_settling_one_by_one() {
         let mut seed = 7;
         for case in 0..2_000 {
             let within = |seed: &mut u64, size: i64| random(seed).rem_euclid(size);

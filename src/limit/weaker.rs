@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_bucket_begins_with_the_less_and_a_debt_is_as_deep_as_can_come_back() {
+    fn a_new_bucket_begins_with_the_smaller_level_and_a_debt_is_as_deep_as_can_come_back() {
         let with =
             |initial, max_debt, capacity| Config { capacity, max_debt, initial, ..Config::token_bucket(1, 1_000) };
         let limit = |config: Config| Limit::new(&config).unwrap();
