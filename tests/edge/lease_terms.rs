@@ -278,7 +278,7 @@ fn a_key_under_numbers_that_are_not_leased_is_refused_from_memory() {
 }
 
 #[test]
-fn a_policy_that_gains_or_loses_a_limit_is_asked_as_before() {
+fn a_policy_that_gains_or_loses_a_limit_still_works() {
     let one = with_limits(r#"{"name":"a","rate":1,"period":"1day","capacity":1000}"#);
     let two = with_limits(
         r#"{"name":"b","rate":1,"period":"1day","capacity":900},{"name":"a","rate":1,"period":"1day","capacity":1000}"#,
@@ -316,7 +316,7 @@ fn what_is_leased_under_earlier_numbers_is_withheld_under_new_ones() {
 }
 
 #[test]
-fn an_object_that_has_restarted_takes_back_what_is_returned() {
+fn a_restarted_object_takes_back_returned_tokens() {
     let policy = with_limits(r#"{"name":"a","rate":1,"period":"1day","capacity":1000,"write_ahead":0}"#);
     let mut pair = Pair::new();
     pair.make_busy(&policy);
@@ -332,7 +332,7 @@ fn an_object_that_has_restarted_takes_back_what_is_returned() {
 }
 
 #[test]
-fn a_lease_that_is_in_use_when_it_is_looked_at_is_returned_later() {
+fn a_lease_in_use_when_checked_is_returned_later() {
     let policy = with_limits(r#"{"name":"a","rate":1,"period":"1day","capacity":1000,"write_ahead":0}"#);
     let mut pair = Pair::new();
     pair.make_busy(&policy);
@@ -364,7 +364,7 @@ fn a_cost_that_fits_once_leases_are_returned_is_not_refused_for_ever() {
 
 /// A message may come twice, and a crash may lie between.
 #[test]
-fn what_was_returned_is_not_returned_again_after_a_crash() {
+fn returned_tokens_are_not_returned_again_after_a_crash() {
     let policy = with_limits(r#"{"name":"a","rate":1,"period":"1day","capacity":1000,"write_ahead":500}"#);
     let mut pair = Pair::new();
     let about = |wanted, ended| LeaseRequest { lease_ms: 10_000, horizon_ms: 0, wanted: vec![wanted], ended };

@@ -54,7 +54,7 @@ fn bursts(size: i64, pause_ms: i64) -> Vec<i64> {
 }
 
 #[test]
-fn a_lease_is_taken_where_24_requests_or_more_come_in_its_time() {
+fn a_lease_is_taken_if_24_requests_or_more_come_in_its_time() {
     println!("| requests a second | lease | calls for 1 000 | rows for 1 000 | rows without leases |");
     println!("|---|---|---|---|---|");
     for per_second in [1, 2, 5, 10, 20, 50, 200, 1_000] {

@@ -6,7 +6,7 @@ use super::random::{self, Random};
 
 /// Whatever is granted, by the object or by any isolate, one bucket in memory would have granted at that moment.
 #[test]
-fn what_is_granted_from_leases_one_bucket_would_have_granted() {
+fn leases_grant_only_what_one_bucket_would_have_granted() {
     let mut seen = Seen::default();
     random::cases(3_000, |random| {
         let (policy, isolates) = (policy(random), 1 + random.below(7));

@@ -34,7 +34,7 @@ fn isolates_with_leases_and_refusals_grant_what_one_bucket_would_and_refuse_what
 
 /// With no other isolate, waits from memory have all that was granted: answers come in any order, and soon.
 #[test]
-fn a_wait_of_a_lone_isolate_that_leases_misses_nothing_that_it_has_granted() {
+fn a_lone_leasing_isolates_waits_include_all_that_it_has_granted() {
     let mut seen = Seen::default();
     random::cases(1_000, |random| {
         let policy = policy(random);
@@ -71,7 +71,7 @@ fn a_wait_of_a_lone_isolate_that_leases_misses_nothing_that_it_has_granted() {
 
 /// What an isolate has given back itself, and knows to be done or perhaps done, makes no refusal from memory wrong.
 #[test]
-fn a_lone_isolate_that_gives_back_refuses_nothing_from_memory_that_has_come_back() {
+fn a_lone_isolate_refuses_nothing_from_memory_that_it_gave_back() {
     let mut seen = Seen::default();
     random::cases(1_000, |random| {
         let policy = policy(random);

@@ -22,7 +22,7 @@ const KEYS: [&str; 2] = ["alice", "bob"];
 /// What is refused from memory, the objects would refuse at that moment, and its wait is no shorter than what was said. It may be otherwise
 /// only for as long as the policy says, after another isolate has given something back, or this one in a call that may not be over.
 #[test]
-fn what_is_refused_from_memory_would_be_refused() {
+fn a_refusal_from_memory_agrees_with_the_object() {
     let (mut asked, mut remembered, mut wrong) = (0_u64, 0_u64, 0_u64);
     random::cases(3_300, |random| {
         let mut world = World::new(random);

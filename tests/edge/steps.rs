@@ -80,7 +80,7 @@ fn one_object_is_one_call() {
 }
 
 #[test]
-fn a_call_that_may_succeed_is_made_once_more_unless_the_object_is_overloaded() {
+fn a_call_that_may_succeed_is_retried_once_unless_the_object_is_overloaded() {
     for cause in Cause::ALL {
         for is_retryable in [false, true] {
             let failure = Failure { cause, is_retryable };
@@ -122,7 +122,7 @@ fn all_objects_are_asked_at_once_in_each_step() {
 }
 
 #[test]
-fn only_requests_that_a_client_may_repeat_are_checked_for_an_earlier_try() {
+fn only_requests_that_a_client_may_repeat_are_checked_for_an_earlier_attempt() {
     for is_lasting in [false, true] {
         let ttl_ms = if is_lasting { RequestId::USUAL_TTL_MS } else { 0 };
         let request_id = Some(RequestId { ttl_ms, ..REQUEST_ID });
@@ -133,7 +133,7 @@ fn only_requests_that_a_client_may_repeat_are_checked_for_an_earlier_try() {
 }
 
 #[test]
-fn a_refusal_is_final_whatever_else_fails_before_or_after_it() {
+fn a_refusal_is_final_whatever_fails_before_or_after_it() {
     for cause in Cause::ALL {
         for step in [0, 1] {
             for refuses_first in [false, true] {
@@ -193,7 +193,7 @@ fn holds_are_aborted_at_once_and_not_waited_for() {
 }
 
 #[test]
-fn when_a_commit_fails_all_are_undone() {
+fn if_one_commit_fails_all_are_undone() {
     for result in [Err(failure(Cause::Timeout)), Err(failure(Cause::Overloaded)), Ok(ObjectReply::NoReservation)] {
         let mut batch = at_step(2);
         let is_gone = result.is_ok();
@@ -263,7 +263,7 @@ fn an_overload_after_a_lost_answer_does_not_say_that_nothing_was_done() {
 }
 
 #[test]
-fn a_decision_about_other_limits_is_none() {
+fn a_decision_about_other_limits_is_a_failure() {
     let ObjectReply::Decided(none) = grant() else { unreachable!() };
     let none = || ObjectReply::Decided(Decided { limits: vec![], ..none.clone() });
     for step in 0..3 {
@@ -286,7 +286,7 @@ fn a_key_with_too_many_batches_at_once_is_overloaded() {
 }
 
 #[test]
-fn an_earlier_try_that_committed_is_not_committed_again() {
+fn an_earlier_attempt_that_committed_is_not_committed_again() {
     let mut batch = at_step(1);
     batch.answered(0, Ok(grant())); // without a hold
     batch.answered(1, Ok(held(101)));
@@ -329,7 +329,7 @@ fn an_object_that_lacks_the_policy_is_sent_its_definition_from_then_on() {
 }
 
 #[test]
-fn policies_that_no_object_has_are_defined_in_every_step_from_the_first_on() {
+fn policies_that_no_object_has_are_defined_in_every_step() {
     let definitions = |batch: &mut Batch| -> Vec<bool> {
         std::iter::from_fn(|| batch.next(NOW)).map(|call| call.dialect.has_definitions).collect()
     };
@@ -350,7 +350,7 @@ fn outdated(as_of: i64, definitions: &str) -> ObjectReply {
 }
 
 #[test]
-fn a_request_under_older_policies_is_to_be_made_again_under_the_newer() {
+fn a_request_under_older_policies_is_retried_under_the_newer() {
     let newer = |as_of, definitions: &str| Outcome::Outdated { as_of, definitions: definitions.to_owned() };
     let mut batch = Batch::new(vec![request(Action::Take(Verb::Consume))], NOW);
     due(&mut batch, NOW);
@@ -379,7 +379,7 @@ fn a_request_under_older_policies_is_to_be_made_again_under_the_newer() {
 }
 
 #[test]
-fn a_request_that_may_have_been_done_under_older_policies_is_not_made_again() {
+fn a_request_that_may_have_been_done_under_older_policies_is_not_retried() {
     let mut batch = Batch::new(vec![request(Action::Take(Verb::Consume))], NOW);
     due(&mut batch, NOW);
     batch.answered(0, Err(Failure { cause: Cause::Failed, is_retryable: true }));
@@ -424,7 +424,7 @@ fn unenforced(reservation: Option<u64>) -> ObjectReply {
 }
 
 #[test]
-fn what_only_asks_limits_in_shadow_has_no_part_in_the_outcome() {
+fn an_item_with_only_shadow_limits_does_not_affect_the_outcome() {
     let answers = [|_: u64| grant(), held, |_: u64| grant()];
     let tried = [|_: u64| unenforced(None), |id: u64| unenforced(Some(id)), |_: u64| unenforced(None)];
     let refusals = [ObjectReply::TooManyReservations { max: 1 }, ObjectReply::RequestIdReused];
