@@ -51,7 +51,7 @@ fn a_body_must_be_plain_json_of_a_length_that_its_path_allows() {
 
 /// Only metrics wait until the registry has all counts; what is for objects needs the fewest headers.
 #[test]
-fn each_path_says_what_must_be_known() {
+fn each_path_says_what_it_needs_before_an_answer() {
     let world = World::of(&Deployment { has_registry: true, ..super::sessions::DEPLOYMENT });
     for (method, path, authorization, head) in [
         ("GET", "/v1/openapi.json", None, Head::Contract),
@@ -85,7 +85,7 @@ fn sessions_open_no_other_path() {
 }
 
 #[test]
-fn metrics_need_no_registry_and_all_else_that_operators_ask_does() {
+fn metrics_need_no_registry_and_other_operator_requests_do() {
     let world = World::new(r#"{"api":"10/1m"}"#);
     for path in ["/v1/metrics", "/v1/metrics/top"] {
         assert_eq!(world.head("GET", path, Some(OPERATOR)), Ok(Head::Report), "{path}");
@@ -100,7 +100,7 @@ fn metrics_need_no_registry_and_all_else_that_operators_ask_does() {
 
 /// What is wrong with settings is for the log; callers are told what is missing altogether.
 #[test]
-fn wrong_settings_answer_all_requests_alike_but_for_those_that_need_none() {
+fn wrong_settings_answer_all_requests_alike_except_those_that_need_none() {
     for (missing, others, lines) in [
         (vec![Missing::Policies], &["POLICIES.api: no rate", "TOKENS: none"][..], &["POLICIES: ", "TOKENS: none"][..]),
         (vec![Missing::Objects], &["POLICIES.api: no rate"], &["KEYS: ", "POLICIES.api: no rate"]),
@@ -127,7 +127,7 @@ fn wrong_settings_answer_all_requests_alike_but_for_those_that_need_none() {
 }
 
 #[test]
-fn a_body_that_does_not_arrive_says_why() {
+fn a_body_that_does_not_arrive_is_an_error_with_the_reason() {
     let late = super::world::answer(Service::unreadable(None));
     assert_eq!(late.status, 408, "{}", late.body);
     let broken = super::world::answer(Service::unreadable(Some("Network connection lost")));

@@ -34,7 +34,7 @@ fn a_binding_may_do_what_its_props_say() {
 
 /// They are in the same program: there is nothing that they may not, and nothing that they need.
 #[test]
-fn callers_in_the_same_program_show_nothing() {
+fn callers_in_the_same_program_need_no_credential() {
     let policies = Arc::new(Policies::parse(r#"{"api":{"rate":"2/1m","notify":["refused"]}}"#).unwrap());
     let mut world = World::with(Settings::trusting(policies));
     for authorization in [None, Some("Bearer x"), Some("[]")] {
@@ -50,7 +50,7 @@ fn callers_in_the_same_program_show_nothing() {
 
 /// A grant ends, and what its holder chooses is apart from what the backend has chosen.
 #[test]
-fn a_grant_ends_and_has_idempotency_keys_of_its_own() {
+fn a_grant_ends_and_has_its_own_idempotency_keys() {
     let mut world = World::new(r#"{"api":"10/1m"}"#);
     let of_grant = grant(world.now + 60_000);
     let consume = |authorization| Asked {

@@ -18,7 +18,7 @@ type CallResult = Result<Option<(ObjectReply, Rows)>, Failure>;
 
 /// The calls of one request, what is counted of them (calls, rows and repetitions), and the cause that its caller sees, if it has failed.
 #[test]
-fn each_call_is_counted_by_what_became_of_it() {
+fn each_call_is_counted_by_its_outcome() {
     let rows = Rows { read: 3, written: 2 };
     let lost = Failure { cause: Cause::Failed, is_retryable: true };
     let late = Failure { cause: Cause::Timeout, is_retryable: false };
@@ -66,7 +66,7 @@ fn each_call_is_counted_by_what_became_of_it() {
 
 /// Only a repetition after a failure is one of a failure: not what is asked again in other words, nor the next step.
 #[test]
-fn what_is_asked_again_in_other_words_is_no_failure() {
+fn a_repeat_in_another_format_is_not_a_failure() {
     let mut world = World::new(r#"{"api":"10/1m"}"#);
     let mut call = world.begin(&CONSUME).ok().unwrap();
     let next = call.next(world.now()).unwrap();
@@ -136,7 +136,7 @@ fn metrics_without_a_registry_are_those_of_one_isolate() {
 
 /// Only refusals count for a key, of whatever kind; what passes, or could not be decided, does not.
 #[test]
-fn keys_are_counted_as_refused_by_refusals_and_bans() {
+fn refusals_and_bans_count_a_key_as_refused() {
     let mut world = World::of(&Deployment {
         policies: r#"{"api":"2/1m","daily":"5/1day","once":{"rate":0,"period":"1s","capacity":4},"tried":{"limits":[{"name":"a","rate":"9/1m"},{"name":"b","rate":"1/1m","mode":"shadow"}]}}"#,
         has_registry: true,
@@ -176,7 +176,7 @@ fn keys_are_counted_as_refused_by_refusals_and_bans() {
 
 /// What is random of the ids of requests is the isolate's.
 #[test]
-fn an_id_has_a_random_half_and_counts_on() {
+fn an_id_has_a_random_half_and_a_counter() {
     let world = World::new(r#"{"api":"10/1m"}"#);
     for (random, expected) in [(u64::MAX, u128::from(u64::MAX) << 64), (5, (u128::from(u64::MAX) << 64) + 1)] {
         let Step::Call(mut call) = world.service.ask(&CONSUME, world.now(), &mut || Some(random)) else { panic!() };
@@ -198,7 +198,7 @@ fn an_isolate_counts_from_its_first_request() {
 }
 
 #[test]
-fn notices_are_counted_by_what_became_of_them() {
+fn notices_are_counted_by_their_outcome() {
     let world = World::new(r#"{"api":"10/1m"}"#);
     world.service.noticed(NoticeOutcome::Delivered);
     world.service.noticed(NoticeOutcome::Failed);

@@ -145,7 +145,7 @@ fn each_kind_of_frontend_has_its_callers_and_sends_only_policies_in_code() {
 }
 
 #[test]
-fn the_credentials_that_are_set_are_those_that_are_accepted() {
+fn exactly_the_configured_credentials_are_accepted() {
     let whole = Deployed::whole().json("POLICIES", sessions::DEPLOYMENT.policies);
     let without_tokens = whole.clone().without("TOLLGATE_TOKENS").text("TOLLGATE_GRANT_KEYS", GRANT_KEYS);
     let grants = whole.clone().text("TOLLGATE_GRANT_KEYS", GRANT_KEYS);
@@ -217,7 +217,7 @@ fn before_the_registry_answers_the_policies_of_the_deployment_are_in_force() {
 }
 
 #[test]
-fn all_that_is_wrong_is_said_at_once() {
+fn all_errors_are_reported_at_once() {
     let deployed = Deployed::whole()
         .text("POLICIES", "ten a minute")
         .text("TOLLGATE_METRICS_SAMPLE", "2")
@@ -282,7 +282,7 @@ fn each_wrong_setting_is_reported_alone() {
 }
 
 #[test]
-fn the_log_describes_each_policy_of_the_service_and_says_what_is_probably_missing() {
+fn the_log_describes_each_policy_and_warns_of_what_is_probably_missing() {
     let silent = r#"{"api":"10/1m","daily":"9/1day"}"#;
     let telling = r#"{"api":"10/1m","daily":{"rate":"9/1day","notify":["refused"]}}"#;
     let (api, daily) = ("policy api: token bucket, 10 per 1m", "policy daily: token bucket, 9 per 1day");
@@ -304,7 +304,7 @@ fn the_log_describes_each_policy_of_the_service_and_says_what_is_probably_missin
 }
 
 #[test]
-fn notices_data_points_and_the_registry_are_for_those_who_have_somewhere_to_put_them() {
+fn notices_data_points_and_the_registry_are_used_only_if_bound() {
     let webhook = |deployed: Deployed| {
         deployed
             .text("TOLLGATE_WEBHOOK_URL", "https://example.com/notices")
@@ -350,7 +350,7 @@ fn notices_data_points_and_the_registry_are_for_those_who_have_somewhere_to_put_
 }
 
 #[test]
-fn an_object_says_what_is_wrong_with_the_policies_of_its_deployment_and_goes_on_without() {
+fn an_object_reports_errors_in_its_deployments_policies_and_goes_on_without() {
     let deployed = |json: &str| Deployed::default().json("POLICIES", json);
     let (policies, errors) = own_policies(&Deployed::default());
     assert_eq!((policies.iter().count(), errors.len()), (0, 0));
@@ -362,7 +362,7 @@ fn an_object_says_what_is_wrong_with_the_policies_of_its_deployment_and_goes_on_
 
 /// What an application rolls back must be undone: nothing is ahead of its storage, whatever its policies say.
 #[test]
-fn inside_an_object_everything_is_written_nothing_is_remembered_and_its_own_key_is_the_default() {
+fn inside_an_object_all_is_written_nothing_remembered_and_its_own_key_the_default() {
     let policies = r#"{
         "mails": {"rate":"10/1m","lease":"10s","refusal_cache":"1m","write_ahead":7},
         "wide": {"rate":"80/1m","shards":4},
@@ -411,7 +411,7 @@ fn inside_an_object_everything_is_written_nothing_is_remembered_and_its_own_key_
 }
 
 #[test]
-fn a_registry_takes_over_the_policies_of_its_own_deployment() {
+fn a_registry_adopts_its_own_deployments_policies() {
     let mut service = RegistryService::new(START, 1);
     let mut registry = Registry::default();
     let in_code = Deployed::whole().without("POLICIES");

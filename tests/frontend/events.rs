@@ -50,7 +50,7 @@ fn ends(world: &mut World, body: &str) -> (Vec<End>, Vec<Value>) {
 const LISTENERS: &str = r#"{"for_ms":60000,"pause_ms":1,"listeners":[{"id":7}]}"#;
 
 #[test]
-fn all_are_told_the_same() {
+fn data_points_metrics_and_listeners_get_the_same_events() {
     let mut world = World::new(POLICIES);
     world.isolate.tap(|tap| tap.hear(Some(LISTENERS), world.now));
     assert!(world.isolate.tap(|tap| tap.has_listeners()), "the listeners cannot be read");
@@ -106,7 +106,7 @@ fn all_are_told_the_same() {
 }
 
 #[test]
-fn a_reply_is_made_once_however_often_it_is_asked_for() {
+fn a_reply_is_built_once_however_often_it_is_requested() {
     let mut world = World::new(POLICIES);
     let body = br#"{"policy":"api","key":"k"}"#;
     let mut call = world
@@ -241,7 +241,7 @@ fn an_event_says_what_is_known_of_its_budget() {
 
 /// Numbers that come with requests count under one name, as callers choose theirs; what is too large of a policy counts under its own.
 #[test]
-fn what_can_never_pass_counts_under_the_name_of_its_policy() {
+fn a_cost_that_can_never_pass_counts_under_its_policys_name() {
     let deployment = Deployment { policies: POLICIES, ..Deployment::default() };
     let mut world = World::with(Settings { callers: Callers::Trusted, ..settings(&deployment) });
     world.isolate.tap(|tap| tap.hear(Some(LISTENERS), world.now));

@@ -56,7 +56,7 @@ fn each_cause_and_verb_fails_as_its_policy_says() {
 
 /// A batch may have been refused by one of its objects already, which is final.
 #[test]
-fn a_batch_of_which_nothing_is_known_does_not_fail_open() {
+fn a_lost_batch_over_several_objects_does_not_fail_open() {
     let mut world = World::new(r#"{"api":{"rate":"10/1m","on_error":"open"}}"#);
     let body = r#"{"requests":[{"policy":"api","key":"a"},{"policy":"api","key":"b"}]}"#;
     let asked = |body: &'static str| Asked {
@@ -85,7 +85,7 @@ fn a_batch_of_which_nothing_is_known_does_not_fail_open() {
 
 /// A batch fails open only if each of its policies does, for each of the causes.
 #[test]
-fn a_batch_fails_open_only_if_nothing_in_it_stays_closed() {
+fn a_batch_fails_open_only_if_all_of_it_does() {
     let policies = r#"{"closed":"10/1m","open":{"rate":"10/1m","on_error":"open"},
         "timeout":{"rate":"10/1m","on_error":["timeout"]},"shadow":{"rate":"10/1m","mode":"shadow"}}"#;
     for (first, second, causes, status) in [
@@ -116,7 +116,7 @@ fn a_batch_fails_open_only_if_nothing_in_it_stays_closed() {
 
 /// An answer of a policy with other limits is that of an object of another version: as if there was none.
 #[test]
-fn an_answer_that_does_not_fit_is_none() {
+fn an_answer_that_does_not_fit_is_a_failure() {
     for (policy, status) in [("closed", 503), ("open", 200)] {
         let mut world = World::new(r#"{"closed":"10/1m","open":{"rate":"10/1m","on_error":"open"}}"#);
         let body = format!(r#"{{"policy":"{policy}","key":"k"}}"#);
@@ -186,7 +186,7 @@ fn a_batch_asks_each_key_once() {
 
 /// What is newer may be a ban.
 #[test]
-fn newer_policies_do_not_fail_open_and_count_for_one_request() {
+fn newer_policies_do_not_fail_open_and_apply_to_one_request() {
     let policies = r#"{"api":{"rate":"10/1m","on_error":"open"}}"#;
     let mut world = World::of(&Deployment { policies, has_registry: true, ..Deployment::default() });
     let body = br#"{"policy":"api","key":"k","cost":50}"#;
@@ -211,7 +211,7 @@ fn newer_policies_do_not_fail_open_and_count_for_one_request() {
 
 /// Under what is known, under what was learned, and under what the registry says.
 #[test]
-fn a_request_is_asked_three_times_at_most() {
+fn a_request_is_sent_at_most_three_times() {
     let policies = r#"{"api":{"rate":"10/1m","on_error":"open"}}"#;
     let mut world = World::of(&Deployment { policies, has_registry: true, ..Deployment::default() });
     let body = br#"{"policy":"api","key":"k"}"#;
@@ -244,7 +244,7 @@ fn a_request_is_asked_three_times_at_most() {
 }
 
 #[test]
-fn without_randomness_nothing_is_begun_that_needs_some() {
+fn without_randomness_no_request_that_needs_it_is_started() {
     let policies = r#"{"api":"10/1m","wide":{"rate":"80/1m","shards":8}}"#;
     let mut world = World::of(&Deployment { policies, has_randomness: false, ..Deployment::default() });
     let two = r#"{"requests":[{"policy":"api","key":"a"},{"policy":"api","key":"b"}]}"#;
@@ -260,7 +260,7 @@ fn without_randomness_nothing_is_begun_that_needs_some() {
 
 /// Even of one that memory would refuse by now: an object may have granted it.
 #[test]
-fn a_call_that_is_lost_says_that_it_is_not_known_what_was_done() {
+fn a_lost_call_says_that_its_effect_is_unknown() {
     let mut world = World::new(r#"{"closed":"1/1m","open":{"rate":"1/1m","on_error":"open"}}"#);
     for (policy, status, member) in [("closed", 503, "cause"), ("open", 200, "degraded")] {
         let body = format!(r#"{{"policy":"{policy}","key":"k"}}"#);
@@ -296,7 +296,7 @@ fn an_idempotency_key_is_unambiguous() {
 
 /// A failure that may pass is tried again, and counted so.
 #[test]
-fn a_call_that_failed_in_passing_is_repeated() {
+fn a_transient_failure_is_retried() {
     let mut world = World::new(r#"{"api":"10/1m"}"#);
     world.failure = Some(Failure { cause: Cause::Failed, is_retryable: true });
     let answer = world.post("/v1/consume", r#"{"policy":"api","key":"k"}"#);

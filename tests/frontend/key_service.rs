@@ -62,7 +62,7 @@ fn a_request_is_decided_under_the_definition_that_came_with_it_or_that_of_the_de
 }
 
 #[test]
-fn a_reply_tells_the_rows_since_the_last_one() {
+fn a_reply_reports_the_rows_since_the_last_one() {
     let (mut service, _) = service(r#"{"api":"10/1m"}"#);
     let policies = Policies::parse(r#"{"api":"10/1m"}"#).unwrap();
     let name = policies.get("api").unwrap().wire_name();
@@ -73,7 +73,7 @@ fn a_reply_tells_the_rows_since_the_last_one() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said() {
+fn unreadable_requests_and_rows_are_reported() {
     let (mut service, errors) = service(r#"{"api":"ten per minute"}"#);
     assert!(errors.iter().any(|error| error.contains("api")), "{errors:?}");
     let wrong = asked(&mut service, "api", &consume(1).to_text(Format::NEWEST).replace(' ', "x"), None);

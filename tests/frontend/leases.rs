@@ -85,7 +85,7 @@ fn a_lease_that_is_nearly_spent_is_renewed_in_the_background() {
 }
 
 #[test]
-fn a_lease_is_looked_at_in_half_its_time_and_returned_once_it_is_idle() {
+fn a_lease_is_checked_after_half_its_time_and_returned_once_idle() {
     let mut world = World::new(POLICIES);
     let mut call = leased(&mut world, &CONSUME, 0);
     assert_eq!(call.lease_ms(), Some(1_000));
@@ -121,7 +121,7 @@ fn a_lease_that_comes_late_lasts_less_long() {
 
 /// A call that has got no answer may have got a lease: another is asked for after half a lease's time, however it has failed.
 #[test]
-fn after_a_failure_no_lease_is_asked_for_in_a_while() {
+fn after_a_failure_no_lease_is_requested_for_a_while() {
     type Fail = fn(&mut Call, usize, &World);
     let ways: [Fail; 3] = [
         |call, object, world| {
@@ -187,7 +187,7 @@ fn a_session_that_a_lease_grants_is_verified() {
 
 /// What objects cannot know is sent to them at once.
 #[test]
-fn definitions_are_sent_where_objects_do_not_have_them() {
+fn definitions_are_sent_to_objects_without_them() {
     let plain = r#"{"policy":"api","key":"k"}"#;
     let inline = r#"{"policy":"plan","key":"k","limits":"9/1m"}"#;
     let wide = r#"{"policy":"wide","key":"k"}"#;

@@ -23,7 +23,7 @@ const REQUESTS: [(&str, Option<&str>, &str, u16, bool); 10] = [
 ];
 
 #[test]
-fn answers_under_policies_that_may_be_out_of_date_say_so() {
+fn answers_under_possibly_stale_policies_say_so() {
     for (has_registry, age_ms, is_stale) in [
         (false, None, false),
         (true, None, true), // nothing was heard of it yet

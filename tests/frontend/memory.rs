@@ -87,7 +87,7 @@ fn a_refusal_is_repeated_for_a_plain_request_and_nothing_else() {
 }
 
 #[test]
-fn what_is_given_back_to_shards_is_no_answer_to_those_who_take() {
+fn a_refund_to_shards_does_not_answer_requests_that_take() {
     let mut world = World::new(r#"{"wide":{"rate":"16/1m","shards":8}}"#);
     let take = asked("/v1/consume", r#"{"policy":"wide","key":"k"}"#);
     for _ in 0..16 {
@@ -133,7 +133,7 @@ fn a_refusal_ages_from_its_call_and_its_wait_from_its_answer() {
 
 /// What is given back may have arrived after a refusal that was answered first, also if nothing is known of it.
 #[test]
-fn what_was_refused_meanwhile_is_forgotten_when_something_was_given_back() {
+fn giving_back_forgets_refusals_made_meanwhile() {
     type End = fn(&mut World, &mut Call, &ObjectCall);
     let ends: [End; 3] = [
         |world, call, next| {
@@ -163,7 +163,7 @@ fn what_was_refused_meanwhile_is_forgotten_when_something_was_given_back() {
 
 /// A refusal that was decided before something was given back says nothing of what is there now, however late its answer comes.
 #[test]
-fn a_refusal_of_before_something_was_given_back_is_late() {
+fn a_refusal_from_before_something_was_given_back_is_ignored() {
     type End = fn(&mut World, &mut Call, &ObjectCall);
     let ends: [End; 3] = [
         |_, _, _| {}, // no answer at all
@@ -200,7 +200,7 @@ fn a_refusal_of_before_something_was_given_back_is_late() {
 
 /// The same of each shard: the one that had answered late is asked again, and the other is not.
 #[test]
-fn a_refusal_of_a_shard_of_before_something_was_given_back_is_late() {
+fn a_shards_refusal_from_before_something_was_given_back_is_ignored() {
     let mut world = World::new(r#"{"wide":{"rate":"4/1m","shards":2}}"#);
     let body = r#"{"policy":"wide","key":"k"}"#;
     let plain = asked("/v1/consume", body);
@@ -220,7 +220,7 @@ fn a_refusal_of_a_shard_of_before_something_was_given_back_is_late() {
 
 /// Small costs that are granted show that large ones are still refused, and soon that small ones are, too.
 #[test]
-fn a_grant_takes_the_place_of_a_refusal() {
+fn a_grant_replaces_a_refusal() {
     let mut world = World::new(r#"{"api":"5/1m"}"#);
     let bodies: Vec<_> = (0..4).map(|cost| format!(r#"{{"policy":"api","key":"k","cost":{cost}}}"#)).collect();
     for (cost, status, is_asked) in [(3, 200, true), (3, 429, true), (2, 200, true), (1, 429, false), (3, 429, false)] {
@@ -231,7 +231,7 @@ fn a_grant_takes_the_place_of_a_refusal() {
 
 /// Whatever takes tokens is refused from memory: also what would pay later, but not now.
 #[test]
-fn all_that_takes_tokens_is_refused_from_memory() {
+fn every_verb_that_takes_tokens_is_refused_from_memory() {
     let policies = r#"{"api":{"rate":"2/1m","lease":"2s"},"tried":{"limits":[{"name":"a","rate":"2/1m"},{"name":"b","rate":"1/1m","mode":"shadow"}]}}"#;
     let mut world = World::new(policies);
     for policy in ["api", "tried"] {
@@ -258,7 +258,7 @@ fn all_that_takes_tokens_is_refused_from_memory() {
 
 /// One budget that refuses is enough, if the others are known, too.
 #[test]
-fn a_batch_is_refused_from_memory_by_one_of_its_budgets() {
+fn one_budget_refuses_a_batch_from_memory() {
     let mut world = World::new(r#"{"api":"3/1m"}"#);
     let request = |key: &str, cost: u64| format!(r#"{{"policy":"api","key":"{key}","cost":{cost}}}"#);
     for (key, cost, status) in [("a", 2, 200), ("a", 2, 429), ("b", 2, 200), ("b", 2, 429)] {
@@ -274,7 +274,7 @@ fn a_batch_is_refused_from_memory_by_one_of_its_budgets() {
 /// The object keeps leased tokens from what cannot be granted by a lease, and would refuse it for longer: so it is asked. A plain request gives
 /// them back, and is refused from memory.
 #[test]
-fn what_a_lease_cannot_grant_is_asked_while_there_is_one() {
+fn requests_that_a_lease_cannot_grant_reach_the_object_while_one_is_open() {
     let mut world = World::new(r#"{"api":{"rate":"1/1m burst 200","lease":"2s","refusal_cache":"10s"}}"#);
     let large = r#"{"policy":"api","key":"k","cost":150}"#;
     let small = asked("/v1/consume", r#"{"policy":"api","key":"k"}"#);

@@ -7,7 +7,7 @@ use super::world::{ADJUSTER, CONSUMER, Deployment, World};
 const POLICIES: &str = r#"{"loud":{"rate":"2/1m","notify":["refused"]},"quiet":"2/1m"}"#;
 
 #[test]
-fn a_notice_has_what_its_receivers_may_know() {
+fn a_notice_has_only_what_its_receivers_may_know() {
     for (receivers, policy, expected) in [
         (Receivers::None, "loud", None),
         (Receivers::OfHashes, "loud", Some(None)),
@@ -34,7 +34,7 @@ fn a_notice_has_what_its_receivers_may_know() {
 
 /// What gives something back lowers no level.
 #[test]
-fn only_what_lowers_a_level_wants_notices() {
+fn only_requests_that_lower_a_level_give_notices() {
     for (url, wants) in [("/v1/consume", true), ("/v1/charge", true), ("/v1/peek", false), ("/v1/refund", false)] {
         let deployment = Deployment { policies: POLICIES, receivers: Receivers::OfKeys, ..Deployment::default() };
         let mut world = World::of(&deployment);

@@ -11,7 +11,7 @@ fn asked<'a>(url: &'a str, body: &'a str) -> Asked<'a> {
 }
 
 #[test]
-fn an_act_is_recorded_once_it_is_done_and_the_answer_says_whether() {
+fn an_act_is_recorded_after_it_is_done_and_the_answer_says_whether() {
     let mut world = World::new(r#"{"api":"10/1m"}"#);
     world.post("/v1/consume", r#"{"policy":"api","key":"k","cost":7}"#);
     for is_recorded in [true, false] {
@@ -48,7 +48,7 @@ fn an_act_is_recorded_once_it_is_done_and_the_answer_says_whether() {
 }
 
 #[test]
-fn a_block_is_an_override_in_the_name_of_who_asks() {
+fn a_block_is_an_override_in_the_callers_name() {
     let world = World::of(&Deployment { has_registry: true, ..Deployment::default() });
     let body = r#"{"policy":"api","key":"k","for_ms":60000}"#;
     let of_api = Asked { authorization: Some(OPERATOR_OF_API), ..asked("/v1/keys/block", body) };
@@ -118,7 +118,7 @@ fn a_key_is_inspected_under_what_is_in_force_for_it() {
 }
 
 #[test]
-fn all_objects_of_a_key_are_asked_and_a_restricted_operator_sees_its_policies() {
+fn all_objects_of_a_key_are_asked_and_a_restricted_operator_sees_only_its_policies() {
     let policies = r#"{"api":"10/1m","wide":{"rate":"80/1m","shards":8}}"#;
     let world = World::new(policies);
     for (authorization, objects, names) in [(OPERATOR, 8, &["api", "wide"][..]), (OPERATOR_OF_API, 1, &["api"])] {

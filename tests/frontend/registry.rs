@@ -25,7 +25,7 @@ fn limit(world: &mut World) -> serde_json::Value {
 }
 
 #[test]
-fn a_frontend_answers_under_what_it_has_of_the_registry() {
+fn a_frontend_answers_under_its_snapshot_of_the_registry() {
     let mut world = world();
     assert_eq!(world.service.due(world.now()), Due::BeforeAnswer, "it knows nothing yet");
     world.refresh();
@@ -47,7 +47,7 @@ fn a_frontend_answers_under_what_it_has_of_the_registry() {
 }
 
 #[test]
-fn an_override_ends_at_its_moment() {
+fn an_override_ends_on_time() {
     let mut world = world();
     world.refresh();
     let until = world.now + 25_000;
@@ -60,7 +60,7 @@ fn an_override_ends_at_its_moment() {
 
 /// What one frontend of an isolate knows it hands over to others, once, and they do not take it for the latest.
 #[test]
-fn what_a_frontend_knows_another_takes_over() {
+fn a_new_frontend_takes_over_the_knowledge_of_another() {
     let mut world = world();
     assert_eq!(world.service.news(), None);
     world.refresh();
@@ -126,7 +126,7 @@ fn a_request_to_a_shard_says_which_version_of_it_is_known() {
 
 /// A peek changes nothing, so it needs no id. Limits in shadow have costs of their own.
 #[test]
-fn a_request_has_an_id_and_costs_where_they_are_needed() {
+fn a_request_has_an_id_and_costs_only_if_needed() {
     let policies =
         r#"{"api":"10/1m","tried":{"limits":[{"name":"a","rate":"9/1m"},{"name":"b","rate":"1/1m","mode":"shadow"}]}}"#;
     let mut world = World::new(policies);
@@ -145,7 +145,7 @@ fn a_request_has_an_id_and_costs_where_they_are_needed() {
 
 /// Refused callers are told to come back at different moments.
 #[test]
-fn refusals_are_spread_as_their_policy_says() {
+fn refusals_get_the_jitter_of_their_policy() {
     for (jitter, max) in [("10s", 10_000), ("0s", 0)] {
         let mut world = World::new(&format!(r#"{{"api":{{"rate":"1/1m","jitter":"{jitter}"}}}}"#));
         let body = r#"{"policy":"api","key":"k"}"#;
@@ -160,7 +160,7 @@ fn refusals_are_spread_as_their_policy_says() {
 }
 
 #[test]
-fn what_cannot_be_read_of_an_answer_is_named_and_asked_again() {
+fn unreadable_parts_of_an_answer_are_named_and_requested_again() {
     let mut world = world();
     world.service.poll(world.now()).unwrap();
     assert_eq!(world.service.updated("?", world.now()).unwrap_err().len(), 1);
@@ -194,7 +194,7 @@ fn listeners_come_and_go_with_polls() {
 
 /// The registry gets a request as it came, with who sends it and what they may name.
 #[test]
-fn an_operators_request_is_handed_to_the_registry_as_it_came() {
+fn an_operators_request_reaches_the_registry_unchanged() {
     let world = world();
     let put = Asked {
         url: "https://example.com/v1/policies/api?dry_run=true#x",
@@ -230,7 +230,7 @@ fn an_operators_request_is_handed_to_the_registry_as_it_came() {
 
 /// A body is as long as its path allows also where it came without a length.
 #[test]
-fn a_body_that_is_too_long_is_not_handed_over() {
+fn a_body_that_is_too_long_is_not_forwarded() {
     let world = world();
     for (url, len, is_handed_over) in [
         ("/v1/policies/api", 16_384, true),
@@ -251,7 +251,7 @@ fn a_body_that_is_too_long_is_not_handed_over() {
 }
 
 #[test]
-fn a_registry_that_does_not_answer_says_why() {
+fn a_registry_that_does_not_answer_is_a_503_with_the_cause() {
     for (is_late, cause) in [(true, "timeout"), (false, "failed")] {
         let refused = answer(Service::not_administered(is_late));
         assert_eq!((refused.status, &refused.body["cause"]), (503, &cause.into()), "{}", refused.body);

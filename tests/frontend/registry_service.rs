@@ -121,7 +121,7 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn what_an_operator_has_changed_is_logged_written_and_answered_by_another_object() {
+fn an_operators_change_is_logged_stored_and_served_by_another_object() {
     let mut office = Office::new();
     assert_eq!(names(&office.get("/v1/policies")["policies"]), ["api", "daily"]);
     assert_eq!(office.ask("PUT", "/v1/policies/api?dry_run=true", r#""20/1m""#, OPERATOR).status, 200);
@@ -308,7 +308,7 @@ fn acts_on_an_address_are_found_by_any_address_of_its_network() {
 }
 
 #[test]
-fn a_restricted_operator_is_told_of_its_policies_alone_and_changes_no_other() {
+fn a_restricted_operator_sees_and_changes_only_its_policies() {
     let mut office = Office::new();
     let mine = office.ask("GET", "/v1/policies", "", OPERATOR_OF_API);
     assert_eq!(names(&mine.body["policies"]), ["api"]);
@@ -327,7 +327,7 @@ fn a_restricted_operator_is_told_of_its_policies_alone_and_changes_no_other() {
 }
 
 #[test]
-fn what_frontends_have_counted_and_decided_is_shown() {
+fn counts_and_decisions_of_frontends_are_shown() {
     let mut office = Office::new();
     let asked = |office: &mut Office, url| office.ask("GET", url, "", OPERATOR).reply.body();
     let first = office.get("/v1/decisions?policy=api");
@@ -352,7 +352,7 @@ fn what_frontends_have_counted_and_decided_is_shown() {
 }
 
 #[test]
-fn a_listener_sees_what_it_has_asked_for_and_learns_when_it_has_missed_some() {
+fn a_listener_gets_what_it_requested_and_learns_what_it_missed() {
     let mut office = Office::new();
     assert_eq!(office.service.take_batch(&LiveBatch::default(), office.world.now), None, "there is no listener yet");
     let urls =
@@ -437,7 +437,7 @@ fn an_unknown_policy_is_named_with_those_that_exist() {
 }
 
 #[test]
-fn what_cannot_be_answered_is_said_and_changes_nothing() {
+fn an_unanswerable_request_is_explained_and_changes_nothing() {
     let mut office = Office::new();
     for (method, url, body, status) in [
         ("PUT", "/v1/policies/api", r#"{"rate":-1}"#, 400),

@@ -120,7 +120,7 @@ impl Budget {
 /// Plain requests for the same key are granted by leases and by its object, and refused from memory. An order takes its tokens once, and each
 /// repetition is told that it was granted; one that was refused may be granted later.
 #[test]
-fn an_order_takes_its_tokens_once_and_each_repetition_is_told_so() {
+fn a_request_takes_its_tokens_once_and_each_replay_says_so() {
     let mut seen = Seen::default();
     random::cases(100, |random| {
         let mut budget = Budget::new(random);

@@ -32,7 +32,7 @@ fn targets() -> Vec<(&'static str, &'static str, &'static str)> {
 
 /// What is refused before the body is read is refused where it is carried out, and the other way round: neither check relies on the other.
 #[test]
-fn rights_are_checked_twice_with_the_same_result() {
+fn both_checks_of_rights_agree() {
     let world = World::of(&Deployment { has_registry: true, ..Deployment::default() });
     let mut found = [0, 0];
     for (method, path, body) in targets() {
@@ -83,7 +83,7 @@ fn a_restricted_operator_may_name_no_other_policy() {
 }
 
 #[test]
-fn what_needs_no_credential_needs_no_settings_either() {
+fn requests_without_a_credential_need_no_settings_either() {
     let world = World::new(r#"{"api":"10/1m"}"#);
     assert_eq!(world.head("GET", "/v1/openapi.json", None), Ok(Head::Contract));
     assert_eq!(world.head("GET", "/healthz", None).unwrap_err().status, 200);
@@ -109,7 +109,7 @@ fn what_needs_no_credential_needs_no_settings_either() {
 }
 
 #[test]
-fn a_body_is_as_long_as_its_path_allows() {
+fn the_maximum_body_depends_on_the_path() {
     let world = World::of(&Deployment { has_registry: true, ..Deployment::default() });
     let max = |url: &str| world.service.max_body_len(url);
     assert_eq!(

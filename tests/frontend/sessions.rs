@@ -75,7 +75,7 @@ fn a_verifier_that_agrees_opens_a_session_and_nothing_else_does() {
 
 /// Its policy fails open, also if nothing is known of the call: then the captcha alone decides.
 #[test]
-fn a_session_whose_limit_cannot_be_asked_is_verified_if_its_policy_fails_open() {
+fn a_session_without_a_decision_is_verified_if_its_policy_fails_open() {
     for (on_error, status) in [("open", 200), ("closed", 503)] {
         let policies = format!(r#"{{"api":"10/1m","visits":{{"rate":"1/1h","on_error":"{on_error}"}}}}"#);
         for is_lost in [false, true] {

@@ -35,7 +35,7 @@ fn at_once(world: &World, call: &mut Call) -> Vec<ObjectCall> {
 }
 
 #[test]
-fn a_look_asks_all_at_once_what_is_given_back_the_first_before_the_others_and_what_is_taken_one() {
+fn looks_ask_all_shards_refunds_the_first_before_the_others_and_consumes_one() {
     for (url, expected) in
         [("/v1/peek", 8), ("/v1/inspect", 8), ("/v1/refund", 1), ("/v1/reset", 1), ("/v1/consume", 1)]
     {
@@ -70,7 +70,7 @@ fn which_shard_is_first_is_random() {
 
 /// A repetition gives to each shard what the first try gave, so that nothing is given twice and nothing is left out.
 #[test]
-fn a_repetition_is_shared_out_in_the_same_way() {
+fn a_repeated_refund_is_spread_in_the_same_way() {
     let mut world = World::new(POLICIES);
     let refund =
         Asked { idempotency_key: Some("a return"), ..asked("/v1/refund", r#"{"policy":"wide","key":"k","cost":11}"#) };
@@ -84,7 +84,7 @@ fn a_repetition_is_shared_out_in_the_same_way() {
 }
 
 #[test]
-fn the_fuller_shard_is_asked_first_as_far_as_it_is_known() {
+fn the_shard_last_known_to_be_fuller_is_asked_first() {
     let mut world = World::new(POLICIES);
     let mut first = BTreeSet::new();
     for number in 0..20 {
@@ -124,7 +124,7 @@ fn a_refusal_of_all_shards_is_repeated_from_memory() {
 
 /// From the moment at which something is given back nothing is refused from memory that it may be enough for.
 #[test]
-fn what_is_given_back_is_forgotten_of_every_shard() {
+fn giving_back_forgets_the_refusals_of_every_shard() {
     let take = r#"{"policy":"wide","key":"k","cost":2}"#;
     for (url, body) in [("/v1/refund", take), ("/v1/reset", r#"{"policy":"wide","key":"k"}"#)] {
         let mut world = World::new(POLICIES);
@@ -152,7 +152,7 @@ fn a_lost_request_fails_as_its_policy_says() {
 /// A shard cannot remember for the others that it has refused, so an `Idempotency-Key` is an error; what was done under it before the policy
 /// had shards is still known.
 #[test]
-fn what_was_done_before_there_were_shards_is_known() {
+fn requests_from_before_there_were_shards_are_recognized() {
     let mut world = World::new(r#"{"wide":"16/1m"}"#);
     let consume = Asked { idempotency_key: Some("an order"), ..asked("/v1/consume", r#"{"policy":"wide","key":"k"}"#) };
     assert_eq!(world.ask(&consume).status, 200);
