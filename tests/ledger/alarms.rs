@@ -28,7 +28,7 @@ fn a_full_bucket_is_forgotten_and_answers_as_a_new_one() {
 }
 
 #[test]
-fn a_bucket_that_is_not_full_or_never_will_be_is_kept() {
+fn a_bucket_that_is_not_full_or_can_never_refill_is_kept() {
     let policies = policies();
     let mut world = World::new(&policies, "budget");
     world.decided(Action::Take(Verb::Consume), vec![1]);
@@ -89,7 +89,7 @@ fn an_alarm_is_set_once_for_any_number_of_writes() {
 
 /// A key used once a day: a row each time, an alarm once, and nothing is deleted in between.
 #[test]
-fn a_key_that_comes_back_within_a_day_pays_for_no_new_alarm() {
+fn a_key_used_again_within_a_day_sets_no_new_alarm() {
     let policies = policies();
     let mut world = World::new(&policies, "each");
     let mut alarms = 0;
@@ -109,7 +109,7 @@ fn a_key_that_comes_back_within_a_day_pays_for_no_new_alarm() {
 }
 
 #[test]
-fn an_alarm_that_is_missing_is_set_again() {
+fn a_missing_alarm_is_set_again() {
     let policies = policies();
     let mut world = World::new(&policies, "each");
     assert_eq!(world.ledger.alarm_is_missing(START), Writes::default(), "nothing needs an alarm");
@@ -121,7 +121,7 @@ fn an_alarm_that_is_missing_is_set_again() {
 }
 
 #[test]
-fn a_row_that_cannot_be_read_breaks_only_what_needs_it() {
+fn an_unreadable_row_breaks_only_requests_that_need_it() {
     let policies = policies();
     let [each, block] = ["each", "block"].map(|name| Arc::clone(policies.get(name).unwrap()));
     let mut world = World::empty(&each);
@@ -175,7 +175,7 @@ fn a_row_that_cannot_be_read_breaks_only_what_needs_it() {
 
 /// While the bucket of an expired reservation is unreadable, each alarm waits twice as long as the last.
 #[test]
-fn alarms_for_a_reservation_whose_bucket_cannot_be_read_back_off() {
+fn alarms_for_a_reservation_with_an_unreadable_bucket_back_off() {
     let policies = policies();
     let mut world = World::new(&policies, "each");
     let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: None });

@@ -309,7 +309,7 @@ mod found {
     }
 
     #[test]
-    fn a_reset_of_a_bucket_that_a_crash_left_lower_happens_at_its_own_moment() {
+    fn a_bucket_that_a_crash_left_lower_is_reset_at_its_own_moment() {
         let steps = [
             Step::Take(CONSUME, [4, 0]),
             Step::Take(Verb::Refund, [2, 0]),
@@ -356,7 +356,7 @@ proptest! {
 
     /// The snapshots of one answer predict the next, if no other request comes in between.
     #[test]
-    fn a_snapshot_foretells_the_next_answer(
+    fn a_snapshot_predicts_the_next_answer(
         policy in prop::sample::select(&POLICIES[..]),
         steps in steps(),
     ) {

@@ -18,7 +18,7 @@ fn extended(world: &mut World, id: u64, cost: u64) -> Decided {
 }
 
 #[test]
-fn it_lasts_as_long_as_one_made_now_and_never_shorter() {
+fn extended_it_lasts_as_long_as_a_new_one_and_never_shorter() {
     for unsettled in ["keep", "refund"] {
         let mut world = window(unsettled);
         let id = reserved(&mut world, 4);
@@ -36,7 +36,7 @@ fn it_lasts_as_long_as_one_made_now_and_never_shorter() {
 }
 
 #[test]
-fn without_a_cost_it_is_extended_however_little_there_is() {
+fn without_a_cost_it_is_extended_however_little_is_left() {
     let mut world = world_of(&BUCKET.replace('}', r#", "max_debt": 5}"#));
     let id = reserved(&mut world, 4);
     taken(&mut world, Verb::Charge, 11);
@@ -48,7 +48,7 @@ fn without_a_cost_it_is_extended_however_little_there_is() {
 
 /// docs/scale.md tells what an extension costs.
 #[test]
-fn it_writes_a_row_and_one_more_with_a_cost() {
+fn extending_writes_a_row_and_one_more_with_a_cost() {
     let mut world = world_of(&BUCKET.replace(r#", "write_ahead": 0"#, ""));
     let id = reserved(&mut world, 4);
     for (cost, rows) in [(0, 1), (1, 2), (0, 1), (9, 0)] {
@@ -60,7 +60,7 @@ fn it_writes_a_row_and_one_more_with_a_cost() {
 }
 
 #[test]
-fn once_it_has_ended_it_is_unknown_and_once_it_is_closed_it_is_closed() {
+fn extending_an_ended_reservation_is_unknown_and_a_closed_one_closed() {
     let mut world = window("keep");
     let id = reserved(&mut world, 4);
     for (id, reply) in [(id + 1, ObjectReply::NoReservation), (0, ObjectReply::NoReservation)] {
@@ -105,7 +105,7 @@ fn what_has_expired_before_a_crash_is_neither_free_nor_extended_when_the_clock_i
 
 /// Of 10 in each window, 5 are taken in the first, and 3 in the second.
 #[test]
-fn what_comes_back_is_of_the_latest_raise_first() {
+fn tokens_come_back_from_the_latest_raise_first() {
     for (cost, left) in [(8, 7), (7, 8), (5, 10), (4, 10), (0, 10), (9, 6), (13, 2), (15, 0), (16, 0)] {
         for crashes in [false, true] {
             let mut world = window("keep");
@@ -165,7 +165,7 @@ fn refused_it_lasts_no_longer_and_nothing_is_taken_of_any_limit() {
 
 /// What this reservation would give back by expiring is no way to extend it; what others would give back is.
 #[test]
-fn who_is_refused_waits_for_others_not_for_the_end_of_this_one() {
+fn a_refused_extension_waits_for_others_not_for_its_own_end() {
     let once = r#"{"rate": 0, "period": "1s", "capacity": 10, "write_ahead": 0, "unsettled": "refund", "reservation_ttl": "15s"}"#;
     let mut world = world_of(once);
     let first = reserved(&mut world, 6);
@@ -210,7 +210,7 @@ fn with_a_request_id_a_cost_is_taken_once() {
 
 /// Each raise counts as a reservation, and one that a grant makes counts as a grant's.
 #[test]
-fn as_many_raises_as_reservations_fit_and_grants_have_half() {
+fn raises_have_the_same_maximum_as_reservations_and_grants_get_half() {
     let extend = |world: &mut World, id, cost, by_grant: bool| {
         let request_id = by_grant.then(|| RequestId { by_grant, ..request_id(u128::from(world.ids), 0) });
         world.ask(Action::Extend(id), Some(vec![cost]), request_id)
@@ -247,7 +247,7 @@ fn as_many_raises_as_reservations_fit_and_grants_have_half() {
 
 /// They take what the request says, and give it back with the rest.
 #[test]
-fn limits_in_shadow_take_and_have_no_say() {
+fn limits_in_shadow_take_but_do_not_decide() {
     let json = r#"{"limits": [
         {"name": "a", "rate": 0, "period": "1s", "capacity": 10, "write_ahead": 0},
         {"name": "b", "rate": 0, "period": "1s", "capacity": 10, "write_ahead": 0, "mode": "shadow"}
@@ -273,7 +273,7 @@ fn limits_in_shadow_take_and_have_no_say() {
 
 /// A limit that has come since has taken only of the raises after that; one that has gone is settled no more.
 #[test]
-fn each_raise_is_of_the_limits_of_its_time() {
+fn each_raise_belongs_to_the_limits_of_its_time() {
     let of = |limits: &str| world_of(&format!(r#"{{"limits": [{limits}], "reservation_ttl": "1m"}}"#)).policy;
     let limit =
         |name: &str| format!(r#"{{"name": "{name}", "rate": 0, "period": "1s", "capacity": 20, "write_ahead": 0}}"#);

@@ -64,7 +64,7 @@ fn a_committed_hold_stays_taken_and_is_remembered() {
 
 /// Two tries of a batch share a hold. Their aborts and commits decide what is left of it.
 #[test]
-fn a_shared_hold_is_undone_when_every_try_that_committed_it_has_aborted() {
+fn a_shared_hold_is_undone_once_every_attempt_that_committed_it_has_aborted() {
     const HELD_BY_BOTH: [Action; 2] = [Action::Hold(3), Action::Hold(4)];
     let [commit, abort] = [Action::Settle as fn(u64) -> Action, Action::Cancel];
     let table = [
@@ -97,7 +97,7 @@ fn a_shared_hold_is_undone_when_every_try_that_committed_it_has_aborted() {
 
 /// Its own hold was lost in a crash, and another try has held and committed since.
 #[test]
-fn a_commit_is_not_undone_once_any_try_was_told_of_it() {
+fn a_commit_is_not_undone_once_reported_to_any_attempt() {
     let policies = policies();
     let mut world = World::new(&policies, "budget");
     world.decided_once(Action::Hold(3), vec![4], 6);
@@ -146,7 +146,7 @@ fn a_committed_hold_can_be_undone_for_ten_seconds() {
 
 /// Otherwise it would be written, and a clock that steps back would find a row from the future.
 #[test]
-fn a_request_for_nothing_leaves_the_bucket_as_it_is_whatever_is_held() {
+fn a_zero_cost_leaves_the_bucket_unchanged_whatever_is_held() {
     let policies = policies();
     let mut world = World::new(&policies, "each");
     world.decided(CONSUME, vec![5]);
@@ -233,7 +233,7 @@ fn a_request_that_would_pass_without_the_hold_waits_for_its_end_at_most() {
 }
 
 #[test]
-fn what_is_spent_is_not_told_to_be_held() {
+fn spent_tokens_are_not_reported_as_held() {
     let policies = policies();
     let mut world = World::new(&policies, "budget");
     world.decided(CONSUME, vec![150]);
@@ -243,7 +243,7 @@ fn what_is_spent_is_not_told_to_be_held() {
 }
 
 #[test]
-fn a_snapshot_is_without_what_is_held_and_says_when_that_was_taken() {
+fn a_snapshot_excludes_held_tokens_and_says_when_they_were_taken() {
     let policies = policies();
     let mut world = World::new(&policies, "each"); // 3 per second, at most 10
     let snapshot = |decided: &Decided| decided.limits[0].snapshot;
@@ -290,7 +290,7 @@ fn an_aborted_hold_leaves_no_more_than_if_it_had_never_been() {
 }
 
 #[test]
-fn each_try_of_a_refused_batch_can_be_aborted() {
+fn each_attempt_of_a_refused_batch_can_be_aborted() {
     let policies = policies();
     let mut world = World::new(&policies, "each");
     for id in [1, 2, 3] {
@@ -306,7 +306,7 @@ fn each_try_of_a_refused_batch_can_be_aborted() {
 
 /// Its client uses one `Idempotency-Key` for a batch and for what closes a reservation.
 #[test]
-fn what_closes_a_reservation_is_not_taken_for_a_commit_of_the_same_request_id() {
+fn closing_a_reservation_is_not_mistaken_for_a_commit_of_the_same_request_id() {
     let policies = policies();
     let mut world = World::new(&policies, "budget");
     let reserved = world.decided(Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) }), vec![2]).reservation.unwrap();
@@ -322,7 +322,7 @@ fn what_closes_a_reservation_is_not_taken_for_a_commit_of_the_same_request_id() 
 }
 
 #[test]
-fn only_holds_that_are_not_committed_count_towards_the_most_there_can_be() {
+fn only_uncommitted_holds_count_towards_the_maximum() {
     let policies = Policies::parse(r#"{"p":{"rate":0,"period":"1s","capacity":9000}}"#).unwrap();
     let mut world = World::new(&policies, "p");
     for id in 1..=2_000 {
@@ -337,7 +337,7 @@ fn only_holds_that_are_not_committed_count_towards_the_most_there_can_be() {
 }
 
 #[test]
-fn each_of_many_committed_holds_can_be_undone_until_it_is_over_in_any_order() {
+fn many_committed_holds_can_be_undone_in_any_order_until_each_is_over() {
     let policies = Policies::parse(r#"{"p":{"rate":0,"period":"1s","capacity":9000}}"#).unwrap();
     let mut world = World::new(&policies, "p");
     for id in 1..=1_000 {

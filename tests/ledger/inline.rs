@@ -89,7 +89,7 @@ const FREE: Numbers = Numbers::bucket(10, 60_000, 10);
 const PRO: Numbers = Numbers::bucket(1_000, 60_000, 1_000);
 
 #[test]
-fn what_was_spent_stays_spent_and_the_rest_of_other_numbers_is_there_at_once() {
+fn spent_tokens_stay_spent_and_the_rest_of_other_numbers_is_available_at_once() {
     let (free, pro) = (plan(FREE), plan(PRO));
     let mut world = World::empty(&free);
     assert_eq!(world.take(&free, Verb::Consume, 10), 10);
@@ -108,7 +108,7 @@ fn what_was_spent_stays_spent_and_the_rest_of_other_numbers_is_there_at_once() {
 }
 
 #[test]
-fn a_smaller_plan_begins_with_what_was_not_spent_of_it_and_owes_nothing_for_more() {
+fn a_smaller_plan_begins_with_its_unspent_tokens_and_owes_nothing_beyond() {
     for (spent, left) in [(0, 10), (4, 6), (10, 0), (11, 0), (990, 0), (1_000, 0)] {
         let mut world = World::empty(&plan(PRO));
         assert_eq!(world.take(&plan(PRO), Verb::Consume, spent), spent);
@@ -118,7 +118,7 @@ fn a_smaller_plan_begins_with_what_was_not_spent_of_it_and_owes_nothing_for_more
 
 /// The difference of the capacities, given each time, would grant 910 of 100 in ten alternations.
 #[test]
-fn who_goes_back_and_forth_gets_no_more_than_the_larger_plan_has() {
+fn alternating_plans_gets_no_more_than_the_larger_has() {
     let windows = [10, 100].map(|rate| Numbers::window(rate, 86_400_000, rate));
     for plans in [windows, [Numbers::bucket(0, 1_000, 10), Numbers::bucket(0, 1_000, 100)]] {
         for crashes in [false, true] {
@@ -153,7 +153,7 @@ fn any_number_of_plans_in_turn_grants_no_more_than_the_largest() {
 }
 
 #[test]
-fn going_back_finds_the_own_account() {
+fn going_back_finds_the_plans_own_account() {
     let (free, pro) = (plan(FREE), plan(PRO));
     let mut world = World::empty(&free);
     assert_eq!(world.left(&free), 10);
@@ -168,7 +168,7 @@ fn going_back_finds_the_own_account() {
 
 /// The numbers before the last ones count too: only with them would nothing be gained here.
 #[test]
-fn fast_numbers_do_not_follow_a_spent_burst_by_way_of_a_third() {
+fn fast_numbers_gain_nothing_after_a_spent_burst_by_way_of_a_third_plan() {
     let [burst, between, fast] =
         [Numbers::bucket(1, 1_000, 100), Numbers::bucket(0, 1_000, 10), Numbers::bucket(5, 1_000, 50)].map(plan);
     let mut world = World::empty(&burst);
@@ -180,7 +180,7 @@ fn fast_numbers_do_not_follow_a_spent_burst_by_way_of_a_third() {
 }
 
 #[test]
-fn what_a_larger_plan_grants_for_months_does_not_lock_out_the_smaller() {
+fn months_of_grants_by_a_larger_plan_do_not_lock_out_the_smaller() {
     let (free, pro) = (plan(FREE), plan(PRO));
     let mut world = World::empty(&free);
     world.take(&free, Verb::Consume, 10);
@@ -197,7 +197,7 @@ fn what_a_larger_plan_grants_for_months_does_not_lock_out_the_smaller() {
 
 /// Whether a request asks for them at once, or settles at more than it has reserved.
 #[test]
-fn what_a_larger_plan_books_is_not_owed_under_the_smaller() {
+fn debt_booked_by_a_larger_plan_is_not_owed_under_the_smaller() {
     let (free, pro) = (plan(FREE), plan(PRO));
     for crashes in [false, true] {
         let mut world = World::empty(&free);
@@ -261,7 +261,7 @@ fn numbers_that_stay_the_same_decide_as_a_policy_does() {
 }
 
 #[test]
-fn a_crash_gives_no_account_back_what_another_granted() {
+fn a_crash_returns_to_no_account_what_another_granted() {
     let numbers = |capacity| Numbers { write_ahead: 10, ..Numbers::bucket(0, 1_000, capacity) };
     let (one, two) = (plan(numbers(100)), plan(numbers(200)));
     let mut world = World::empty(&two);
@@ -279,7 +279,7 @@ fn a_crash_gives_no_account_back_what_another_granted() {
 
 /// Or fast numbers would begin as if nothing had been granted lately.
 #[test]
-fn grants_that_a_crash_forgot_are_not_idle_time() {
+fn grants_forgotten_in_a_crash_do_not_count_as_idle_time() {
     let slow = plan(Numbers { write_ahead: 50, ..Numbers::bucket(0, 1_000, 100) });
     let fast = plan(Numbers::bucket(100, 1_000, 40));
     let mut world = World::empty(&slow);
@@ -337,7 +337,7 @@ fn refunds_charges_and_resets_reach_all_accounts() {
 }
 
 #[test]
-fn questions_write_nothing_and_a_row_has_at_most_eight_accounts_of_a_limit() {
+fn peeks_write_nothing_and_a_row_has_at_most_eight_accounts_per_limit() {
     let mut world = World::empty(&plan(FREE));
     assert_eq!(world.take(&plan(FREE), Verb::Consume, 1), 1);
     let rows = world.rows_written;
@@ -424,7 +424,7 @@ fn the_largest_and_the_slowest_numbers_take_over_from_each_other() {
 }
 
 #[test]
-fn a_policy_that_was_there_before_hands_its_tokens_over() {
+fn an_existing_policy_hands_its_tokens_over() {
     let policies =
         Policies::parse(r#"{"plan":{"limits":[{"name":"a","rate":10,"period":"1m","write_ahead":0}]}}"#).unwrap();
     let ordinary = Arc::new(Policy::clone(policies.get("plan").unwrap()).in_force_since(5));
@@ -465,7 +465,7 @@ fn a_policy_that_comes_after_the_numbers_of_requests_goes_on_with_their_accounts
 }
 
 #[test]
-fn numbers_that_were_only_asked_about_lower_no_others() {
+fn numbers_that_were_only_peeked_at_lower_no_others() {
     let (fast, slow) = (plan(Numbers::bucket(10, 1_000, 10)), plan(Numbers::bucket(0, 1_000, 100)));
     let mut world = World::empty(&fast);
     assert_eq!((world.left(&fast), world.left(&slow), world.left(&fast)), (10, 100, 10));
@@ -475,7 +475,7 @@ fn numbers_that_were_only_asked_about_lower_no_others() {
 
 /// Time before the reservation was opened does not count as if it had come after.
 #[test]
-fn what_is_settled_of_a_limit_with_no_cost_at_first_is_spent_under_other_numbers_too() {
+fn settling_a_limit_reserved_at_no_cost_spends_under_other_numbers_too() {
     let requests = Numbers::bucket(100, 60_000, 100);
     let of = |tokens| inline(&[("requests", requests), ("tokens", Numbers::bucket(tokens, 60_000, tokens))]);
     let (free, pro) = (of(100), of(200));
@@ -497,7 +497,7 @@ fn what_is_settled_of_a_limit_with_no_cost_at_first_is_spent_under_other_numbers
 }
 
 #[test]
-fn what_is_rounded_is_not_owed() {
+fn rounding_creates_no_debt() {
     let (old, new) = (plan(Numbers::bucket(1, 1_000, 3)), plan(Numbers::bucket(1, 86_400_000, 1)));
     let mut world = World::empty(&old);
     assert_eq!(world.take(&old, Verb::Consume, 1), 1);
@@ -527,7 +527,7 @@ fn an_exhausted_customer_who_buys_a_plan_of_other_periods_goes_on() {
 
 /// The faster windows would have had 1 and 36 until then.
 #[test]
-fn fast_small_windows_do_not_follow_a_spent_large_one_of_other_periods() {
+fn fast_small_windows_gain_nothing_after_a_spent_large_one_of_other_periods() {
     let [large, none, fast] =
         [Numbers::window(0, 1_000, 37), Numbers::bucket(0, 100, 0), Numbers::window(12, 100, 1)].map(plan);
     let mut world = World::empty(&large);
@@ -686,7 +686,7 @@ proptest! {
 
     /// A plan that was not asked before begins with its capacity less what was spent of the other, refilled at its own rate since.
     #[test]
-    fn another_plan_begins_with_what_is_not_spent_of_it(
+    fn another_plan_begins_with_its_unspent_tokens(
         all in prop::collection::vec(numbers(), 2).prop_map(plans),
         is_upwards in any::<bool>(),
         takes in prop::collection::vec((0..3_000_i64, 0..20_u64), 1..12),

@@ -41,7 +41,7 @@ proptest! {
     /// Whatever was asked and whatever happened: levels, holds and reservations are those that the next request finds, and it
     /// finds them as without the look.
     #[test]
-    fn an_inspection_is_what_the_next_request_finds(which in 0..POLICIES.len(), steps in steps()) {
+    fn an_inspection_agrees_with_the_next_request(which in 0..POLICIES.len(), steps in steps()) {
         let policy = Arc::new(policy(POLICIES[which]));
         let [mut looked_at, mut other] = [(); 2].map(|()| Player::new(&policy));
         for (number, step) in steps.iter().enumerate() {
@@ -89,7 +89,7 @@ proptest! {
 
 /// Levels, exactly: a token is 1000 drops at 3 a second.
 #[test]
-fn levels_are_exact_and_those_of_now() {
+fn levels_are_exact_and_current() {
     let mut world = World::empty(&Arc::new(policy(r#"{"rate":3,"period":"1s","capacity":10,"write_ahead":0}"#)));
     world.decided(CONSUME, vec![10]);
     world.decided(Action::Hold(7), vec![0]);
@@ -108,7 +108,7 @@ fn levels_are_exact_and_those_of_now() {
 }
 
 #[test]
-fn all_policies_of_the_key_are_there_and_one_that_cannot_be_read_says_so() {
+fn all_policies_of_the_key_are_listed_and_an_unreadable_one_says_so() {
     let policies = policies();
     let mut world = World::new(&policies, "each");
     world.decided(CONSUME, vec![1]);
@@ -149,7 +149,7 @@ fn all_policies_of_the_key_are_there_and_one_that_cannot_be_read_says_so() {
 }
 
 #[test]
-fn a_bucket_is_reported_under_the_newest_version_that_is_known() {
+fn a_bucket_is_reported_under_the_newest_known_version() {
     let old = Arc::new(policy(r#"{"rate":100,"period":"1s","capacity":1000}"#).in_force_since(START - DAY_MS));
     let mut world = World { as_of: Some(old.timeline().since()), ..World::empty(&old) };
     world.decided(CONSUME, vec![1_000]);
@@ -168,7 +168,7 @@ fn a_bucket_is_reported_under_the_newest_version_that_is_known() {
 }
 
 #[test]
-fn the_latest_decisions_are_kept_without_looks() {
+fn the_latest_decisions_are_kept_except_looks() {
     let json = r#"{"limits":[{"name":"a","rate":0,"period":"1s","capacity":20},{"name":"b","rate":1,"period":"1s","capacity":30}]}"#;
     let mut world = World::empty(&Arc::new(policy(json)));
     for number in 0..20 {
@@ -189,7 +189,7 @@ fn the_latest_decisions_are_kept_without_looks() {
 }
 
 #[test]
-fn the_levels_before_a_change_from_outside_are_in_its_answer() {
+fn an_operators_act_reports_the_levels_before_it() {
     let policy = Arc::new(policy(r#"{"rate":3,"period":"1s","capacity":10,"max_debt":5}"#));
     let mut world = World::empty(&policy);
     assert_eq!(world.decided(CONSUME, vec![10]).before, [0_i64; 0]);

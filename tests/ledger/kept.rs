@@ -64,7 +64,7 @@ impl Key {
 }
 
 #[test]
-fn after_a_failure_the_rows_say_what_has_happened() {
+fn after_a_failure_the_state_is_read_from_the_rows() {
     for (fields, action, row) in [(r#","write_ahead":0"#, CONSUME, "b:"), ("", RESERVE, "r:")] {
         let mut key = Key::new(fields);
         assert!(key.ask(action, 3).unwrap().decision().is_allow());
@@ -79,7 +79,7 @@ fn after_a_failure_the_rows_say_what_has_happened() {
 }
 
 #[test]
-fn what_cannot_be_decided_changes_nothing() {
+fn an_undecidable_request_changes_nothing() {
     let mut key = Key::new("");
     key.ask(CONSUME, 3).unwrap();
     let unfit = ObjectRequest { costs: vec![vec![1, 1]], ..request(CONSUME, 1) };
@@ -90,7 +90,7 @@ fn what_cannot_be_decided_changes_nothing() {
 
 /// The answer says that a notice is due, and all that does not depend on that is done.
 #[test]
-fn a_notice_that_cannot_be_recorded_is_given_all_the_same() {
+fn a_notice_that_cannot_be_recorded_is_given_anyway() {
     let mut key = Key::new(r#","write_ahead":4,"notify":["near_limit","refused"]"#);
     key.disk.get_mut().failing = Some("n:");
     let mut notices = 0;
@@ -108,7 +108,7 @@ fn a_notice_that_cannot_be_recorded_is_given_all_the_same() {
 
 /// The alarm of the first rows, also where these are lost.
 #[test]
-fn a_key_of_which_only_a_notice_was_to_be_written_has_an_alarm() {
+fn a_key_with_only_a_notice_to_write_has_an_alarm() {
     for failing in [None, Some("n:")] {
         let mut key = Key::new(r#","notify":["refused"]"#);
         key.disk.get_mut().failing = failing;
@@ -136,7 +136,7 @@ fn a_row_of_an_earlier_ledger_confirms_nothing() {
 }
 
 #[test]
-fn a_timer_is_set_once_until_it_rings_and_rings_in_vain_after_a_failure() {
+fn a_timer_is_set_once_until_it_fires_and_does_nothing_after_a_failure() {
     let mut key = Key::new(r#","write_ahead":8"#);
     for _ in 0..3 {
         key.ask(CONSUME, 1).unwrap();
@@ -153,7 +153,7 @@ fn a_timer_is_set_once_until_it_rings_and_rings_in_vain_after_a_failure() {
 }
 
 #[test]
-fn an_alarm_that_the_runtime_has_lost_is_set_again_if_there_are_rows() {
+fn an_alarm_lost_by_the_runtime_is_set_again_if_there_are_rows() {
     let mut key = Key::new(r#","write_ahead":0"#);
     assert_eq!(key.kept.alarm_is_missing(START).unwrap(), None);
     key.ask(CONSUME, 1).unwrap();
@@ -163,7 +163,7 @@ fn an_alarm_that_the_runtime_has_lost_is_set_again_if_there_are_rows() {
 }
 
 #[test]
-fn rows_are_counted_until_they_are_told() {
+fn rows_are_counted_until_they_are_reported() {
     let mut key = Key::new(r#","write_ahead":0"#);
     key.ask(CONSUME, 1).unwrap();
     assert_eq!(key.kept.take_rows(), Rows { read: 0, written: 2 }, "the bucket's, and the alarm");

@@ -143,7 +143,7 @@ fn a_bucket_that_was_not_full_again_gets_back_what_would_have_fitted() {
 
 /// What open reservations give back when they expire counts for whoever is refused, as far as it fits.
 #[test]
-fn who_is_refused_is_told_to_come_back_when_enough_expires() {
+fn a_refusal_waits_until_enough_expires() {
     let ends = r#""write_ahead": 0, "unsettled": "refund", "reservation_ttl": "4s"}"#;
     let keeps = r#""write_ahead": 0, "reservation_ttl": "4s"}"#;
     for (numbers, ends, cost, expected) in [
@@ -181,7 +181,7 @@ fn who_is_refused_is_told_to_come_back_when_enough_expires() {
 
 /// A batch that is under way may end without taking anything, and leased tokens may be returned.
 #[test]
-fn who_is_refused_is_told_of_all_that_comes_back_until_then() {
+fn a_refusals_wait_counts_all_that_comes_back_until_then() {
     for (rate, cost, wait_ms) in [
         (r#""rate": 0, "period": "1s""#, 3, 10_000),  // when the batch ends
         (r#""rate": 0, "period": "1s""#, 10, 20_000), // and the reservation
@@ -212,7 +212,7 @@ fn who_is_refused_is_told_of_all_that_comes_back_until_then() {
 
 /// Levels and pieces are the same with either of two reservations, but they end at different moments.
 #[test]
-fn who_is_refused_is_told_of_the_reservation_that_is_open_now() {
+fn a_refusals_wait_counts_only_reservations_open_now() {
     let mut world = world_of(&WINDOW.replace('}', r#", "unsettled": "refund", "reservation_ttl": "6s"}"#));
     reserved(&mut world, 1);
     world.now += 1;
@@ -255,7 +255,7 @@ fn a_chain_of_long_reservations_cancelled_at_once_adds_up_to_no_more_than_a_full
 }
 
 #[test]
-fn each_of_a_chain_counts_as_if_the_others_had_their_real_costs_already() {
+fn each_of_a_chain_settles_as_if_the_others_had_their_real_costs_already() {
     let mut world = world_of(BUCKET);
     let first = reserved(&mut world, 8); // leaves 2
     world.now += 2_000;
@@ -271,7 +271,7 @@ fn each_of_a_chain_counts_as_if_the_others_had_their_real_costs_already() {
 }
 
 #[test]
-fn what_was_used_before_a_window_opened_takes_nothing_from_that_window() {
+fn use_before_a_window_opens_takes_nothing_from_that_window() {
     // The real cost of 5 reserved, what is booked, and what is left in the next window.
     for (cost, booked, left) in [(6, 6, 10), (10, 10, 10), (12, 12, 8), (20, 20, 0), (21, 20, 0)] {
         let mut world = world_of(WINDOW);
@@ -290,7 +290,7 @@ fn what_was_used_before_a_window_opened_takes_nothing_from_that_window() {
 }
 
 #[test]
-fn more_than_was_reserved_is_booked_down_to_the_largest_debt() {
+fn a_cost_above_the_reserved_one_is_booked_down_to_the_largest_debt() {
     for (wait_ms, cost, booked, left) in [
         (0, 12, 12, -2),
         (0, 14, 13, -3), // 10 and the debt of 3
@@ -310,7 +310,7 @@ fn more_than_was_reserved_is_booked_down_to_the_largest_debt() {
 }
 
 #[test]
-fn refunds_are_clipped_anew() {
+fn refunds_are_clipped_again_after_a_cancellation() {
     let mut world = world_of(WINDOW);
     let id = reserved(&mut world, 4);
     taken(&mut world, Verb::Consume, 3);
@@ -329,7 +329,7 @@ fn refunds_are_clipped_anew() {
 }
 
 #[test]
-fn what_was_reserved_before_a_reset_no_longer_matters() {
+fn reservations_from_before_a_reset_no_longer_matter() {
     for cost in [None, Some(0), Some(3), Some(4), Some(9)] {
         let mut world = world_of(WINDOW);
         let id = reserved(&mut world, 4);
@@ -344,7 +344,7 @@ fn what_was_reserved_before_a_reset_no_longer_matters() {
 }
 
 #[test]
-fn what_a_charge_has_booked_stays_booked() {
+fn debt_booked_by_a_charge_stays_booked() {
     // Reserved of 10, charged, what that booked, and what is left after the cancellation.
     for (reserve, charge, booked, left) in [(6, 3, 3, 7), (6, 9, 4, 6), (10, 9, 0, 10)] {
         let mut world = world_of(WINDOW);
@@ -399,7 +399,7 @@ proptest! {
     /// A crash costs at most a block of each limit and gives nothing, also when reservations are settled that were opened
     /// before it.
     #[test]
-    fn no_settlement_after_a_crash_gives_anything_back(
+    fn no_settlement_after_a_crash_mints_tokens(
         policy in prop::sample::select(&NAMES[..]),
         steps in steps(),
     ) {

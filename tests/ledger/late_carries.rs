@@ -18,7 +18,7 @@ mod found {
 
     /// Each distance between two pieces was rounded down, so many open reservations lost a token each.
     #[test]
-    fn many_open_reservations_are_rounded_no_more_than_one() {
+    fn many_open_reservations_lose_no_more_to_rounding_than_one() {
         let window =
             |capacity: u64| (format!(r#""kind":"fixed_window","rate":0,"period":"1day","capacity":{capacity}"#), 1);
         let bucket = |rate: u64| (format!(r#""rate":{rate},"period":"1day","capacity":1000"#), 1);
@@ -51,7 +51,7 @@ mod found {
 
     /// The row from before the reset was still good for the bucket in memory.
     #[test]
-    fn a_reset_that_leaves_the_numbers_is_not_repeated_after_a_crash() {
+    fn a_reset_to_the_same_numbers_is_not_repeated_after_a_crash() {
         let version = || policy(r#"{"rate":0,"period":"1s","capacity":17,"write_ahead":2}"#);
         let old = Arc::new(version().in_force_since(START - DAY_MS));
         let mut world = World { as_of: Some(START - DAY_MS), ..World::empty(&old) };
@@ -68,7 +68,7 @@ mod found {
 
     /// The old numbers refilled the bucket up to the alarm, although others were in force before.
     #[test]
-    fn an_alarm_that_ends_a_reservation_or_a_hold_does_not_refill_by_numbers_that_were_replaced() {
+    fn an_alarm_that_ends_a_reservation_or_a_hold_does_not_refill_by_replaced_numbers() {
         for (is_held, crashes) in [(false, false), (false, true), (true, false)] {
             let version = |rate: u64| {
                 let terms = r#""write_ahead":0,"unsettled":"refund","reservation_ttl":"6s""#;
@@ -97,7 +97,7 @@ mod found {
 
     /// A crash had cost the piece that no reservation is in a block, but not the level beside it. What was then settled took that block, too.
     #[test]
-    fn a_settlement_does_not_take_what_a_crash_has_cost_one_piece() {
+    fn a_settlement_does_not_take_again_what_a_crash_cost_one_piece() {
         let versions = [
             r#"{"limits":[{"name":"c","rate":0,"period":"100ms","capacity":18,"write_ahead":3},{"name":"a","rate":0,"period":"100ms","capacity":2,"write_ahead":2}],"unsettled":"refund","reservation_ttl":"6s"}"#,
             r#"{"limits":[{"name":"a","rate":1,"period":"100ms","capacity":1,"write_ahead":1},{"name":"b","kind":"fixed_window","offset":"0s","rate":6,"period":"100ms","capacity":6,"write_ahead":1}],"unsettled":"refund","reservation_ttl":"6s"}"#,
@@ -266,7 +266,7 @@ proptest! {
     }
 
     #[test]
-    fn a_settlement_gives_back_no_more_than_was_taken_too_much_while_versions_alternate(
+    fn while_versions_alternate_a_settlement_gives_back_no_more_than_the_excess_taken(
         versions in versions(true, 0),
         steps in prop::collection::vec(with_alternations(), 1..50),
     ) {

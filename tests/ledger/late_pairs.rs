@@ -86,7 +86,7 @@ mod found {
 
     /// Tokens that did not fit any more are handed over; more was used of them.
     #[test]
-    fn what_came_back_beyond_the_capacity_is_handed_over_less_the_real_cost() {
+    fn refill_beyond_the_capacity_is_handed_over_less_the_real_cost() {
         let (small, large) = (inline("token_bucket", 1, 10), inline_every("token_bucket", 1, 5_000, 30));
         let mut world = World::empty(&small);
         let id = reserve(&mut world, &[8]).unwrap();
@@ -99,7 +99,7 @@ mod found {
 
     /// It does not matter to a bucket that is full again, but to numbers with more room.
     #[test]
-    fn what_is_handed_over_after_a_settlement_lacks_the_real_cost() {
+    fn a_bucket_handed_over_after_a_settlement_lacks_the_real_cost() {
         let (small, large) = (inline_every("token_bucket", 7, 100, 7), inline_every("token_bucket", 0, 100, 11));
         let mut world = World::empty(&small);
         let id = reserve(&mut world, &[1]).unwrap();
@@ -187,7 +187,7 @@ mod found {
 
     /// A limit that only the older version has begins when the bucket was last asked at the earliest, and not before all time.
     #[test]
-    fn a_limit_that_a_rolled_back_version_has_again_begins_at_a_moment_that_was() {
+    fn a_limit_that_a_rollback_brings_back_begins_no_earlier_than_its_bucket() {
         let limit =
             |name: &str| format!(r#"{{"name":"{name}","rate":1,"period":"1s","capacity":100,"write_ahead":0}}"#);
         let version = |limits: &[String]| policy(&format!(r#"{{"limits":[{}]}}"#, limits.join(",")));
@@ -1334,7 +1334,7 @@ proptest! {
     }
 
     #[test]
-    fn settlements_after_steps_back_of_the_clock_give_no_more_than_comes_back_in_them(
+    fn settlements_after_clock_steps_back_give_no_more_than_the_repeated_time_refills(
         versions in versions(),
         steps in prop::collection::vec((usual(), prop_oneof![
             8 => 0..1_i64, 4 => 0..9_000_i64, 1 => -59_000..0_i64, 1 => -200_000..0_i64

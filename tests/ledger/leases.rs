@@ -237,7 +237,7 @@ fn a_bucket_is_not_forgotten_before_the_leases_of_an_absent_limit_are_spent() {
 
 /// Names come and go faster than leases end: the limits that are kept for their leases are bounded, and none of them is dropped.
 #[test]
-fn a_bucket_that_keeps_many_leased_limits_leases_no_more() {
+fn a_bucket_with_too_many_leased_limits_leases_no_more() {
     let names = |round: usize| (0..8).map(move |limit| format!("{round}-{limit}"));
     let list = |round: usize| {
         with_limits(&names(round).map(|name| A.replace(r#""a""#, &format!("{name:?}"))).collect::<Vec<_>>().join(","))

@@ -43,7 +43,7 @@ fn given(world: &mut World, action: Action, cost: u64) -> (Vec<NoticeKind>, u64)
 }
 
 #[test]
-fn a_key_near_its_limit_and_one_that_is_refused() {
+fn a_key_near_its_limit_and_a_refused_key_each_give_a_notice() {
     let mut world = wanting(&both());
     for (wait_ms, action, cost, expected, rows) in [
         (0, CONSUME, 8, vec![], 1),                     // 2 of 10 are left: a fifth
@@ -72,7 +72,7 @@ fn a_key_near_its_limit_and_one_that_is_refused() {
 }
 
 #[test]
-fn without_a_receiver_or_a_word_in_the_policy_nothing_is_given_and_nothing_is_written() {
+fn without_a_receiver_or_notify_in_the_policy_no_notice_is_given_or_written() {
     for (policy, wants_notices) in [(both(), false), (policy(""), true)] {
         let mut world = World { wants_notices, ..World::empty(&policy) };
         assert_eq!(given(&mut world, CONSUME, 9), (vec![], 1));
@@ -86,7 +86,7 @@ fn without_a_receiver_or_a_word_in_the_policy_nothing_is_given_and_nothing_is_wr
 }
 
 #[test]
-fn neither_a_crash_nor_an_eviction_repeats_one() {
+fn neither_a_crash_nor_an_eviction_repeats_a_notice() {
     let mut world = wanting(&both());
     assert_eq!(given(&mut world, CONSUME, 11).0, [REFUSED]);
     assert_eq!(world.rows(), ["n:"], "a key that was only refused has no bucket in storage");
@@ -97,7 +97,7 @@ fn neither_a_crash_nor_an_eviction_repeats_one() {
 }
 
 #[test]
-fn a_repeated_answer_is_no_news() {
+fn a_replay_gives_no_notice() {
     let mut world = wanting(&both());
     assert_eq!(kinds(&world.decided_once(CONSUME, vec![9], 1)), [NEAR]);
     world.now += 600_000;
@@ -143,7 +143,7 @@ fn the_row_is_deleted_once_nothing_depends_on_it() {
 }
 
 #[test]
-fn a_row_that_cannot_be_read_costs_at_most_a_notice_too_many() {
+fn an_unreadable_row_costs_at_most_one_extra_notice() {
     for row in [vec![], vec![9; 9], vec![1, 0]] {
         let mut world = wanting(&both());
         world.storage.insert("n:p".to_owned(), row);
@@ -155,7 +155,7 @@ fn a_row_that_cannot_be_read_costs_at_most_a_notice_too_many() {
 
 /// The policies of one request, which are decided together: each has its own notices.
 #[test]
-fn of_several_policies_each_has_its_own() {
+fn each_of_several_policies_has_its_own_notices() {
     let policies = Policies::parse(
         r#"{"a":{"rate":1,"period":"1day","capacity":10,"notify":["near_limit","refused"]},
             "b":{"rate":1,"period":"1day","capacity":100},
@@ -224,7 +224,7 @@ proptest! {
     #![proptest_config(chance::config(3_000))]
 
     #[test]
-    fn one_is_given_exactly_when_it_is_due(
+    fn a_notice_is_given_exactly_when_it_is_due(
         limits in prop::sample::select(&LIMITS[..]),
         which in prop::sample::subsequence(NoticeKind::ALL.to_vec(), 1..=2),
         every_s in 10..60_u64,

@@ -110,7 +110,7 @@ fn spent(fields: &str, until: Option<i64>) -> (Isolate, World) {
 }
 
 #[test]
-fn what_takes_is_refused_to_a_banned_key_and_what_gives_back_is_not() {
+fn a_banned_key_may_give_back_but_not_take() {
     for (until, retry) in [(None, None), (Some(START + 500), Some(START + 500))] {
         for crashes in [false, true] {
             let (mut isolate, mut world) = spent(r#""banned":true"#, until);
@@ -154,7 +154,7 @@ fn what_takes_is_refused_to_a_banned_key_and_what_gives_back_is_not() {
 }
 
 #[test]
-fn a_key_without_limits_takes_what_there_is_and_never_goes_into_debt() {
+fn a_key_without_limits_takes_what_is_left_and_never_goes_into_debt() {
     for (verb, tokens) in [
         (Verb::Consume, 7),
         (Verb::ConsumeUpTo, 100), // the caller may use them all
@@ -228,7 +228,7 @@ fn a_hold_without_limits_takes_no_more_than_others_left_it() {
 }
 
 #[test]
-fn a_request_that_was_granted_before_a_ban_is_answered_as_before() {
+fn a_request_granted_before_a_ban_is_replayed() {
     let base = policy(r#"{"rate":0,"period":"1s","capacity":10}"#).in_force_since(START - 10);
     let mut isolate = Isolate::new(base);
     let mut world = isolate.world();
@@ -243,7 +243,7 @@ fn a_request_that_was_granted_before_a_ban_is_answered_as_before() {
 }
 
 #[test]
-fn a_frontend_that_has_not_heard_of_a_ban_is_told() {
+fn a_frontend_that_does_not_know_of_a_ban_learns_it() {
     for crashes in [false, true] {
         let (mut isolate, mut world) = spent(r#""multiple":2"#, None);
         isolate.tell(&mut world);
@@ -458,7 +458,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 
 /// The policy is reset, and that version is soon all that is known of it.
 #[test]
-fn a_reset_of_the_policy_is_none_of_a_key_with_numbers_of_its_own() {
+fn a_reset_of_the_policy_does_not_reset_a_key_with_its_own_numbers() {
     let base = policy(r#"{"rate":0,"period":"1s","capacity":1,"write_ahead":0}"#);
     let mut isolate = Isolate::new(base.in_force_since(START - 10));
     let mut world = isolate.world();
@@ -498,7 +498,7 @@ const CARRIES: [Carry; 3] = [Carry::AsIs, Carry::Additive, Carry::Reset];
 
 /// 7 of 10 tokens are left, then the capacity is 100, and then 10 again.
 #[test]
-fn tokens_come_over_to_an_override_and_back_as_its_changes_say() {
+fn tokens_are_carried_to_an_override_and_back_as_its_changes_say() {
     let larger = r#""rate":0,"period":"1s","capacity":100"#;
     for (carry, above, back) in
         [(None, 97, 7), (Some(Carry::Additive), 97, 7), (Some(Carry::AsIs), 7, 7), (Some(Carry::Reset), 100, 10)]
@@ -541,7 +541,7 @@ fn tokens_come_over_to_an_override_and_back_as_its_changes_say() {
 
 /// Two frontends that know as much as each other, of which one has forgotten an override that is over.
 #[test]
-fn a_reset_is_done_once_though_frontends_that_have_forgotten_it_ask_in_turn() {
+fn a_reset_is_done_once_even_if_frontends_that_forgot_it_ask_in_turn() {
     let base = policy(r#"{"rate":0,"period":"1s","capacity":10,"write_ahead":0}"#).in_force_since(START - 10);
     for fields in [r#""rate":0,"period":"1s","capacity":100"#, r#""rate":0,"period":"1s","capacity":10"#] {
         for crashes in [false, true] {
@@ -571,7 +571,7 @@ fn a_reset_is_done_once_though_frontends_that_have_forgotten_it_ask_in_turn() {
 
 /// A request that was composed before the end of an override arrives after one that was composed later.
 #[test]
-fn an_end_comes_over_once_though_requests_overtake_each_other() {
+fn an_end_is_carried_over_once_even_if_requests_overtake_each_other() {
     let base = policy(r#"{"rate":0,"period":"1s","capacity":100,"write_ahead":0}"#).in_force_since(START - 10);
     for (capacity, carry) in [10, 1_000].into_iter().flat_map(|capacity| CARRIES.map(|carry| (capacity, carry))) {
         for crashes in [false, true] {
@@ -645,7 +645,7 @@ fn a_ban_leaves_the_numbers_of_a_less_specific_override_in_force() {
 
 /// The versions in between are none that a bucket without an override would need.
 #[test]
-fn a_key_with_numbers_of_its_own_refills_by_them_from_their_beginning_whatever_becomes_of_the_policy() {
+fn a_key_with_its_own_numbers_refills_by_them_from_their_start_however_the_policy_changes() {
     let mut isolate = Isolate::new(policy(r#"{"rate":0,"period":"1s","capacity":1}"#).in_force_since(START - 10));
     let mut world = isolate.world();
     assert_eq!(world.levels(), [1]);
@@ -659,7 +659,7 @@ fn a_key_with_numbers_of_its_own_refills_by_them_from_their_beginning_whatever_b
 
 /// Boosts that come and go, of the key or of a prefix of it, by removal or by their `until`.
 #[test]
-fn a_key_that_is_not_asked_keeps_its_tokens_however_often_its_override_changes() {
+fn an_idle_key_keeps_its_tokens_however_often_its_override_changes() {
     for index in [0, 1] {
         for times in [7, 8, 9, 10, 16, 17, 99] {
             for (plans, ends) in [
@@ -734,7 +734,7 @@ fn a_key_with_an_override_keeps_its_tokens_however_often_its_policy_changes() {
 
 /// Neither a ban nor its end changes what a bucket is.
 #[test]
-fn bans_that_come_and_go_leave_every_change_of_numbers_known() {
+fn bans_that_come_and_go_forget_no_change_of_numbers() {
     let base = policy(r#"{"rate":1,"period":"1s","capacity":1000,"write_ahead":0}"#);
     let mut isolate = Isolate::new(base.in_force_since(START - 10));
     let mut world = isolate.world();

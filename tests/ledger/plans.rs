@@ -73,7 +73,7 @@ const HOURLY: Numbers = Numbers::bucket(100, 3_600_000, 100);
 const DAILY: Numbers = Numbers::bucket(1_000, 86_400_000, 1_000);
 
 #[test]
-fn what_was_spent_stays_spent_and_the_rest_of_the_new_numbers_is_there_at_once() {
+fn spent_tokens_stay_spent_and_the_rest_of_the_new_numbers_is_available_at_once() {
     let fixed = |capacity| Numbers::bucket(0, 1_000, capacity);
     let window = |rate| Numbers::window(rate, DAY_MS.unsigned_abs(), rate);
     for (old, new, spent, left) in [
@@ -167,7 +167,7 @@ fn passing_through_a_smaller_capacity_gains_nothing() {
 
 /// An account that refills slowly, and was emptied, says nothing about what faster numbers have left.
 #[test]
-fn an_emptied_account_of_long_ago_takes_nothing_from_new_numbers() {
+fn an_account_emptied_long_ago_takes_nothing_from_new_numbers() {
     let mut plans = Plans::new(DAILY);
     plans.take(Verb::Consume, 1_000);
     plans.change(HOURLY, Carry::default());
@@ -193,7 +193,7 @@ fn what_a_larger_plan_grants_or_books_puts_no_smaller_one_into_debt() {
 
 /// Nor is a debt forgotten because the larger plan has room for it.
 #[test]
-fn a_debt_is_there_again_when_the_smaller_plan_is() {
+fn a_debt_returns_with_the_smaller_plan() {
     let owing = |capacity| Numbers { max_debt: 100, ..Numbers::bucket(0, 1_000, capacity) };
     let mut plans = Plans::new(owing(100));
     plans.take(Verb::Charge, 180);
@@ -205,7 +205,7 @@ fn a_debt_is_there_again_when_the_smaller_plan_is() {
 
 /// What makes a debt under the larger plan is owed under the smaller one, too, in one request or in two.
 #[test]
-fn what_is_settled_into_debt_is_owed_under_all_plans() {
+fn debt_from_a_settlement_is_owed_under_all_plans() {
     let owing = |capacity| Numbers { max_debt: 100, ..Numbers::bucket(0, 1_000, capacity) };
     for reserved in [1, 100, 180] {
         let mut plans = Plans::new(owing(100));
@@ -224,7 +224,7 @@ fn what_is_settled_into_debt_is_owed_under_all_plans() {
 }
 
 #[test]
-fn what_reservations_give_back_counts_at_the_numbers_in_force() {
+fn tokens_given_back_by_reservations_count_at_the_numbers_in_force() {
     let slower = |rate| Numbers::window(rate, 30_000, 20);
     let mut plans = Plans::new(slower(10));
     let action = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
@@ -253,7 +253,7 @@ fn a_reset_begins_limits_of_either_kind_anew() {
 
 /// Its accounts count as one.
 #[test]
-fn a_limit_that_left_takes_no_room_from_others() {
+fn a_removed_limit_takes_no_room_from_others() {
     let fixed = |capacity| Numbers::bucket(0, 1_000, capacity);
     let mut plans = Plans::new(fixed(100));
     let hourly = ("b", Numbers::bucket(100, 3_600_000, 100));
@@ -303,7 +303,7 @@ fn leased_tokens_are_charged_to_all_accounts_and_make_none_owe() {
 }
 
 #[test]
-fn naming_a_limit_refills_nobody() {
+fn naming_a_limit_refills_no_bucket() {
     let fixed = |capacity| Numbers::bucket(0, 1_000, capacity);
     let (hundred, more, less) = (fixed(100), fixed(130), fixed(7));
     for (after, left) in [
@@ -393,7 +393,7 @@ fn naming_a_limit_of_which_no_version_is_known_refills_nobody() {
 
 /// Another name is another limit.
 #[test]
-fn renaming_a_limit_begins_it_anew() {
+fn renaming_a_limit_resets_it() {
     let fixed = Numbers::bucket(0, 1_000, 100);
     for first in ["a", ""] {
         let mut plans = Plans::named(first, fixed);
@@ -450,7 +450,7 @@ fn without_the_registry_s_timeline_a_named_limit_is_the_same() {
 
 /// What was reserved while a limit had no name is known by its name, too, when the registry has lost its rows.
 #[test]
-fn what_was_reserved_goes_by_the_names_that_its_limits_get() {
+fn reservations_follow_the_names_that_their_limits_get() {
     let fixed = Numbers::bucket(0, 1_000, 100);
     let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
     for crashes in 0..8_u8 {
@@ -481,7 +481,7 @@ fn what_was_reserved_goes_by_the_names_that_its_limits_get() {
 
 /// What goes by a new name is written at once, even if the request that brought the name has failed, and the timer writes first.
 #[test]
-fn a_request_that_fails_leaves_no_half_of_what_gets_a_name() {
+fn a_failed_request_leaves_no_limit_half_named() {
     let limit = Numbers { write_ahead: 5, ..Numbers::bucket(0, 1_000, 100) };
     let mut plans = Plans::named("", limit);
     let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
@@ -520,7 +520,7 @@ fn a_request_that_fails_leaves_no_half_of_what_gets_a_name() {
 
 /// And what a batch holds, or has taken.
 #[test]
-fn what_a_batch_holds_goes_by_the_names_that_its_limits_get() {
+fn a_batchs_holds_follow_the_names_that_their_limits_get() {
     let fixed = Numbers::bucket(0, 1_000, 100);
     for is_committed_before in [false, true] {
         let mut plans = Plans::named("", fixed);
@@ -794,7 +794,7 @@ proptest! {
 
     /// A bucket that is asked seldom stands as one that is asked at each change.
     #[test]
-    fn each_change_counts_from_its_moment_whenever_the_bucket_is_asked(
+    fn each_change_applies_from_its_moment_whenever_the_bucket_is_used(
         steps in prop::collection::vec(
             (0..14_usize, prop_oneof![5 => Just(Carry::Additive), 1 => (0..4_usize).prop_map(|index| Carry::ALL[index])],
              prop_oneof![0..400_i64, 0..5_000_i64, 0..60_000_i64], prop::option::of(0..40_u64), any::<bool>()),
@@ -924,7 +924,7 @@ proptest! {
 
     /// Reserved under one plan, and settled under larger ones: as if the real cost had been taken in the first place.
     #[test]
-    fn what_is_settled_under_a_larger_plan_was_taken_under_the_smaller(
+    fn settling_under_a_larger_plan_counts_under_the_smaller_too(
         all in prop::collection::vec((0..9_u64, 1..40_u64), 2..6),
         (reserved, real) in (1..20_u64).prop_flat_map(|reserved| (Just(reserved), 1..=reserved)),
         charges in prop::collection::vec((0..9_000_i64, 0..12_u64, 0..3_usize), 1..20),

@@ -204,7 +204,7 @@ proptest! {
 const CONSUME: Action = Action::Take(Verb::Consume);
 
 #[test]
-fn a_limit_that_a_version_lacks_is_found_again_as_it_was() {
+fn a_limit_missing_from_one_version_is_unchanged_in_the_next() {
     let both = r#"{"limits":[{"name":"a","rate":1,"period":"1day","capacity":9},{"name":"b","rate":1,"period":"1day","capacity":9}]}"#;
     let one = r#"{"limits":[{"name":"b","rate":1,"period":"1day","capacity":9}]}"#;
     let other_kind = r#"{"limits":[{"name":"a","kind":"fixed_window","rate":1,"period":"1day","capacity":9},{"name":"b","rate":1,"period":"1day","capacity":9}]}"#;
@@ -252,7 +252,7 @@ fn a_bucket_is_not_forgotten_before_it_is_full_under_all_versions() {
 }
 
 #[test]
-fn a_reservation_is_cancelled_under_another_version_and_all_of_it_comes_back() {
+fn cancelling_under_another_version_gives_the_whole_reservation_back() {
     let both = policy(
         r#"{"limits":[{"name":"a","rate":1,"period":"1day","capacity":9},{"name":"b","rate":1,"period":"1day","capacity":9}]}"#,
     );
@@ -268,7 +268,7 @@ fn a_reservation_is_cancelled_under_another_version_and_all_of_it_comes_back() {
 }
 
 #[test]
-fn a_smaller_block_is_kept_from_the_next_request_on() {
+fn a_smaller_block_applies_from_the_next_request_on() {
     let with_block =
         |write_ahead: u32| policy(&format!(r#"{{"rate":0,"period":"1s","capacity":100,"write_ahead":{write_ahead}}}"#));
     let mut world = World::empty(&with_block(50));
@@ -283,7 +283,7 @@ fn a_smaller_block_is_kept_from_the_next_request_on() {
 
 /// A policy that was parsed before such settings were refused.
 #[test]
-fn a_block_larger_than_the_capacity_is_as_large_as_the_capacity() {
+fn a_block_larger_than_the_capacity_is_clipped_to_it() {
     let json = r#"{"name":"p","numbers":[{"kind":"token_bucket","rate":10,"period_ms":1000,"capacity":100,"max_debt":0,"initial":null,"offset_ms":null}],"write_ahead":[100000],"reservation_ttl_ms":0,"unsettled":"keep"}"#;
     let mut world = World::empty(&Arc::new(Policy::from_definition(json).unwrap()));
     for _ in 0..3 {

@@ -65,7 +65,7 @@ fn an_answer_is_repeated_for_as_long_as_its_request_says() {
 
 /// Nothing is forgotten early to make room.
 #[test]
-fn with_lengths_side_by_side_there_is_room_when_the_first_ends() {
+fn with_different_lifetimes_there_is_room_once_the_first_ends() {
     let mut world = world();
     let week = MAX_REQUEST_IDS as u128 - 2;
     for id in 0..week {
@@ -92,7 +92,7 @@ fn with_lengths_side_by_side_there_is_room_when_the_first_ends() {
 }
 
 #[test]
-fn holders_of_grants_have_half_of_the_answers_that_a_key_remembers() {
+fn grant_holders_get_half_of_the_answers_that_a_key_remembers() {
     let mut world = world();
     let half = MAX_REQUEST_IDS as u128 / 2;
     for id in 0..half {
@@ -123,7 +123,7 @@ fn holders_of_grants_have_half_of_the_answers_that_a_key_remembers() {
 }
 
 #[test]
-fn holders_of_grants_have_half_of_the_reservations_of_a_key() {
+fn grant_holders_get_half_of_a_keys_reservations() {
     let mut world = world();
     let half = MAX_RESERVATIONS / 2;
     let reserve = |world: &mut World, by_grant| {

@@ -51,7 +51,7 @@ fn a_refusal_is_not_remembered() {
 
 /// Otherwise batches that are undone again and again would make a page as long as they like.
 #[test]
-fn the_place_of_an_undone_request_in_a_page_is_not_free_again() {
+fn the_place_of_an_undone_request_in_a_page_is_not_reused() {
     let policies = policies();
     let mut world = World::new(&policies, "each");
     let pages = |world: &World| world.rows().iter().filter(|name| **name == "i:").count();
@@ -140,7 +140,7 @@ fn large_replays_count_as_several() {
 
 /// 50 000 requests, 4 a second, each repeated right away, with a crash now and then: every one is charged once.
 #[test]
-fn retries_are_charged_once_whatever_crashes() {
+fn retries_are_charged_once_over_any_crashes() {
     let json = r#"{"p":{"rate":0,"period":"1s","capacity":50000,"write_ahead":10}}"#;
     let policies = Policies::parse(json).unwrap();
     let mut world = World::new(&policies, "p");
@@ -251,7 +251,7 @@ fn a_repetition_may_name_its_policies_in_another_order() {
 }
 
 #[test]
-fn what_the_frontend_retries_is_remembered_for_ten_seconds_and_not_stored() {
+fn retries_by_the_frontend_are_recognized_for_ten_seconds_and_not_stored() {
     let policies = policies();
     let mut world = World::new(&policies, "budget");
     let ask = |world: &mut World, id| {
@@ -298,7 +298,7 @@ fn the_storage_of_a_key_is_bounded() {
 
 /// While the page could hold its answer, a request that may be a repetition is an error; all others are decided.
 #[test]
-fn a_page_that_cannot_be_read_breaks_only_repeatable_requests_and_only_for_its_time() {
+fn an_unreadable_page_breaks_only_repeatable_requests_and_only_until_it_expires() {
     let policies = policies();
     let mut world = World::new(&policies, "each");
     world.decided_once(CONSUME, vec![1], 1);

@@ -49,7 +49,7 @@ fn reservations_outlast_a_crash_end_as_the_policy_says_and_are_settled_late_for_
 
 /// What is settled late costs what it has cost, whatever its policy has made of it at its end, and is answered again.
 #[test]
-fn a_late_settlement_or_cancellation_counts_and_is_answered_again() {
+fn a_late_settlement_or_cancellation_counts_and_is_replayed() {
     for (unsettled, at_the_end) in [("keep", 60), ("refund", 100)] {
         let json = format!(
             r#"{{"p":{{"rate":0,"period":"1s","capacity":100,"max_debt":5,"reservation_ttl":"1s","unsettled":"{unsettled}"}}}}"#
@@ -83,7 +83,7 @@ fn a_late_settlement_or_cancellation_counts_and_is_answered_again() {
 
 /// Of those that are over the earliest are forgotten; of the holders of grants half as many are remembered.
 #[test]
-fn a_key_remembers_so_many_that_are_over_as_are_not_open() {
+fn a_key_remembers_ended_reservations_in_the_room_left_by_open_ones() {
     let json = r#"{"p":{"rate":1000,"period":"1s","write_ahead":0,"reservation_ttl":"1s"}}"#;
     let policies = Policies::parse(json).unwrap();
     let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
@@ -145,7 +145,7 @@ fn a_settled_reservation_costs_what_the_reply_says() {
 type Close = (fn(u64) -> Action, Option<u64>);
 
 #[test]
-fn a_reservation_that_is_closed_again_gets_the_same_answer_for_an_hour_over_crashes() {
+fn closing_a_reservation_again_gives_the_same_answer_for_an_hour_over_crashes() {
     let policies = policies();
     let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
     let hour_ms = REPLAY_TTL_MS.cast_signed();
@@ -186,7 +186,7 @@ fn a_reservation_that_is_closed_again_gets_the_same_answer_for_an_hour_over_cras
 }
 
 #[test]
-fn a_reservation_is_closed_only_by_its_own_policies_in_whatever_order() {
+fn a_reservation_is_closed_only_by_its_own_policies_in_any_order() {
     let policies = policies();
     let [one, two] = ["each", "block"].map(|name| Arc::clone(policies.get(name).unwrap()));
     let mut world = World::empty(&one);
@@ -239,7 +239,7 @@ fn the_memory_of_closed_reservations_is_bounded() {
 
 /// Those under a request id are kept by that, as long as there is room for it. Beyond that they are like the others.
 #[test]
-fn so_it_is_under_request_ids_and_those_push_out_no_others() {
+fn closed_reservations_with_request_ids_are_bounded_too_and_push_out_no_others() {
     let policies = Policies::parse(r#"{"p":{"rate":1000,"period":"1s"}}"#).unwrap();
     let mut world = World::new(&policies, "p");
     let close = |world: &mut World, request_id| {
@@ -263,7 +263,7 @@ fn so_it_is_under_request_ids_and_those_push_out_no_others() {
 }
 
 #[test]
-fn a_key_has_a_thousand_open_reservations_at_most() {
+fn a_key_has_at_most_a_thousand_open_reservations() {
     let json = r#"{"p":{"rate":1,"period":"1s","capacity":2000}}"#;
     let policies = Policies::parse(json).unwrap();
     let mut world = World::new(&policies, "p");
@@ -280,7 +280,7 @@ fn a_key_has_a_thousand_open_reservations_at_most() {
 }
 
 #[test]
-fn a_reservation_goes_by_the_names_of_limits_when_those_change() {
+fn a_reservation_matches_limits_by_name_when_those_change() {
     let policy = |limits: [&str; 2]| {
         let limit = |name: &&str| format!(r#"{{"name":"{name}","rate":1,"period":"1day","capacity":100}}"#);
         let limits = limits.iter().map(limit).collect::<Vec<_>>().join(",");
@@ -308,7 +308,7 @@ fn a_reservation_goes_by_the_names_of_limits_when_those_change() {
 }
 
 #[test]
-fn nothing_is_reserved_by_reserving_nothing() {
+fn reserving_nothing_opens_no_reservation() {
     let policies = policies();
     let mut world = World::new(&policies, "block");
     let decided = world.decided(Action::Reserve(Verb::Reserve { max_wait_ms: None }), vec![0]);

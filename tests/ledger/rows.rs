@@ -68,7 +68,7 @@ fn the_exact_level_is_written_when_spending_pauses() {
 }
 
 #[test]
-fn a_refund_is_written_when_all_is_quiet() {
+fn a_refund_is_written_once_the_key_is_idle() {
     let policies = policies();
     let mut world = World::new(&policies, "block");
     world.decided(Action::Take(Verb::Consume), vec![8]);

@@ -292,7 +292,7 @@ fn a_shadow_limit_takes_its_cost_only_when_it_has_it() {
 }
 
 #[test]
-fn up_to_is_not_shortened_and_reports_what_it_would_have_been() {
+fn up_to_is_not_reduced_and_reports_what_shadow_would_have_granted() {
     let mut player = tried();
     let reply = decided(player.ask(Action::Take(Verb::ConsumeUpTo), Some([10, 10]), None));
     assert_eq!(tokens(&reply.limits[0]), 10);
@@ -371,7 +371,7 @@ fn a_policy_that_enforces_nothing_grants_everything() {
 }
 
 #[test]
-fn off_is_as_if_the_limit_were_not_there() {
+fn off_is_as_if_the_limit_did_not_exist() {
     let with = |off: &str| {
         let json = format!(r#"{{"p":{{"limits":[{TWO}{off}]}}}}"#);
         Arc::clone(Policies::parse(&json).unwrap().get("p").unwrap())
@@ -401,7 +401,7 @@ fn going_through_shadow_gives_nothing_away() {
 
 /// What a limit in shadow has taken is its own when it gets a name and the registry loses its rows.
 #[test]
-fn what_a_limit_in_shadow_has_taken_goes_by_the_name_that_it_gets() {
+fn tokens_taken_by_a_limit_in_shadow_follow_the_name_it_gets() {
     let policy = |limits: &str| {
         let policies = Policies::parse(&format!(r#"{{"p":{{"mode":"shadow",{limits}}}}}"#)).unwrap();
         Policy::clone(policies.get("p").unwrap())

@@ -48,7 +48,7 @@ fn refills_before_a_change_count_at_the_old_numbers_and_after_it_at_the_new() {
 }
 
 #[test]
-fn a_frontend_with_an_older_version_is_told_the_newer_and_changes_nothing() {
+fn a_frontend_with_an_older_version_receives_the_newer_and_changes_nothing() {
     for crashes in [false, true] {
         let old = Arc::new(policy(r#"{"rate":0,"period":"1s","capacity":100}"#).in_force_since(START - 10));
         let new = policy(r#"{"rate":0,"period":"1s","capacity":50}"#).succeeding(&old, START - 5, Carry::AsIs);
@@ -91,7 +91,7 @@ fn a_frontend_that_knows_more_may_go_back_to_an_older_version() {
 
 /// The hold was made under the older version; its batch ends as it began.
 #[test]
-fn a_batch_commits_and_aborts_although_its_policy_has_changed() {
+fn a_batch_commits_and_aborts_even_if_its_policy_has_changed() {
     for commits in [true, false] {
         let old = Arc::new(policy(r#"{"rate":0,"period":"1s","capacity":100}"#).in_force_since(START - 10));
         let new = policy(r#"{"rate":0,"period":"1s","capacity":50}"#).succeeding(&old, START, Carry::AsIs);
@@ -139,7 +139,7 @@ fn a_bucket_goes_through_the_smallest_capacity_however_long_ago_it_was() {
 
 /// However often a policy alternates, a key that is not asked meanwhile has afterwards what it had before.
 #[test]
-fn a_key_that_is_not_asked_loses_nothing_by_many_changes_and_owes_nothing() {
+fn an_idle_key_loses_nothing_by_many_changes_and_owes_nothing() {
     let versions = ["1000", "2000"].map(|capacity| format!(r#"{{"rate":0,"period":"1s","capacity":{capacity}}}"#));
     let versions = [&*versions[0], &*versions[1]];
     for carry in [Carry::AsIs, Carry::Proportional, Carry::Additive] {
@@ -186,7 +186,7 @@ fn changes_of_every_kind_leave_a_full_bucket_full_and_none_in_debt() {
 
 /// What a `reset` begins with counts, however buckets go on from there.
 #[test]
-fn a_bucket_that_began_empty_before_many_changes_stays_so() {
+fn a_bucket_that_began_empty_before_many_changes_stays_empty() {
     for carry in [Carry::Additive, Carry::Proportional, Carry::AsIs] {
         for row in [0, 100] {
             let first = Arc::new(policy(r#"{"rate":2,"period":"1day","capacity":100}"#).in_force_since(START));
@@ -205,7 +205,7 @@ fn a_bucket_that_began_empty_before_many_changes_stays_so() {
 
 /// A limit that is renamed away before many changes: with its own numbers it is full in a while, and then forgotten.
 #[test]
-fn a_limit_that_left_before_many_changes_refills_and_is_forgotten() {
+fn a_limit_removed_before_many_changes_refills_and_is_forgotten() {
     let versions = ["1", "2"].map(|rate| {
         format!(r#"{{"limits":[{{"name":"a","rate":{rate},"period":"1s","capacity":10,"write_ahead":0}}]}}"#)
     });
@@ -236,7 +236,7 @@ fn a_limit_that_left_before_many_changes_refills_and_is_forgotten() {
 
 /// A limit that was not in the policy when it began with a `reset`.
 #[test]
-fn a_reset_gives_nothing_to_a_limit_that_was_not_there() {
+fn a_reset_gives_nothing_to_a_limit_that_did_not_exist() {
     let both = ["1", "2"].map(|rate| {
         format!(
             r#"{{"limits":[{{"name":"a","rate":{rate},"period":"1s"}},{{"name":"b","rate":0,"period":"1s","capacity":9}}]}}"#
@@ -254,7 +254,7 @@ fn a_reset_gives_nothing_to_a_limit_that_was_not_there() {
 
 /// A shard that was not there all the time begins empty, however many changes of `shards` there were.
 #[test]
-fn shards_that_come_and_go_bring_no_tokens() {
+fn adding_and_removing_shards_creates_no_tokens() {
     let versions = [1, 8].map(|shards| format!(r#"{{"rate":0,"period":"1day","capacity":800,"shards":{shards}}}"#));
     for carry in [Carry::AsIs, Carry::Proportional, Carry::Additive] {
         for times in [1, 3, 65, 67, 201] {
@@ -295,7 +295,7 @@ fn a_timeline_keeps_eight_names_that_no_later_version_has() {
 
 /// A version that differs in nothing a bucket depends on, or that begins each bucket anew, makes room for itself.
 #[test]
-fn changes_that_leave_the_numbers_as_they_are_use_up_no_history() {
+fn changes_to_the_same_numbers_use_up_no_history() {
     let version = |ttl: i64| {
         policy(&format!(r#"{{"rate":1,"period":"1s","capacity":100,"reservation_ttl":"{ttl}s","write_ahead":0}}"#))
     };
@@ -315,7 +315,7 @@ fn changes_that_leave_the_numbers_as_they_are_use_up_no_history() {
 }
 
 #[test]
-fn what_every_bucket_has_got_over_is_merged_first() {
+fn versions_that_every_bucket_has_recovered_from_are_merged_first() {
     let version = |rate: u32| policy(&format!(r#"{{"rate":{rate},"period":"1s","capacity":10}}"#));
     let mut latest = version(1).in_force_since(START);
     let mut succeed = |at: i64| {
@@ -495,7 +495,7 @@ proptest! {
     /// Whenever a bucket is asked, and however often its policy changed and its object crashed in between, it stands as if each
     /// change had been made to it at once, in exact rationals.
     #[test]
-    fn a_bucket_stands_as_if_each_change_had_been_made_to_it_at_once(
+    fn a_bucket_is_as_if_each_change_had_been_made_to_it_at_once(
         steps in prop::collection::vec(step(), 1..60).prop_map(|steps| [steps, vec![Step::Look]].concat()),
     ) {
         let first = Arc::new(policy(VERSIONS[0]).in_force_since(START - 1_000));
