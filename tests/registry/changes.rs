@@ -59,7 +59,7 @@ fn a_dry_run_says_what_would_change_and_changes_nothing() {
 }
 
 #[test]
-fn the_same_text_changes_nothing_however_it_is_spaced() {
+fn the_same_text_changes_nothing_whatever_its_whitespace() {
     let mut world = world();
     world.change("api", Some(r#"{"rate": 7, "period": "1s"}"#), Condition::Present, false).unwrap();
     let before = (world.policies(), world.storage.clone());
@@ -72,7 +72,7 @@ fn the_same_text_changes_nothing_however_it_is_spaced() {
 
 /// With `carry=reset`, the same text is a version of its own, at which each bucket begins anew.
 #[test]
-fn the_same_text_can_begin_every_bucket_anew_once_for_each_time_it_is_asked() {
+fn the_same_text_with_a_reset_resets_every_bucket_once_per_request() {
     let mut world = world();
     let mut heard = frontend(OWN);
     world.refresh(&mut heard);
@@ -104,7 +104,7 @@ fn the_same_text_can_begin_every_bucket_anew_once_for_each_time_it_is_asked() {
 }
 
 #[test]
-fn only_a_deployment_changes_what_it_has_fixed_and_fixes_anything() {
+fn only_a_deployment_changes_a_fixed_policy_and_it_may_fix_any() {
     let mut world = world();
     for text in [Some("\"1/1s\""), None] {
         assert_eq!(world.change("firm", text, Condition::Present, false).unwrap_err(), ChangeError::Fixed);
@@ -135,7 +135,7 @@ fn a_policy_with_errors_is_refused_with_all_of_them() {
 }
 
 #[test]
-fn there_are_so_many_policies_and_so_many_deleted_ones() {
+fn the_numbers_of_policies_and_of_deleted_ones_are_bounded() {
     let mut world = world();
     let name = |index: usize| format!("p{index:04}");
     let put = |world: &mut World, index: usize| {
@@ -247,7 +247,7 @@ fn act(world: &mut World, act: &str, by: &str, key: &str, after: &str) {
 
 /// Credits of 1 000 000 and of 1, with calls that spend them between, would look like one of 1.
 #[test]
-fn acts_that_end_differently_have_lines_of_their_own() {
+fn acts_with_different_results_have_separate_lines() {
     let mut world = world();
     let own = world.audit(9).len();
     for after in ["1000000", "1", "1"] {
@@ -257,7 +257,7 @@ fn acts_that_end_differently_have_lines_of_their_own() {
 }
 
 #[test]
-fn one_actor_without_end_pushes_out_only_its_own_acts() {
+fn an_endless_actor_pushes_out_only_its_own_acts() {
     let mut world = world();
     let policies = world.audit(9).len();
     for key in 0..3 {
@@ -289,7 +289,7 @@ fn one_actor_without_end_pushes_out_only_its_own_acts() {
 }
 
 #[test]
-fn repeated_acts_share_a_line_with_their_number_and_the_first_and_last_moment() {
+fn repeated_acts_share_a_line_with_their_count_and_first_and_last_moment() {
     let mut world = world();
     let start = world.now;
     let own = world.audit(9).len();

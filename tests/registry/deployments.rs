@@ -11,7 +11,7 @@ const OLD: &str = r#"{"api":"100/1s","gone":"1/1s"}"#;
 const NEW: &str = r#"{"added":"2/1s","api":"1/1s"}"#;
 
 #[test]
-fn the_first_deployment_gives_the_first_policies() {
+fn the_first_deployment_sets_the_first_policies() {
     let mut world = World::new();
     let mut one = frontend(OLD);
     world.refresh(&mut one);
@@ -102,7 +102,7 @@ fn a_rollback_takes_effect_when_the_newer_deployment_was_not_heard_of_for_two_mi
 }
 
 #[test]
-fn a_third_deployment_counts_at_once_also_with_the_policies_of_the_first() {
+fn a_third_deployment_applies_at_once_even_with_the_policies_of_the_first() {
     let mut world = World::new();
     for policies in [OLD, NEW] {
         world.refresh(&mut frontend(policies));
@@ -114,7 +114,7 @@ fn a_third_deployment_counts_at_once_also_with_the_policies_of_the_first() {
 }
 
 #[test]
-fn what_an_operator_has_changed_stays_until_a_deployment_gives_another_text() {
+fn an_operators_change_stays_until_a_deployment_brings_another_text() {
     let mut world = World::new();
     let mut old = frontend(OLD);
     world.refresh(&mut old);
@@ -137,7 +137,7 @@ fn what_an_operator_has_changed_stays_until_a_deployment_gives_another_text() {
 }
 
 #[test]
-fn a_deployment_that_gives_what_an_operator_has_changed_changes_nothing_but_the_source() {
+fn a_deployment_equal_to_an_operators_change_changes_only_the_source() {
     let mut world = World::new();
     world.refresh(&mut frontend(r#"{"api":"1/1s"}"#));
     world.now += 1_000;
@@ -173,7 +173,7 @@ fn a_registry_whose_rows_were_lost_starts_again_from_the_deployment() {
 }
 
 #[test]
-fn the_row_of_a_policy_that_cannot_be_read_counts_as_lost() {
+fn an_unreadable_policy_row_counts_as_lost() {
     let mut world = World::new();
     let mut one = frontend(OLD);
     world.refresh(&mut one);
@@ -208,7 +208,7 @@ fn a_frontend_with_other_policies_than_it_says_gets_no_answer_and_changes_nothin
 }
 
 #[test]
-fn a_clock_that_steps_back_does_not_keep_a_rollback_waiting() {
+fn a_clock_that_steps_back_does_not_delay_a_rollback() {
     let mut world = World::new();
     let (mut old, mut new) = (frontend(OLD), frontend(NEW));
     world.refresh(&mut old);

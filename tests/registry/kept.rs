@@ -79,7 +79,7 @@ fn names(kept: &mut Kept<&mut Disk>) -> Result<Vec<String>, Failed> {
 }
 
 #[test]
-fn rows_are_read_once_in_pages_and_without_those_of_the_audit_log() {
+fn rows_are_read_once_in_pages_except_those_of_the_audit_log() {
     let mut world = World::new();
     for number in 0..MAX_POLICIES {
         let writes = add(&mut world.registry, &format!("p{number:03}"));
@@ -99,7 +99,7 @@ fn rows_are_read_once_in_pages_and_without_those_of_the_audit_log() {
 }
 
 #[test]
-fn what_could_not_be_read_is_read_anew() {
+fn rows_that_could_not_be_read_are_read_again() {
     for pages_left in 0..2 {
         let mut world = World::new();
         let writes = add(&mut world.registry, "api");
@@ -113,7 +113,7 @@ fn what_could_not_be_read_is_read_anew() {
 
 /// A change in memory of which the rows are not written would be gone with the next crash.
 #[test]
-fn after_a_failure_there_is_what_was_written_before() {
+fn after_a_failure_the_earlier_rows_are_in_force() {
     let mut disk = Disk::default();
     let mut kept = Kept::new(&mut disk, KeyHasher::default());
     kept.step(|registry, _| Ok(((), add(registry, "first")))).unwrap();

@@ -81,7 +81,7 @@ fn capacity(frontend: &PolicySnapshot, key: &str, now: i64) -> Option<u64> {
 }
 
 #[test]
-fn a_change_says_how_tokens_come_over() {
+fn a_change_says_how_tokens_are_carried_over() {
     let mut world = world();
     let mut frontend = frontend(OWN);
     let alice = r#"{"policy":"api","key":"alice","rate":"7/1s"}"#;
@@ -114,7 +114,7 @@ fn a_change_says_how_tokens_come_over() {
 
 /// A new shard would get what the others have spent.
 #[test]
-fn with_shards_tokens_stay_as_they_are_or_begin_anew() {
+fn with_shards_tokens_stay_as_they_are_or_are_reset() {
     let mut world = World::new();
     world.refresh(&mut frontend(r#"{"api":{"rate":"10/1s","shards":2}}"#));
     let (set, removed) = (r#"{"policy":"api","key":"a","rate":"8/1s"}"#, r#"{"policy":"api","key":"a"}"#);
@@ -130,7 +130,7 @@ fn with_shards_tokens_stay_as_they_are_or_begin_anew() {
 }
 
 #[test]
-fn frontends_hear_of_what_is_set_replaced_and_removed() {
+fn frontends_learn_what_is_set_replaced_and_removed() {
     let mut world = world();
     let mut one = frontend(OWN);
     world.refresh(&mut one);
@@ -248,7 +248,7 @@ fn all_are_changed_or_none_and_a_dry_run_changes_nothing() {
 }
 
 #[test]
-fn every_act_is_recorded_and_of_many_how_many() {
+fn every_act_is_recorded_and_a_bulk_one_with_its_count() {
     let mut world = world();
     let one = |multiple: u32| format!(r#"{{"policy":"api","key":"a","multiple":{multiple}}}"#);
     world.set(&one(2), "").unwrap();
@@ -283,7 +283,7 @@ fn id(selector: &Selector) -> String {
 }
 
 #[test]
-fn a_key_is_written_nowhere_but_in_the_override_that_is_in_force() {
+fn a_key_is_stored_only_in_the_override_in_force() {
     let mut world = world();
     let until = world.now + 60_000;
     let keys = [r#""policy":"api","key":"zoe@example.com""#, r#""policy":"api","prefix":"zoe@""#];
@@ -310,7 +310,7 @@ fn a_key_is_written_nowhere_but_in_the_override_that_is_in_force() {
 }
 
 #[test]
-fn many_that_end_together_end_step_by_step_and_are_counted() {
+fn overrides_that_end_together_are_ended_in_steps_and_counted() {
     let mut world = world();
     let until = world.now + 60_000;
     let banned = |n: u32| {
@@ -341,7 +341,7 @@ fn many_that_end_together_end_step_by_step_and_are_counted() {
 }
 
 #[test]
-fn an_override_whose_end_is_not_carried_out_yet_is_over() {
+fn an_override_is_over_before_its_end_is_carried_out() {
     let mut world = world();
     let until = world.now + 60_000;
     let banned = |until: i64| move |n: i64| format!(r#"{{"policy":"api","key":"k{n}","banned":true,"until":{until}}}"#);
@@ -364,7 +364,7 @@ fn bulk(world: &mut World, count: usize) {
 }
 
 #[test]
-fn a_frontend_gets_them_in_pages_below_a_megabyte_and_then_only_what_has_changed() {
+fn a_frontend_gets_overrides_in_pages_below_a_megabyte_and_then_only_changes() {
     let mut world = world();
     world.set(r#"{"policy":"api","key":"mallory","banned":true}"#, "").unwrap();
     world.now += 1_000;
@@ -424,7 +424,7 @@ const ALL: OverridesError =
     OverridesError::TooMany { max: MAX_OVERRIDES, is_own: false, is_restricted: false, are_bans: true };
 
 #[test]
-fn bans_find_room_when_there_is_none_for_anything_else() {
+fn bans_have_room_when_nothing_else_does() {
     let mut world = world();
     bulk(&mut world, MAX_OVERRIDES - RESERVED_FOR_BANS);
     let max = MAX_OVERRIDES - RESERVED_FOR_BANS;
@@ -446,7 +446,7 @@ fn bans_find_room_when_there_is_none_for_anything_else() {
 }
 
 #[test]
-fn a_restricted_token_leaves_room_for_other_policies_and_for_unrestricted_ones() {
+fn a_restricted_token_leaves_room_for_other_policies_and_unrestricted_tokens() {
     let mut world = world();
     let [api, llm] = ["api", "llm"].map(|name| vec![name.to_owned()]);
     let multiple =
@@ -516,7 +516,7 @@ fn a_frontend_that_slept_while_an_end_was_forgotten_does_not_keep_the_ban() {
 }
 
 #[test]
-fn there_are_no_more_than_an_isolate_can_hold() {
+fn overrides_are_bounded_by_what_an_isolate_can_hold() {
     let mut world = world();
     bulk(&mut world, MAX_OVERRIDES - RESERVED_FOR_BANS);
     ban(&mut world, "api", "banned-", RESERVED_FOR_BANS, None).unwrap();
@@ -564,7 +564,7 @@ fn there_are_no_more_than_an_isolate_can_hold() {
 }
 
 #[test]
-fn the_text_of_an_override_has_a_bound() {
+fn the_length_of_an_override_is_bounded() {
     let mut world = world();
     let with = |spaces: usize| format!(r#"{{"policy":"api","key":"a","rate":"1/{}1s"}}"#, " ".repeat(spaces));
     let rest = with(0).len();
@@ -574,7 +574,7 @@ fn the_text_of_an_override_has_a_bound() {
 }
 
 #[test]
-fn an_override_that_cannot_be_read_is_lost_alone() {
+fn an_unreadable_override_alone_is_lost() {
     let mut world = world();
     world.refresh(&mut frontend(&OWN.replace("10/1s", "20/1s")));
     world.set(r#"{"policy":"api","key":"a","banned":true},{"policy":"api","key":"b","banned":true}"#, "").unwrap();
@@ -591,7 +591,7 @@ fn an_override_that_cannot_be_read_is_lost_alone() {
 }
 
 #[test]
-fn a_fixed_policy_is_overridden_for_single_keys_alone() {
+fn a_fixed_policy_is_overridden_only_for_single_keys() {
     let mut world = world();
     let own = r#"{"own":{"rate":"5/1s","fixed":true}}"#;
     world.refresh(&mut frontend(r#"{"own":"5/1s"}"#));
@@ -640,7 +640,7 @@ fn a_policy_with_one_budget_has_an_override_for_the_key_without_parts() {
 
 /// A token that is for some policies alone may name any hash as that of a key, also one made from what it has been shown.
 #[test]
-fn no_hash_of_a_key_reaches_an_override_of_another_policy() {
+fn the_hash_of_a_key_reaches_no_override_of_another_policy() {
     let mut world = world();
     let ban = r#"{"policy":"llm","key":"mallory","banned":true}"#;
     world.set(ban, "").unwrap();
@@ -732,7 +732,7 @@ fn too_many_lens_with<const N: usize>(
 }
 
 #[test]
-fn the_prefixes_of_a_policy_have_a_bounded_number_of_lengths() {
+fn the_number_of_prefix_lengths_of_a_policy_is_bounded() {
     let mut world = world();
     let error = Err(too_many_lens([], 1..=17, MAX_PREFIX_LENS, ""));
     assert_eq!(world.set(&prefixes(1..=17, BAN), ""), error);
@@ -756,7 +756,7 @@ fn the_prefixes_of_a_policy_have_a_bounded_number_of_lengths() {
 }
 
 #[test]
-fn of_the_lengths_of_prefixes_some_are_for_bans_and_for_unrestricted_tokens() {
+fn some_prefix_lengths_are_kept_for_bans_and_unrestricted_tokens() {
     let own = ["api".to_owned()];
     let (restricted, all) = (MAX_PREFIX_LENS - PREFIX_LENS_FOR_UNRESTRICTED, MAX_PREFIX_LENS);
     for (only, fields, max, reserve) in [
@@ -796,7 +796,7 @@ fn of_the_lengths_of_prefixes_some_are_for_bans_and_for_unrestricted_tokens() {
 }
 
 #[test]
-fn lengths_of_prefixes_that_are_over_make_room_also_at_frontends() {
+fn prefix_lengths_of_ended_overrides_make_room_at_frontends_too() {
     let own = ["api".to_owned()];
     let mut world = world();
     let [mut awake, mut asleep] = [frontend(OWN), frontend(OWN)];
@@ -856,7 +856,7 @@ fn lengths_of_prefixes_that_are_over_make_room_also_at_frontends() {
 }
 
 #[test]
-fn ends_that_are_late_make_room_for_other_lengths_and_are_recorded() {
+fn late_ends_make_room_for_other_lengths_and_are_recorded() {
     let mut world = world();
     let until = world.now + HEARD_MS;
     let mut one = frontend(OWN);
@@ -903,7 +903,7 @@ fn ban_prefixes(
 }
 
 #[test]
-fn a_change_forgets_at_most_so_many_prefixes_and_a_length_with_more_counts() {
+fn a_change_forgets_a_bounded_number_of_prefixes_and_a_length_with_more_counts() {
     for count in [MAX_FORGOTTEN_AT_ONCE, MAX_FORGOTTEN_AT_ONCE + 1] {
         let mut world = world();
         let until = world.now + HEARD_MS;
@@ -963,7 +963,7 @@ fn the_lengths_with_the_fewest_prefixes_are_forgotten_first() {
 }
 
 #[test]
-fn what_a_change_forgets_of_several_policies_has_one_bound() {
+fn one_bound_covers_all_prefixes_that_a_change_forgets() {
     for count in [MAX_FORGOTTEN_AT_ONCE / 2, MAX_FORGOTTEN_AT_ONCE / 2 + 1] {
         let mut world = world();
         let until = world.now + HEARD_MS;
@@ -989,7 +989,7 @@ fn what_a_change_forgets_of_several_policies_has_one_bound() {
 }
 
 #[test]
-fn a_restricted_token_that_leaves_many_ended_prefixes_keeps_no_ban_out() {
+fn many_ended_prefixes_of_a_restricted_token_block_no_ban() {
     let own = ["api".to_owned()];
     let mut world = world();
     let until = world.now + HEARD_MS;
@@ -1010,7 +1010,7 @@ fn a_restricted_token_that_leaves_many_ended_prefixes_keeps_no_ban_out() {
 
 /// Random changes, ends and crashes; frontends that ask now and then know what a plain list says.
 #[test]
-fn a_frontend_that_has_asked_knows_what_a_list_says() {
+fn a_frontend_that_has_polled_agrees_with_the_list() {
     let (seed, cases) = chance::chosen(60);
     for case in 0..cases {
         let mut random = Random(seed.wrapping_add(case));
