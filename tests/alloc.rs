@@ -46,7 +46,7 @@ fn no_decision_allocates() {
 }
 
 #[test]
-fn an_allocation_is_counted() {
+fn the_counter_sees_an_allocation() {
     let (allocations, bytes) = (counting::allocations(), counting::live_bytes());
     let block = std::hint::black_box(Box::new([0_u8; 100]));
     assert_eq!((counting::allocations() - allocations, counting::live_bytes() - bytes), (1, 100));

@@ -93,7 +93,7 @@ fn a_cost_is_compared_once() {
 
 /// In the same article, and in the library made from it, `maxReserved: 0` is falsy and reads as unlimited.
 #[test]
-fn no_debt_is_not_unlimited_debt_and_no_wait_is_not_any_wait() {
+fn zero_debt_is_not_unlimited_debt_and_zero_wait_is_not_unlimited_wait() {
     let none = token_bucket(5, 1_000);
     let mut state = none.new_state(0, 0);
     assert_eq!(none.reserve(&mut state, 0, 6, None), Decision::Never { max: 5 });
@@ -217,7 +217,7 @@ fn changed_numbers_credit_nothing_twice_after_a_step_back() {
 /// When the kind of a limit changes, Convex's component reads the two numbers of the old kind as those of the new; and
 /// a state of a later version is easily read as a fresh one.
 #[test]
-fn a_state_is_never_read_as_what_it_is_not() {
+fn a_state_of_another_kind_or_format_is_never_reused() {
     let bucket = token_bucket(1, 86_400_000);
     let window = limit(&Config::fixed_window(100, 86_400_000));
     let mut state: State = bucket.new_state(0, 0);

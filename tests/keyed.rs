@@ -30,7 +30,7 @@ proptest! {
     /// The same decisions and tokens left as without eviction. A new key is refused for want of room only while as many
     /// others as may be kept are not full, and not beyond the moment at which the first of them is.
     #[test]
-    fn forgetting_changes_no_answer_and_never_more_than_max_keys_are_kept(
+    fn forgetting_changes_no_answer_and_at_most_max_keys_are_kept(
         limits in limits(),
         max_keys in 0_usize..10,
         events in prop::collection::vec(event(), 1..60),
@@ -136,7 +136,7 @@ fn a_thread_whose_clock_is_behind_finds_no_bucket_full_too_early() {
 }
 
 #[test]
-fn a_clock_that_was_set_back_by_a_year_keeps_no_key_for_that_long() {
+fn a_clock_that_is_set_back_by_a_year_keeps_no_key_for_that_long() {
     let limiter = KeyedLimiter::<u32>::new(per_second(5), 10);
     (0..10).for_each(|key| assert!(limiter.try_consume(&key, START, 5)));
     let earlier = START - 365 * 86_400_000;
@@ -148,7 +148,7 @@ fn a_clock_that_was_set_back_by_a_year_keeps_no_key_for_that_long() {
 }
 
 #[test]
-fn no_decision_forgets_many_keys_and_all_are_forgotten_in_the_end() {
+fn no_decision_forgets_many_keys_but_all_are_forgotten_in_the_end() {
     let limiter = KeyedLimiter::<u32>::new(per_second(1), 100_000);
     (0..10_000).for_each(|key| assert!(limiter.try_consume(&key, START, 1)));
     for later in 0..20_000_u32 {
@@ -174,7 +174,7 @@ fn a_full_table_refuses_new_keys_and_serves_the_others() {
 
 #[cfg(not(target_family = "wasm"))]
 #[test]
-fn threads_together_get_exactly_the_capacity_of_each_key_and_max_keys_of_them() {
+fn concurrent_threads_get_exactly_each_keys_capacity_and_max_keys_keys() {
     let limiter = KeyedLimiter::<u32>::new(per_second(7), 500);
     let granted: Vec<BTreeMap<u32, u32>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4_u32)

@@ -39,7 +39,7 @@ proptest! {
 
     /// The central law: the same decision and the same level after any sequence of events.
     #[test]
-    fn decides_as_exact_rationals_do((config, start, phase, events) in (configs(), starts(), any::<u64>(), events())) {
+    fn decides_like_exact_rationals((config, start, phase, events) in (configs(), starts(), any::<u64>(), events())) {
         let mut limit = Limit::new(&config).unwrap();
         let mut now = start;
         let mut state = limit.new_state(now, phase);
@@ -75,7 +75,7 @@ proptest! {
 
     /// With the widest numbers, levels above the capacity and far below zero, costs whose drops do not fit, and any clock.
     #[test]
-    fn consume_answers_as_decide_does(
+    fn consume_agrees_with_decide(
         (config, steps) in (wide_configs(), prop::collection::vec((moments(), wild_costs(), prop::option::of(wild_costs()), any::<bool>()), 1..20))
     ) {
         // Beyond the exact moments, sums saturate in a different order.
@@ -245,7 +245,7 @@ proptest! {
     }
 
     #[test]
-    fn carries_the_widest_numbers_over_as_exact_rationals_do(
+    fn carries_the_widest_numbers_over_like_exact_rationals(
         (old, new, cost, how, later_ms, phase) in (wide_configs(), wide_configs(), costs(), carries(), 0..1_i64 << 51, any::<u64>())
     ) {
         let (limit, now) = (Limit::new(&old).unwrap(), START + later_ms);
@@ -279,7 +279,7 @@ proptest! {
 
     /// Nothing overflows, which would panic here, and within the exact moments no wait is endless.
     #[test]
-    fn no_clock_breaks_a_bucket_or_locks_it_up(
+    fn no_clock_breaks_a_bucket_or_locks_it(
         (config, asks) in (wide_configs(), prop::collection::vec((moments(), costs(), verbs()), 1..20))
     ) {
         let limit = Limit::new(&config).unwrap();
@@ -375,7 +375,7 @@ proptest! {
     }
 
     #[test]
-    fn a_record_is_read_as_it_was_written((configs, events, version) in (prop::collection::vec(configs(), 0..4), events(), any::<u64>())) {
+    fn a_record_survives_a_round_trip((configs, events, version) in (prop::collection::vec(configs(), 0..4), events(), any::<u64>())) {
         let states: Vec<State> = configs.iter().map(|config| after(&Limit::new(config).unwrap(), &events).0).collect();
         let bytes: Vec<u8> = encode(version, states.iter().copied()).collect();
         prop_assert_eq!(bytes.len(), 9 + 16 * states.len());
@@ -388,7 +388,7 @@ proptest! {
     }
 
     #[test]
-    fn a_snapshot_is_exact_in_json_and_restored_as_it_was((config, events) in (configs(), events())) {
+    fn a_snapshot_is_exact_in_json_and_restores_the_same_state((config, events) in (configs(), events())) {
         let limit = Limit::new(&config).unwrap();
         let (state, now) = after(&limit, &events);
         for state in [state, limit.refilled(&state, now)] {
@@ -402,7 +402,7 @@ proptest! {
 
     /// With the widest numbers, in debts that only other numbers allow, and in copies that lag behind.
     #[test]
-    fn a_snapshot_of_the_deepest_debts_is_restored_as_it_was(
+    fn a_snapshot_of_the_deepest_debts_restores_the_same_state(
         (old, new, cost, how, later_ms, tokens) in (wide_configs(), wide_configs(), costs(), carries(), 0..1_i64 << 51, costs())
     ) {
         let (old, new) = (Limit::new(&old).unwrap(), Limit::new(&new).unwrap());
@@ -415,7 +415,7 @@ proptest! {
     }
 
     #[test]
-    fn a_snapshot_is_restored_if_a_bucket_can_be_in_it(
+    fn a_snapshot_is_restored_if_a_bucket_can_have_its_state(
         (config, tokens, drops, at) in (wide_configs(), wild_tokens(), wild_drops(), any::<i64>())
     ) {
         let limit = Limit::new(&config).unwrap();
@@ -432,7 +432,7 @@ proptest! {
     }
 
     #[test]
-    fn jitter_only_ever_goes_up_and_no_further_than_asked((at, spread_ms, random) in (0..1_i64 << 53, 0..1_u64 << 40, any::<u64>())) {
+    fn jitter_only_adds_and_no_more_than_requested((at, spread_ms, random) in (0..1_i64 << 53, 0..1_u64 << 40, any::<u64>())) {
         let spread = jitter(at, spread_ms, random);
         prop_assert!((at..=at + signed(spread_ms)).contains(&spread));
         prop_assert_eq!(jitter(at, spread_ms, 0), at);
@@ -507,7 +507,7 @@ fn a_surplus_counts_whole_tokens_once_both_states_refill() {
 }
 
 #[test]
-fn jitter_is_even() {
+fn jitter_is_uniform() {
     let mut counts = [0_u32; 5];
     for random in 0..5_000_u64 {
         counts[usize::try_from(jitter(0, 4, random * (u64::MAX / 5_000))).unwrap()] += 1;
@@ -527,7 +527,7 @@ fn a_record_with_a_level_beyond_any_limit_is_rejected() {
 }
 
 #[test]
-fn a_snapshot_that_no_bucket_can_be_in_is_not_restored() {
+fn a_snapshot_with_an_impossible_state_is_not_restored() {
     let bucket = Limit::new(&Config::token_bucket(3, 1_000)).unwrap(); // 1000 drops make a token
     let window = Limit::new(&Config::fixed_window(3, 1_000)).unwrap(); // a token is a drop
     let deepest = -(1_i64 << 61);

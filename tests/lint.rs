@@ -16,7 +16,7 @@ use tollgate::policy::{Code, Lint, Policies};
 type Bucket = Model<i128>;
 
 #[test]
-fn callers_who_take_all_they_can_get_what_the_lint_says_and_no_others_more() {
+fn callers_who_take_all_they_can_get_what_the_lint_says_and_no_others_get_more() {
     for_random_cases(2_000, |random| {
         let config = config(random);
         let lint = lint_of(&[config], random);
@@ -121,7 +121,7 @@ fn a_limit_that_never_decides_grants_whatever_the_others_grant() {
 }
 
 #[test]
-fn times_are_those_of_exact_rationals_from_the_worst_moment() {
+fn times_match_exact_rationals_from_the_worst_moment() {
     for_random_cases(2_000, |random| {
         let config = config(random);
         let lint = lint_of(&[config], random);

@@ -19,7 +19,7 @@ use tollgate::limit::{
 const STEPS_PER_BUCKET: u64 = 100;
 
 #[test]
-fn decisions_levels_and_waits_are_those_of_exact_rationals_in_the_long_run() {
+fn decisions_levels_and_waits_match_exact_rationals_in_the_long_run() {
     let (seed, buckets) = chance::chosen(3_000);
     for bucket in 0..buckets {
         follow(seed, bucket);

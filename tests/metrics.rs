@@ -92,7 +92,7 @@ fn count(random: &mut Random, all: &mut [&mut Counts]) {
 
 /// Polls are lost on the way there or on the way back, late, and sent twice at once.
 #[test]
-fn what_isolates_count_is_added_up_once_whatever_becomes_of_their_reports() {
+fn isolates_counts_are_added_up_once_whatever_happens_to_their_reports() {
     cases(400, |random| {
         let numbers: Vec<u64> = (0..4).map(|number| random.next() | number).collect();
         let mut isolates: Vec<_> = (0..4).map(|_| Outbox::default()).collect();
@@ -205,7 +205,7 @@ fn the_policy_refused_most_comes_first_and_keys_are_shown_by_their_hashes() {
 }
 
 #[test]
-fn however_many_policies_there_have_been_a_bounded_number_is_counted_by_name() {
+fn a_bounded_number_of_policies_is_counted_by_name() {
     let (mut counts, mut other) = (Counts::default(), Counts::default());
     for policy in 0..MAX_POLICIES + 5 {
         counts.decided(&format!("p{policy}"), Outcome::Allowed, true);
@@ -333,7 +333,7 @@ fn each_decision_is_shown_or_counted_as_left_out() {
 static HEAP: counting::Counting = counting::Counting;
 
 #[test]
-fn once_a_policy_and_a_key_are_known_counting_takes_no_memory() {
+fn counting_a_known_policy_and_key_allocates_no_memory() {
     let mut counts = Counts::default();
     let mut all = || {
         for outcome in Outcome::ALL {

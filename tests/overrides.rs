@@ -28,7 +28,7 @@ fn page(first: usize, history: &History) -> Vec<u8> {
 }
 
 #[test]
-fn a_hundred_thousand_cost_no_more_memory_than_stated() {
+fn a_hundred_thousand_take_no_more_memory_than_stated() {
     let text = r#"{"policy":"api","key":"k","rate":"1234/1m burst 5000","until":1800000000000}"#;
     let WrittenOverride { plan, until, .. } = WrittenOverride::parse("it", text).unwrap();
     let mut history = History::default();

@@ -28,7 +28,7 @@ enum Expected {
 }
 
 #[test]
-fn each_is_read_exactly_or_refused_with_the_reason() {
+fn each_rate_is_read_exactly_or_refused_with_the_reason() {
     let file: File = serde_json::from_str(include_str!("rates.json")).unwrap();
     assert!(file.cases.len() > 50);
     for Case { text, kind, expected } in file.cases {

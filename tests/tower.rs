@@ -84,7 +84,7 @@ fn request_to(address: SocketAddr, user: &str, path: &str) -> Answer {
 }
 
 #[test]
-fn a_policy_with_one_budget_is_a_layer_whose_key_says_nothing() {
+fn a_policy_with_one_budget_is_a_layer_that_ignores_its_key() {
     let policies = Policies::parse(r#"{"all":{"rate":"9/s","key":[]}}"#).expect("a policy");
     let policy = policies.get("all").expect("it is there");
     let keyed = RateLimitLayer::<u64, _, _>::new(policy, 10, |_: &Request| Some(7), || START);
@@ -93,7 +93,7 @@ fn a_policy_with_one_budget_is_a_layer_whose_key_says_nothing() {
 }
 
 #[test]
-fn jitter_is_in_what_refused_clients_are_told_and_grants_nothing_later() {
+fn jitter_lengthens_reported_waits_and_delays_no_grant() {
     let (address, clock) = serve(r#"{"rate":"1/10s","jitter":"5s"}"#, 10);
     assert_eq!(request(address, "alice").status, 200);
     let mut told = std::collections::BTreeSet::new();
@@ -112,7 +112,7 @@ fn jitter_is_in_what_refused_clients_are_told_and_grants_nothing_later() {
 }
 
 #[test]
-fn answers_as_the_service_does() {
+fn answers_like_the_service() {
     let (address, clock) = serve(r#"{"rate":2,"period":"1m"}"#, 10);
     let policy = Some(r#""api";q=2;w=60;tollgate-capacity=2"#);
     for (user, later_ms, status, fields) in [
@@ -190,7 +190,7 @@ fn a_request_costs_what_the_function_says() {
 
 /// One process has no shards: what can be granted at once is the whole capacity.
 #[test]
-fn a_policy_with_shards_is_undivided() {
+fn a_policy_with_shards_is_not_divided() {
     let (address, _) = serve(r#"{"rate":4000,"period":"1h","shards":8}"#, 10);
     let policy = Some(r#""api";q=4000;w=3600;tollgate-capacity=4000"#);
     for (cost, status, fields) in [
@@ -242,7 +242,7 @@ fn a_request_without_a_key_gets_500_and_takes_nothing() {
 }
 
 #[test]
-fn by_address_limits_networks_in_whatever_form_an_address_comes() {
+fn by_address_limits_networks_in_every_notation_of_an_address() {
     let policy = r#"{"rate":1,"period":"1m"}"#;
     for (policy, rows) in [
         (policy.to_owned(), &[("2001:db8::1", 200), ("2001:db8::2", 429), ("2001:db8:0:1::1", 200)][..]),
@@ -258,7 +258,7 @@ fn by_address_limits_networks_in_whatever_form_an_address_comes() {
 }
 
 #[test]
-fn a_policy_that_can_grant_nothing_refuses_and_says_no_moment() {
+fn a_policy_that_can_grant_nothing_refuses_without_a_retry_time() {
     for policy in [r#"{"rate":0,"period":"1s"}"#, r#"{"rate":1,"period":"1s","capacity":0,"max_debt":1}"#] {
         let (address, clock) = serve(policy, 10);
         for now in [START, START + 1_000_000] {
@@ -283,7 +283,7 @@ fn a_policy_that_can_grant_nothing_refuses_and_says_no_moment() {
 }
 
 #[test]
-fn only_enforced_limits_are_asked() {
+fn only_enforced_limits_are_checked() {
     let two = r#"{"limits":[{"name":"a","rate":2,"period":"1m"},{"name":"b","rate":1,"period":"1m","mode":"shadow"}]}"#;
     let (address, _) = serve(two, 10);
     let policy = Some(r#""api/a";q=2;w=60;tollgate-capacity=2"#);

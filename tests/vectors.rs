@@ -106,7 +106,7 @@ struct SeveralFile {
 }
 
 #[test]
-fn a_cost_of_zero_beside_another_has_no_say() {
+fn a_cost_of_zero_beside_another_does_not_decide() {
     let file: SeveralFile = serde_json::from_str(include_str!("vectors/several/zero_cost.json")).unwrap();
     for Several { name, limits, steps } in &file.cases {
         let limits: Vec<_> = limits.iter().map(Numbers::limit).collect();

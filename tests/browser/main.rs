@@ -45,13 +45,13 @@ fn the_vectors_hold() -> Result<(), JsValue> {
 }
 
 #[test]
-fn numbers_cross_unchanged_at_their_extremes() -> Result<(), JsValue> {
+fn extreme_numbers_cross_unchanged() -> Result<(), JsValue> {
     assert_eq!(extremes(exports())?, 5, "moments");
     Ok(())
 }
 
 #[test]
-fn a_number_that_is_too_large_is_told_by_its_position_and_with_the_largest() -> Result<(), JsValue> {
+fn a_number_that_is_too_large_is_reported_by_position_with_the_largest() -> Result<(), JsValue> {
     assert_eq!(too_large(exports())?, 5, "rows");
     Ok(())
 }
@@ -64,7 +64,7 @@ fn no_argument_does_harm() -> Result<(), JsValue> {
 }
 
 #[test]
-fn deciding_takes_no_memory() -> Result<(), JsValue> {
+fn deciding_allocates_no_memory() -> Result<(), JsValue> {
     assert_eq!(memory(exports())?, 100_000, "decisions");
     Ok(())
 }
