@@ -15,7 +15,7 @@ const WAYS: [(&str, &str, &str); 5] = [
 ];
 
 #[test]
-fn a_call_has_two_seconds_and_a_request_five_by_the_monotonic_clock() {
+fn a_call_has_two_seconds_and_a_request_five_by_the_clock_for_waiting() {
     for (url, authorization, body) in WAYS {
         for (elapsed_ms, expected) in [(0, Some(2_000)), (3_000, Some(2_000)), (4_000, Some(1_000)), (5_000, None)] {
             let mut world = World::new(r#"{"api":"10/1m","wide":{"rate":"80/1m","shards":8}}"#);
@@ -29,7 +29,7 @@ fn a_call_has_two_seconds_and_a_request_five_by_the_monotonic_clock() {
 }
 
 #[test]
-fn durations_of_a_request_and_its_calls_follow_the_monotonic_clock() {
+fn durations_of_a_request_and_its_calls_follow_the_clock_for_waiting() {
     for (url, authorization, body) in WAYS {
         let mut world = World::new(r#"{"api":"10/1m","wide":{"rate":"80/1m","shards":8}}"#);
         let asked = Asked { url, authorization: Some(authorization), body: body.as_bytes(), ..Asked::default() };
