@@ -5,8 +5,8 @@
 // for that, the call asks again when the server says that there will be tokens, or room. Refusals write nothing.
 //
 // The clocks of server and client differ. An answer has the server's time, which was no later than that when it arrived. So the
-// server's clock is ahead of ours by at least `now - arrival`, and by at least the largest of these. A moment of the server's has
-// come when ours has reached it minus this lead: never too early, however long an answer was on its way, and also where it
+// server's clock is ahead of ours by at least `now - arrival`, and by at least the largest of these. A server's moment has
+// come when ours reaches it minus this lead: never too early, however long an answer was on its way, even if it
 // repeats one that was lost.
 import type {
   BudgetCost,
@@ -39,8 +39,8 @@ export type AcquireRequest<P extends PolicyNames = string> = BudgetCost<P> & {
 /**
  * Takes tokens as soon as the server can grant them, and resolves then. Nothing polls.
  *
- * If it must wait, it reserves: the server keeps its turn, and those who ask later wait longer. A policy without a `max_debt`
- * takes no reservations. Then all who wait ask again at the moment that the server has named, and the first of them gets the
+ * If it must wait, it reserves: the server keeps its turn, and later callers wait longer. A policy without a `max_debt`
+ * takes no reservations. Then all waiters ask again at the moment that the server has named, and the first of them gets the
  * tokens.
  *
  * Rejects with the signal's reason or with a {@link TollgateError}: `wait_too_long`, `cost_never_granted`, `not_granted`, whose
@@ -90,7 +90,7 @@ async function wait(
   }
 
   /**
-   * Asks until there is an answer. An abort does not end the wait for that of a reservation, which must be cancelled then. Only
+   * Asks until there is an answer. An abort does not end the wait for a reservation's answer, which must then be cancelled. Only
    * a reservation has an idempotency key from the start, since a key costs a write. Anything else has one as soon as an answer
    * was lost, so that no more than that answer's tokens can be taken for nothing.
    */
@@ -114,7 +114,7 @@ async function wait(
         isKeyed = true;
         fault = error;
       }
-      // Each at a moment of its own, or all who wait would come back at once.
+      // Each at its own moment, or all waiters would come back at once.
       const retryAt = clock.now() + Math.ceil(pauseMs * (1 - Math.random() / 2));
       if (pauseMs > LAST_PAUSE_MS || retryAt > deadline || (fault as TollgateError).code === "token_missing")
         throw fault;
@@ -122,7 +122,7 @@ async function wait(
     }
   }
 
-  /** Closes a reservation as soon as it may be used. Returns nothing if it has expired meanwhile, and not all its tokens are there any more. */
+  /** Closes a reservation as soon as it may be used. Returns nothing if it has expired meanwhile and not all its tokens are left. */
   async function use(reserved: Reserved): Promise<Granted | undefined> {
     const { cost, snapshot, ...budget } = request;
     const reservation = { ...budget, reservation: reserved.reservation };
@@ -138,10 +138,10 @@ async function wait(
     return settled.unpaid ? undefined : settled;
   }
 
-  /** When the same request would be granted, by our clock; `Infinity` if never. Throws where no wait would help. */
+  /** When the same request would be granted, by our clock; `Infinity` if never. Throws if waiting would not help. */
   function retryAtOf(answer: Refused | Problem): number {
     if (answer.status === 429) return answer.retry_at === undefined ? Infinity : answer.retry_at - leadMs;
-    // What is too much at once can still be reserved, and where 1000 reservations wait, tokens can still be taken.
+    // A cost above the capacity can still be reserved, and with 1000 open reservations tokens can still be taken.
     if (answer.max_cost !== undefined || answer.type.endsWith(":too-many-reservations")) return Infinity;
     throw refusal(answer);
   }
@@ -156,7 +156,7 @@ async function wait(
     await orAbort(woken).finally(cancel);
   }
 
-  /** What comes, unless the signal aborts first. */
+  /** The promise's result, unless the signal aborts first. */
   async function orAbort<T>(coming: Promise<T>): Promise<T> {
     let abort = () => {};
     const aborted = new Promise<never>((_, reject) => {
@@ -175,6 +175,6 @@ function refusal(cause: Refused | Problem): TollgateError {
     : new TollgateError("cost_never_granted", said, { cause, maxCost });
 }
 
-/** Those between the four tries: about one second, then two, then four. */
+/** The pauses between the four attempts: about one second, then two, then four. */
 const FIRST_PAUSE_MS = 1_000;
 const LAST_PAUSE_MS = 4_000;

@@ -7,7 +7,7 @@ import { checkIndex, checkOptions, checkWhole, TollgateError } from "./errors.js
 export interface Limit<Name extends string = string> {
   /** `token_bucket` (the default) refills evenly; `fixed_window` refills all at once when a window opens. */
   readonly kind?: "token_bucket" | "fixed_window";
-  /** Names this limit in costs, where a policy has several limits. */
+  /** Names this limit in costs, if a policy has several limits. */
   readonly name?: Name;
   /** How many tokens are added in each period. With 0 the budget never refills. */
   readonly rate: number;
@@ -32,7 +32,7 @@ export interface Limit<Name extends string = string> {
  * * `consume` takes them now or refuses.
  * * `reserve` takes them in advance, to be used at `readyAt`, when they will have been refilled.
  * * `borrow` starts as soon as earlier debt is paid; its own cost delays the next caller.
- * * `consumeUpTo` takes what there is, at most `cost`.
+ * * `consumeUpTo` takes what is left, at most `cost`.
  * * `charge` debits what was already used, down to `-maxDebt`; never refused.
  * * `refund` gives back, up to the capacity, and `reset` fills the bucket; never refused.
  */
@@ -44,7 +44,7 @@ export interface DecideOptions<Name extends string = never> {
   readonly cost?: Cost<Name>;
   /** Default: `consume`. */
   readonly verb?: Verb;
-  /** `reserve` and `borrow` are refused where they would start later than this. Default: `Infinity`. */
+  /** `reserve` and `borrow` are refused if they would start later than this. Default: `Infinity`. */
   readonly maxWaitMs?: number;
 }
 
@@ -68,9 +68,9 @@ export interface Refusal {
   readonly allowed: false;
   /** The first moment at which the same call would be granted if nothing else is taken. `Infinity` means never. */
   readonly retryAt: number;
-  /** How far away `retryAt` is. */
+  /** Time until `retryAt`. */
   readonly retryAfterMs: number;
-  /** How many whole tokens there are; 0 in debt. */
+  /** How many whole tokens are left; 0 in debt. */
   readonly remaining: number;
   /** Only if never: the largest cost that could be granted. */
   readonly maxCost?: number;

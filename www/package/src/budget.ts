@@ -11,7 +11,7 @@ import {
 import { checkOptions, checkWhole } from "./errors.js";
 
 /**
- * How many tokens to ask for: one number for all limits, or, where they have names, one for each. A limit with a cost of
+ * How many tokens to ask for: one number for all limits, or, if they have names, one for each. A limit with a cost of
  * 0 beside one with a cost has no part in the decision; if all are 0, every limit refuses while it owes.
  */
 export type Cost<Name extends string = never> =
@@ -75,7 +75,7 @@ export class Budget<Name extends string = never> {
     return this.buckets
       .map((bucket, i) => {
         const cost = Math.min(costs[i]!, most);
-        // To give nothing back is granted in any debt.
+        // Giving nothing back is granted in any debt.
         const hasNoSay = cost === 0 && verb !== "reset" && costs.some((other) => other > 0);
         return bucket[method](now, { ...options, cost, ...(hasNoSay && { verb: "refund" as const }) });
       })
@@ -118,7 +118,7 @@ export class Budget<Name extends string = never> {
   }
 }
 
-/** The answer of two limits together. */
+/** The combined answer of two limits. */
 function combine(a: Decision, b: Decision): Decision {
   const remaining = Math.min(a.remaining, b.remaining);
   if (a.allowed && b.allowed) {

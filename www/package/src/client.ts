@@ -17,7 +17,7 @@ export interface ClientOptions<Throws extends boolean = false> {
   readonly url: string;
   /**
    * The bearer token, or a function that returns it, which is called for each request and counts against `timeoutMs`. A
-   * token is for backends only: never send it to a browser. A page gets a grant from a function, or, where it asks
+   * token is for backends only: never send it to a browser. A page gets a grant from a function, or, if it asks
    * through your own backend, `null`.
    */
   readonly token: string | null | (() => string | Promise<string>);
@@ -29,19 +29,19 @@ export interface ClientOptions<Throws extends boolean = false> {
   readonly throws?: Throws;
 }
 
-/** What a call returns of these answers: only grants, if others are thrown. */
+/** The answers that a call returns: only grants, if others are thrown. */
 export type Returned<Answers, Throws extends boolean> = Throws extends true
   ? Extract<Answers, { readonly allowed: true }>
   : Answers;
 
 /**
- * Whose budget: a text, a list of 1 to 8 texts, or an address. No two of different kinds are the same. Addresses of one
+ * Whose budget: a text, a list of 1 to 8 texts, or an address. Keys of different kinds are never the same. Addresses of one
  * IPv6 network count as one, by default the first 64 bits.
  */
 export type Key = string | readonly string[] | { readonly ip: string };
 
 /**
- * What is known of a service's policies: their names, as in `"api" | "llm"`, or an object type with the names of each
+ * A service's policies as a type: their names, as in `"api" | "llm"`, or an object type with the names of each
  * one's limits, as in `{ api: never; llm: "requests" | "tokens" }`. `npx tollgate types` writes one. With `string`, any
  * name will do.
  */
@@ -50,12 +50,12 @@ export type PolicyNames = string | object;
 /** The names of the policies. */
 export type PolicyName<P extends PolicyNames> = keyof LimitNames<P> & string;
 
-/** The names of each policy's limits: any text, where they are not known. */
+/** The names of each policy's limits: any text, if they are not known. */
 export type LimitNames<P extends PolicyNames> = [P] extends [string] ? { readonly [Name in P]: string } : P;
 
 /** Which budget, and how many tokens. */
 export type BudgetCost<P extends PolicyNames = string> = {
-  /** Required, unless the credential is a grant, which has a key of its own, or the policy has one budget for all. */
+  /** Required, unless the credential is a grant, which has its own key, or the policy has one budget for all. */
   readonly key?: Key;
   readonly snapshot?: boolean;
 } & PolicyCost<LimitNames<P>>;
@@ -78,7 +78,7 @@ type PolicyCost<Limits> = string extends keyof Limits
             readonly limits?: never;
           };
         }[keyof Limits]
-      // A number fits all policies, and so one whose name is known only when it is asked.
+      // A number fits all policies, even one whose name is known only at run time.
       | { readonly policy: keyof Limits & string; readonly cost?: number; readonly limits?: never };
 
 /** Which budget to ask, and for what. The service's HTTP reference explains the members. */
@@ -90,7 +90,7 @@ export type BudgetRequest<P extends PolicyNames = string> = BudgetCost<P> & {
 /** Which reservation to settle, cancel or extend. */
 export type ReservationRequest<P extends PolicyNames = string> = BudgetRequest<P> & { readonly reservation: string };
 
-/** What is wanted of a budget in advance, and what was spent of earlier leases. */
+/** The tokens wanted in advance, and those spent of earlier leases. */
 export interface LeaseRequest {
   readonly policy: string;
   readonly key?: Key;
@@ -107,13 +107,13 @@ export interface CallOptions {
   readonly signal?: AbortSignal;
 }
 
-/** What an answer says of the policies it was given under. */
+/** Whether the policies of an answer were up to date. */
 interface UnderPolicies {
-  /** The policies may have changed: the registry could not be asked. */
+  /** The policies may have changed: the registry did not answer. */
   readonly stale_policies?: true;
 }
 
-/** An answer as it came. */
+/** An answer as received. */
 export interface Answer {
   /** The headers, such as `Retry-After` and `RateLimit`. Not enumerable, so JSON leaves them out. */
   readonly headers: Headers;
@@ -123,16 +123,16 @@ export interface Answer {
 export interface LimitVerdict {
   readonly allowed: boolean;
   readonly cost: number;
-  /** How many tokens were taken or given back, where that may be fewer than the cost. */
+  /** How many tokens were taken or given back, if that may be fewer than the cost. */
   readonly tokens?: number;
-  /** How many tokens of a cost that was charged or settled could not be taken, because of `max_debt`. */
+  /** How many tokens of a charge or settlement could not be taken, because of `max_debt`. */
   readonly unpaid?: number;
   readonly limit: number;
   readonly remaining: number;
   readonly owed?: number;
   readonly near_limit: boolean;
   readonly reset_at: number | null;
-  /** From when the tokens may be used: of `mode`s `reserve` and `borrow`. */
+  /** When the tokens may be used, for the `mode`s `reserve` and `borrow`. */
   readonly ready_at?: number;
   /** The first moment at which the same request would be granted; absent if it was granted, or never would be. */
   readonly retry_at?: number;
@@ -152,15 +152,15 @@ export interface Verdict extends Omit<LimitVerdict, "limit" | "remaining"> {
   /** The reservation that was settled or cancelled had expired. */
   readonly late?: true;
   readonly degraded?: undefined;
-  /** Each limit, where limits have names; the members above are those of the limit that decides. */
+  /** Each limit, if limits have names; the members above are those of the limit that decides. */
   readonly limits?: readonly (LimitVerdict & { readonly name: string })[];
-  /** What each limit in the mode `shadow` would have said. It has no part in the decision. */
+  /** What each limit in the mode `shadow` would have decided. It has no part in the decision. */
   readonly shadow?: readonly (LimitVerdict & { readonly name?: string })[];
   /** The limits' numbers and states, if the request asked for them. */
   readonly snapshot?: readonly LimitSnapshot[];
 }
 
-/** A limit as the server has it. */
+/** The server's numbers of a limit. */
 export interface LimitNumbers {
   readonly name?: string;
   readonly kind: "token_bucket" | "fixed_window";
@@ -170,7 +170,7 @@ export interface LimitNumbers {
   readonly max_debt: number;
 }
 
-/** A limit as the server has it, with the state of one key. */
+/** The server's numbers of a limit, with the state of one key. */
 export type LimitSnapshot = LimitNumbers & Snapshot;
 
 /** 200: granted. */
@@ -244,7 +244,7 @@ export interface Problem extends Answer, UnderPolicies {
   readonly detail: string;
   /** 400: the largest cost that could ever be granted. */
   readonly max_cost?: number;
-  /** 403: the scope that the token lacks, where it is one. */
+  /** 403: the scope that the token lacks, if that is the reason. */
   readonly scope?: "consume" | "adjust" | "admin";
   /**
    * 503: why the server could not decide. After `timeout` and `failed` the request may have been done, and only one with an
@@ -344,7 +344,7 @@ export interface Spent<Result> {
 }
 
 /**
- * A client of Tollgate's HTTP API. An answer of any status is a value, unless `throws` is set. What is not an answer is thrown: a
+ * A client of Tollgate's HTTP API. An answer of any status is a value, unless `throws` is set. Anything but an answer is thrown: a
  * {@link TollgateError} with a `cause`, or the reason of an aborted signal.
  *
  * ```js
@@ -465,7 +465,7 @@ export class Client<P extends PolicyNames = string, Throws extends boolean = fal
   ): Promise<Spent<Awaited<Result>> | Refused | Problem> {
     const answer = await this.consume({ max_wait_ms: LONGEST_TIMER_MS, ...request, mode: "reserve" }, options);
     if (!answer.allowed) return answer;
-    // What is undefined is not sent.
+    // Undefined members are not sent.
     const only = { cost: undefined, mode: undefined, max_wait_ms: undefined };
     const reserved: object = { ...request, ...only, reservation: answer.reservation };
     try {
@@ -492,7 +492,7 @@ export class Client<P extends PolicyNames = string, Throws extends boolean = fal
   }
 }
 
-/** A method's type, so that a client of known policies can be passed on as one of any. */
+/** A method's type, so that a client of known policies can be used where any policy is allowed. */
 type Call<Request, Answer> = { ask(request: Request, options?: CallOptions): Promise<Answer> }["ask"];
 
 let warn = () => {

@@ -44,7 +44,7 @@ export function init(wasm: CoreSource | (() => CoreSource)): void {
 
 /** The module's exports, set by {@link load}. */
 export let core: Core;
-/** The one that is called most, by itself: to look it up each time costs a tenth of a decision. */
+/** The most frequent export, cached: looking it up each time costs a tenth of a decision. */
 export let consume: Core["consume"];
 
 /** Compiles the module on the first call. Call it before anything else uses {@link core}. */
@@ -54,7 +54,7 @@ export function load(): void {
   consume = core.consume;
 }
 
-/** The exports of a module that was set. */
+/** The exports of the given module. */
 export function exportsOf(source: CoreSource | (() => CoreSource) | undefined): unknown {
   if (!source) throw new TollgateError("not_initialised", "call init(module) first");
   const wasm = typeof source === "function" ? (source as () => CoreSource)() : source;

@@ -7,13 +7,13 @@ export type TollgateErrorCode =
   | `${string}_too_small`
   | `${string}_too_large`
   /**
-   * The argument of that name is not one of the known words, there is none of that name, or, for `options`, it is no
+   * The argument of that name is not one of the known words, there is none of that name, or, for `options`, it is not an
    * object.
    */
   | `${string}_unknown`
-  /** A key is neither a string nor, where addresses are keys, one. */
+  /** A key is neither a string nor, if addresses are allowed, an address. */
   | "key_not_text"
-  /** It is not an IP address alone. */
+  /** The text is not exactly an IP address. */
   | "ip_malformed"
   /** The text is not a rate, or not one of this kind. */
   | "rate_malformed"
@@ -43,7 +43,7 @@ export type TollgateErrorCode =
   | "not_granted"
   /** The server refused, and the client throws refusals; `retryAt` is when it would grant the same. */
   | "refused"
-  /** The platform does not say which address the client has. */
+  /** The platform does not report the client's address. */
   | "address_missing"
   /** A grant cannot be made of these keys or options. */
   | "grant_invalid"
@@ -52,7 +52,7 @@ export type TollgateErrorCode =
   /** The response did not come from Tollgate. */
   | "answer_malformed";
 
-/** What goes with a code. */
+/** Details of a code. */
 export interface TollgateErrorDetails {
   /** The error of the platform that led to this one. */
   readonly cause?: unknown;
@@ -78,7 +78,7 @@ export class TollgateError extends Error implements TollgateErrorDetails {
 }
 
 /**
- * Returns `value` if it is a whole number in range, and throws otherwise. `Infinity` passes where `max` is `Infinity`.
+ * Returns `value` if it is a whole number in range, and throws otherwise. `Infinity` passes if `max` is `Infinity`.
  */
 export function checkWhole(name: string, value: number, min = 0, max = 2 ** 53 - 1): number {
   if ((Number.isSafeInteger(value) || value === max) && value >= min && value <= max) return value;

@@ -18,7 +18,7 @@ export interface LimitFetchOptions<Name extends string = never> extends Omit<Acq
    */
   readonly jitterMs?: number;
   /**
-   * The longest pause. If the server asks for more, the limiter is paused for so long and the response is returned, not
+   * The longest pause. If the server asks for more, the limiter is paused for this long and the response is returned, not
    * retried. Default: five minutes.
    */
   readonly maxPauseMs?: number;
@@ -29,14 +29,14 @@ export interface Pausable<Name extends string = string> {
   readonly clock: Clock;
   acquire(options: AcquireOptions<Name>): Promise<unknown>;
   pause(moment: number): unknown;
-  /** Where the limiter counts the calls that run: ends what `acquire` has admitted. */
+  /** If the limiter counts running calls: ends what `acquire` has admitted. */
   release?(admitted: never): void;
 }
 
 /**
  * Makes a `fetch` whose requests wait in the limiter's queue. When the server says to come back later (429, 503,
  * `Retry-After`, or a `RateLimit` with nothing left), it pauses the limiter, and so everything that uses it. The older
- * headers `RateLimit-Reset` and `X-RateLimit-Reset` are heard, too, in seconds or as Unix time. A 429 is retried, and so
+ * headers `RateLimit-Reset` and `X-RateLimit-Reset` are honoured, too, in seconds or as Unix time. A 429 is retried, and so
  * is a 503 if the request is idempotent (GET, HEAD, PUT, DELETE, OPTIONS, or with an `Idempotency-Key`); every retry
  * costs tokens. If a retry cannot be admitted within `maxWaitMs`, or would have to wait longer than `maxPauseMs`, the
  * last response is returned.
@@ -98,7 +98,7 @@ function discard(response: Response | undefined): void {
   response?.body?.cancel().catch(() => {});
 }
 
-/** How long the server asks to wait, if it does. */
+/** How long the server asks to wait, if at all. */
 function askedMsOf(headers: Headers, now: number, isRefused: boolean): number | undefined {
   const serverNow = Date.parse(headers.get("date")!) || now;
   const after = headers.get("retry-after");
@@ -109,7 +109,7 @@ function askedMsOf(headers: Headers, now: number, isRefused: boolean): number | 
   let waitMs = 0;
   const hear = (remaining: unknown, reset: unknown) => {
     const seconds = Number(reset);
-    // Who leaves out what remains and refuses means that nothing does.
+    // A refusal that does not say what remains means that nothing does.
     if (Number(remaining ?? !isRefused) === 0 && seconds > 0)
       waitMs = Math.max(waitMs, 1000 * seconds - (seconds > FIRST_UNIX_SECONDS ? serverNow : 0));
   };
@@ -124,5 +124,5 @@ function askedMsOf(headers: Headers, now: number, isRefused: boolean): number | 
   return waitMs || undefined;
 }
 
-/** In 2001; a number of seconds as large as this is a moment. */
+/** In 2001: from this many seconds on, a number is Unix time. */
 const FIRST_UNIX_SECONDS = 1_000_000_000;

@@ -12,7 +12,7 @@ export interface RenewingOptions {
 
 /**
  * Returns a function for `token` of a client. It asks `fetchGrant` for a grant, a JWT from your backend, and keeps it
- * until shortly before it ends (`exp`): by a tenth of its time, at most 30 seconds. All who call meanwhile wait for the
+ * until shortly before it ends (`exp`): by a tenth of its time, at most 30 seconds. All calls in the meantime wait for the
  * same grant. After a failure, or 10 seconds without an answer, the next call asks again; a grant that has not ended is
  * used meanwhile. One that has ended by this clock is used once.
  *

@@ -36,7 +36,7 @@ export function rateLimit<E extends Env = Env, P extends PolicyNames = string>(
     );
     if (!passed) return response;
     if (response !== passed) {
-      context.res = undefined; // or Hono would copy the headers of the one over those of the other
+      context.res = undefined; // or Hono would overwrite the headers of one with those of the other
       context.res = response;
     }
     return undefined;

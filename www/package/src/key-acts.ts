@@ -1,17 +1,17 @@
-// What operators do with one key, and what they are answered. The service's HTTP reference explains the members.
+// Operators' acts on one key, and their answers. The service's HTTP reference explains the members.
 import type { Cost } from "./budget.js";
 import type { Key, LimitNumbers, Problem, Verdict } from "./client.js";
 
-/** What was done to the buckets of a policy. */
+/** The result of an act on the buckets of a policy. */
 export interface KeyAct {
   readonly status: 200;
   readonly policy: string;
   readonly now: number;
   readonly replayed?: true;
-  /** Whole tokens of each limit; below zero, what is owed. Absent from the repetition of an earlier request. */
+  /** Whole tokens of each limit; negative in debt. Absent from a replay. */
   readonly before?: readonly { readonly limit: string; readonly level: number }[];
   readonly after: readonly { readonly limit: string; readonly level: number }[];
-  /** Whether the audit log has it. If not, there is no registry or it did not answer, and the log has it. */
+  /** Whether the audit log has it. If not, there is no registry or it did not answer, and the Worker's log has it. */
   readonly recorded: boolean;
   readonly stale_policies?: true;
 }
@@ -19,7 +19,7 @@ export interface KeyAct {
 /** What `consume` would decide, and why. */
 export interface Explanation extends Verdict {
   readonly status: 200;
-  /** For people: the limit that decides, its numbers, what is left, and when the request would pass. */
+  /** Readable text: the limit that decides, its numbers, what is left, and when the request would pass. */
   readonly explanation: string;
   readonly banned?: true;
   readonly unlimited?: true;
@@ -31,14 +31,14 @@ export interface Blocked {
   readonly status: 200;
   /** In words. */
   readonly changes: readonly string[];
-  /** How many overrides are new, and how many take the place of another. */
+  /** How many overrides are new, and how many replace another. */
   readonly created: number;
   readonly replaced: number;
   /** The moment of the change. */
   readonly at: number | null;
 }
 
-/** How a key stands. */
+/** The state of a key. */
 export interface KeyState {
   readonly status: 200;
   /** The hash of the key, as lists and logs show it. */
@@ -47,9 +47,9 @@ export interface KeyState {
   /** Every policy for which the key has a bucket. */
   readonly policies: readonly BucketState[];
   readonly reservations: readonly OpenReservation[];
-  /** What is held for batches over several keys. */
+  /** Tokens held for batches over several keys. */
   readonly holds: readonly { readonly ends_at: number; readonly tokens: readonly TakenTokens[] }[];
-  /** The latest first; of some seconds or more, as long as the object is in memory. */
+  /** The latest first; of the last seconds at least, as long as the object is in memory. */
   readonly decisions: readonly PastDecision[];
 }
 
@@ -62,7 +62,7 @@ export interface BucketState {
   readonly banned?: true;
   readonly banned_until?: number;
   readonly unlimited?: true;
-  /** Since when the policy's version is in force, if a registry has it. */
+  /** When the policy's version took effect, if it is from a registry. */
   readonly since?: number;
   readonly limits: readonly (LimitNumbers & {
     readonly remaining: number;
@@ -104,7 +104,7 @@ export interface PastDecision {
   readonly retry_at?: number;
 }
 
-/** The requests and the answers, by the name of the function. */
+/** Requests and answers, by function name. */
 export interface KeyCalls {
   /** Shows every bucket of a key, its reservations and its latest decisions. */
   inspect: [{ readonly key: OperatedKey }, KeyState | Problem];
@@ -114,7 +114,7 @@ export interface KeyCalls {
   reset: [KeyBudget, KeyAct | Problem];
   /** Gives tokens, at most up to the capacity. */
   credit: [KeyBudget & { readonly cost?: Cost<string> }, KeyAct | Problem];
-  /** Refuses a key for 10 000 ms to 366 days. It needs a registry. */
+  /** Refuses a key for 10 000 ms to 366 days. Needs a registry. */
   block: [KeyBudget & { readonly for_ms: number }, Blocked | Problem];
 }
 

@@ -1,8 +1,8 @@
 // A policy for many keys, in bounded memory.
 //
-// A map of buckets alone grows with every key that was ever seen. But a bucket that is full again equals one that never
+// A map of buckets alone grows with every key ever seen. But a bucket that is full again equals one that never
 // was, and the moment of that is known. So each key waits in a queue under that moment, and is forgotten once it has
-// come. A decision does not touch the queue; it only makes the key's moment there too early. When that comes, the key is
+// come. A decision does not touch the queue; it only makes the key's moment there too early. When it comes, the key is
 // queued again under the true one. The crate's `keyed` does the same.
 import { Bucket, type DecideOptions, type Decision, LAST_MOMENT, type Limit, type Refusal } from "./bucket.js";
 import { Budget, type Cost } from "./budget.js";
@@ -21,7 +21,7 @@ export { TollgateError, type TollgateErrorCode, type TollgateErrorDetails } from
 export interface KeyedLimiterOptions {
   /** How many keys may be in use at once, from 1 to 16 000 000. Default: 100 000. */
   readonly maxKeys?: number;
-  /** How many bits of an IPv6 address count, where a key is an address: 32 to 128. Default: 64. */
+  /** How many bits of an IPv6 address count, if a key is an address: 32 to 128. Default: 64. */
   readonly ipv6Prefix?: number;
   /** Default: {@link systemClock}. */
   readonly clock?: Clock;
@@ -38,12 +38,12 @@ export type Key = string | { readonly ip: string };
  * forgotten. No timer runs.
  *
  * When `maxKeys` keys are in use, a new one is refused, with the moment at which the first of the others may be
- * forgotten. To evict one of them instead would fill its budget early. So a caller with many keys cannot get a token
- * more out of any key, nor any memory beyond the bound, nor delay a key that is in use. He can keep new keys out, as long
- * as he spends a token of each of `maxKeys` keys in the time in which a token comes back. Let a key be something that
+ * forgotten. Evicting one of them instead would fill its budget early. So a caller with many keys cannot get a token
+ * more out of any key, nor any memory beyond the bound, nor delay a key that is in use. It can keep new keys out, as long
+ * as it spends a token of each of `maxKeys` keys in the time in which a token comes back. Let a key be something that
  * costs: an account, or an address, `{ ip }`, of which a whole IPv6 network counts as one.
  *
- * With a `rate` of 0, or an `initial` below the capacity, keys are kept for ever.
+ * With a `rate` of 0, or an `initial` below the capacity, keys are never forgotten.
  *
  * ```js
  * const limiter = new KeyedLimiter({ rate: 100, periodMs: 60_000 });
@@ -55,7 +55,7 @@ export class KeyedLimiter<Name extends string = never> {
   /** How many keys may be in use at once. */
   readonly maxKeys: number;
   readonly #ipv6Prefix: number;
-  /** The budget of the key that was asked about last. */
+  /** The budget of the key used last. */
   readonly #budget: Budget<Name>;
   readonly #buckets: readonly Bucket[];
   readonly #slots = new Map<string, number>();
@@ -181,7 +181,7 @@ export class KeyedLimiter<Name extends string = never> {
     return decision;
   }
 
-  /** What the key is kept under. */
+  /** The text under which the key is kept. */
   #textOf(key: Key): string {
     if (typeof key !== "string") {
       if (typeof key?.ip !== "string")
@@ -196,7 +196,7 @@ export class KeyedLimiter<Name extends string = never> {
   }
 
   /**
-   * The moment that counts: the latest seen, unless the clock stepped back further than a bucket tolerates. Forgets keys
+   * The current moment: the latest seen, unless the clock stepped back further than a bucket tolerates. Forgets keys
    * that are full by then.
    */
   #now(): number {
@@ -204,7 +204,7 @@ export class KeyedLimiter<Name extends string = never> {
     const latest = this.#latest;
     this.#latest = latest - now > MAX_STEP_BACK_MS ? now : Math.max(latest, now);
     if (this.#latest < latest) {
-      // Every moment is of the clock before, and may be years away. All keys continue from now with what they had.
+      // Every moment is by the previous clock, and may be years away. All keys continue from now with what they had.
       this.#queue.moveAll((slot) => {
         this.#load(slot);
         for (const bucket of this.#buckets) {
@@ -239,7 +239,7 @@ export class KeyedLimiter<Name extends string = never> {
     return this.size < this.maxKeys;
   }
 
-  /** When to look for a key to forget: exact, or too early where tokens of the first were taken since it was queued. */
+  /** When to look for a key to forget: exact, or too early if tokens of the first were taken since it was queued. */
   #roomAt(now: number): number {
     this.#load(this.#queue.first);
     return Math.max(Math.min(this.#dueAt(now), this.#queue.firstAt), now + 1);
@@ -257,7 +257,7 @@ export class KeyedLimiter<Name extends string = never> {
     return due;
   }
 
-  /** Makes the budget that of a new key. */
+  /** Resets the budget to that of a new key. */
   #begin(now: number): void {
     for (const [i, bucket] of this.#buckets.entries()) {
       const { kind, rate, periodMs, capacity = rate, initial = capacity, offsetMs = 0 } = this.limits[i]!;
@@ -305,14 +305,14 @@ export class KeyedLimiter<Name extends string = never> {
   }
 }
 
-/** As many bytes as a state has, in numbers of 32 bits, which keep every bit. */
+/** The bytes of a state as 32-bit numbers, which keep every bit. */
 const WORDS = 4;
-/** What an address begins with. A text that begins with it has it twice, and what follows it once is no address. */
+/** The prefix of an address. A text that begins with it has it twice, and what follows it once is no address. */
 const ADDRESS = "\0";
-/** More than any name has. Keys are kept, so this bounds the memory. */
+/** Longer than any name. Keys are kept, so this bounds the memory. */
 const MAX_KEY_LENGTH = 1024;
 /** As of the core. */
 const MAX_STEP_BACK_MS = 60_000;
-/** More than the one key that a decision may add, so that the forgetting keeps up. */
+/** More than the one key that a decision may add, so that forgetting keeps up. */
 const STEPS = 2;
 const STEPS_FOR_ROOM = 16;

@@ -1,7 +1,7 @@
-// Loads the WebAssembly module of leases, and converts what it is asked and answers. Nothing is decided here.
+// Loads the WebAssembly module of leases, and converts requests and answers. Nothing is decided here.
 import { type CoreSource, exportsOf } from "./core.js";
 
-/** What to send to the service. Costs are in the order of the limits. */
+/** A request to the service. Costs are in the order of the limits. */
 export interface LeaseRequest {
   /** Passed on with the answer. */
   readonly call: number;
@@ -10,10 +10,10 @@ export interface LeaseRequest {
   readonly ended: readonly { readonly lease: string; readonly spent: readonly number[] }[];
 }
 
-/** The moment, and the same by the clock on the wall. */
+/** The moment, and the same by the wall clock. */
 type Times = readonly [now: number, wall: number];
 
-/** What the service has answered. Moments are by its clock. */
+/** The service's answer. Moments are by its clock. */
 export interface LeaseAnswer {
   readonly lease: string | undefined;
   readonly from: number;
@@ -63,7 +63,7 @@ export function initLeases(wasm: CoreSource | (() => CoreSource)): void {
   source ??= wasm;
 }
 
-/** The leases of one key. `leaseMs` is how long one lasts, and 0 while that is not known. */
+/** The leases of one key. `leaseMs` is how long one lasts, and 0 while that is unknown. */
 export class Keeper {
   readonly #address: number;
 
@@ -73,13 +73,13 @@ export class Keeper {
     registry?.register(this, this.#address);
   }
 
-  /** Goes on to other limits. */
+  /** Switches to other limits. */
   restart(now: number): void {
     core.lease_restart(this.#address, now);
   }
 
   /**
-   * Grants or refuses by what is leased and by what the service has refused; `undefined` if it must be asked. Without costs, because the limits
+   * Grants or refuses from leased tokens and earlier refusals; `undefined` if the service must be asked. Without costs, because the limits
    * are not known yet, only counts a request that is new. With the decision may come what to send in the background, if nothing is under way.
    */
   consume(costs: readonly number[], leaseMs: number, [now, wall]: Times, isNew: boolean, mayRenew: boolean) {
@@ -102,7 +102,7 @@ export class Keeper {
     return requested(costs.length);
   }
 
-  /** Takes over an answer. Returns how long a lease lasts, and after how many milliseconds to {@link end} the one that came, if one did. */
+  /** Processes an answer. Returns how long a lease lasts, and after how many milliseconds to {@link end} the received one, if any. */
   answered(
     call: number,
     { lease, from, until, now, allowed, retryAfterMs, tokens }: LeaseAnswer,
@@ -182,9 +182,9 @@ let asIntegers = new BigUint64Array();
 const registry =
   globalThis.FinalizationRegistry && new FinalizationRegistry<number>((address) => core.lease_forget(address));
 
-/** What is before the lists of a request: a decision, and three numbers. */
+/** The numbers before the lists of a request: a decision, and three numbers. */
 const HEAD = 5;
-/** As many numbers as src/js/leases.rs has. */
+/** The same as in src/js/leases.rs. */
 const COUNT = HEAD + 8 + 16 * 9;
 /** A lease's id has 64 bits. */
 const ID_DIGITS = 16;

@@ -1,4 +1,4 @@
-// Decisions of a server from tokens that it has taken in advance.
+// Decisions of a server from tokens taken in advance.
 import type { Grant, Refusal } from "./bucket.js";
 import type { Cost } from "./budget.js";
 import type { BudgetCost, Client, Degraded, Key, Leased, PolicyName, PolicyNames, Problem } from "./client.js";
@@ -7,13 +7,13 @@ import { checkWhole, TollgateError } from "./errors.js";
 import { Keeper, type LeaseRequest } from "./lease-core.js";
 import { networkOf } from "./network.js";
 
-/** Of what a {@link LeasingLimiter} takes its tokens. */
+/** Options of a {@link LeasingLimiter}. */
 export interface LeasingOptions<Name extends string = string> {
   /** A policy of the service that has a `lease`. */
   readonly policy: Name;
   /**
-   * The most keys that are remembered. What is leased for one that is forgotten counts as spent. Each IPv6 address is a key of its own here,
-   * also where the policy counts a whole network as one. Default: 10 000.
+   * The most keys that are remembered. What is leased for one that is forgotten counts as spent. Each IPv6 address is a separate key here,
+   * even if the policy counts a whole network as one. Default: 10 000.
    */
   readonly maxKeys?: number;
   /** Default: {@link systemClock}. */
@@ -34,15 +34,15 @@ export interface LeasedRefusal extends Refusal {
 }
 
 /**
- * Decides for the keys of one policy, mostly without asking: a key that is asked for often has a *lease*, tokens that the
- * service keeps from everybody else, and the limiter spends them. It takes as many as are spent in the time of a lease, renews them
+ * Decides for the keys of one policy, mostly without a call: a busy key has a *lease*, tokens that the
+ * service withholds from all others, and the limiter spends them. It takes as many as are spent in the time of a lease, renews them
  * before they are spent, and returns what is left halfway if there was no request in half of that time, when the lease ends, or when the limiter
  * is closed. A server of 10 000 decisions a second makes a few calls a second.
  *
- * Never is more granted than the policy allows, whatever is lost: what this server does not return counts as spent three seconds
+ * It never grants more than the policy allows, whatever is lost: what this server does not return counts as spent three seconds
  * after the lease's end. So a server that crashes costs at most its leases.
  *
- * The client's token needs the scope `adjust`: the service believes what the limiter says that it has spent.
+ * The client's token needs the scope `adjust`: the service trusts what the limiter reports as spent.
  *
  * ```js
  * const limiter = new LeasingLimiter(client, { policy: "api" });
@@ -56,7 +56,7 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
   readonly #client: Client;
   readonly #policy: string;
   readonly #clock: Clock;
-  /** The time of the wall, which goes on while a machine sleeps. A test's clock does, too. */
+  /** Wall-clock time, which goes on while a machine sleeps, as does a test's clock. */
   readonly #wall: () => number;
   readonly #texts: Generations;
   readonly #others: Generations;
@@ -81,7 +81,7 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
   }
 
   /**
-   * Takes tokens of the key, or says when they can be had. Rejects with a {@link TollgateError}: as the client does, with
+   * Takes tokens of the key, or says when they will be available. Rejects with a {@link TollgateError}: as the client does, with
    * `not_granted` if the service answers with a problem, which is the `cause`, and with `closed`.
    */
   async consume(key: Key, cost: NonNullable<BudgetCost<P>["cost"]> = 1): Promise<LeasedGrant | LeasedRefusal> {
@@ -119,12 +119,12 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
     return { key, keeper: new Keeper(this.#clock.now()), version: this.#version, leasing: undefined };
   }
 
-  /** How many limits the policy has, as far as is known. */
+  /** How many limits the policy has, as far as known. */
   get #limits(): number {
     return this.#names === undefined ? 0 : Math.max(1, this.#names.length);
   }
 
-  /** The cost of each limit; none while their names are not known, or if they are others: then the service says so. */
+  /** The cost of each limit; none while their names are unknown, or if they differ: then the service says so. */
   #costs(cost: Cost<string>): number[] {
     if (this.#names === undefined) return [];
     if (typeof cost === "number") return this.#names.length === 0 ? [cost] : this.#names.map(() => cost);
@@ -132,7 +132,7 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
     return costs.includes(undefined) ? [] : (costs as number[]);
   }
 
-  /** The same as the service writes them. */
+  /** The same in the service's form. */
   #written(tokens: readonly number[]): Cost<string> {
     if (!this.#names?.length) return tokens[0] ?? 0;
     return Object.fromEntries(this.#names.map((name, index) => [name, tokens[index] ?? 0]));
@@ -153,7 +153,7 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
     return { allowed, tokens: Math.max(...costs), readyAt: now, remaining, retryAfterMs: 0, isLocal: true };
   }
 
-  /** Goes on to the limits as they are: what was leased of others counts as spent. */
+  /** Switches to the current limits: what was leased of others counts as spent. */
   #update(entry: Entry): void {
     if (entry.version === this.#version) return;
     entry.version = this.#version;
@@ -163,7 +163,7 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
   /** Asks the service for the cost, and for the next lease if there is to be one. */
   async #ask(entry: Entry, cost: Cost<string>): Promise<LeasedGrant | LeasedRefusal> {
     const costs = this.#costs(cost);
-    // The leases of all limits end, also if the cost is of others.
+    // The leases of all limits end, even if the cost is for others.
     const known = costs.length > 0 ? costs : Array.from({ length: this.#limits }, () => 0);
     const request = entry.keeper.ask(known, this.#leaseMs, this.#clock.now());
     const answer = await this.#call(entry, request, cost);
@@ -188,7 +188,7 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
     if (request) this.#call(entry, request).catch(() => {});
   }
 
-  /** Makes a call, and takes over its answer. While one is on its way that asks for a lease, others wait for it. */
+  /** Makes a call, and processes its answer. While a request for a lease is in flight, others wait for it. */
   #call(entry: Entry, request: LeaseRequest, cost?: Cost<string>): Promise<Leased | Degraded | Problem> {
     const call = this.#answer(entry, request, cost);
     const settled = call.then(
@@ -243,14 +243,14 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
     return answer;
   }
 
-  /** Takes over the names of the limits. If they have changed, all leases are of others, and are left to end. */
+  /** Adopts the names of the limits. If they have changed, all leases are of others, and are left to end. */
   #learn(tokens: Cost<string>): void {
     const names = typeof tokens === "number" ? [] : Object.keys(tokens);
     if (this.#names && names.join() !== this.#names.join()) this.#version++;
     this.#names = names;
   }
 
-  /** Looks after so many milliseconds whether a lease is idle or over, and returns what is left. */
+  /** Checks after this many milliseconds whether a lease is idle or over, and returns what is left. */
   #watch(entry: Entry, lease: string, afterMs: number): void {
     const cancel = this.#clock.at(Math.ceil(this.#clock.now() + afterMs), () => {
       this.#timers.delete(cancel);
@@ -266,14 +266,14 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
 interface Entry {
   readonly key: Key;
   readonly keeper: Keeper;
-  /** Which limits it is about. */
+  /** The limits of the call. */
   version: number;
   /** Settles when the call that asks for a lease is over. */
   leasing: Promise<void> | undefined;
 }
 
 /**
- * What the entry of a key that is not a text is kept under: the same for all spellings of an address. Of an IPv6 address all bits count,
+ * The text under which an entry is kept if its key is not a text: the same for all spellings of an address. Of an IPv6 address all bits count,
  * because only the service knows the policy's `ipv6_prefix`: addresses in one entry share its leases, so they must share a budget.
  */
 function nameOf(key: Exclude<Key, string>): string {
@@ -286,7 +286,7 @@ function nameOf(key: Exclude<Key, string>): string {
   }
 }
 
-/** Entries by their keys, in two generations: when the young one is full, the old one is forgotten. What is asked for is young again. */
+/** Entries by key, in two generations: when the young one is full, the old one is forgotten. An entry that is used is young again. */
 class Generations {
   readonly #size: number;
   #young = new Map<string, Entry>();

@@ -1,10 +1,10 @@
 // What the user typed.
 import { parseArgs } from "node:util";
 
-/** Wrong arguments, or something around them that the user can put right. Printed without a stack. */
+/** Wrong arguments, or a wrong environment that the user can fix. Printed without a stack. */
 export class Mistake extends Error {}
 
-/** Options by their names, flags, which have no value, and at most `most` other arguments. */
+/** Options by name, flags (without a value), and at most `most` other arguments. */
 export function parse<Name extends string, Flag extends string = never>(
   args: string[],
   names: readonly Name[],
@@ -54,10 +54,10 @@ export function seconds(option: string, text: string): number {
   return Number(number) * { s: 1, m: 60, h: 3600, d: 86_400 }[unit as "s" | "m" | "h" | "d"];
 }
 
-/** What TOML takes as a bare key, and no more than one wants to read in a log. */
+/** A bare key in TOML, short enough for a log. */
 export const NAME = /^[\w-]{1,40}$/;
 
-/** Whether `--carry` is one of the ways in which tokens can come over. */
+/** Whether `--carry` is one of the ways to carry tokens over. */
 export function checkCarry(carry: string | undefined, ways: readonly string[]): void {
   if (carry !== undefined && !ways.includes(carry))
     throw new Mistake(`--carry is ${ways.join(", ")}, not ${JSON.stringify(carry)}`);

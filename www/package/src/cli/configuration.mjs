@@ -1,7 +1,7 @@
 // Where Wrangler's configuration is, and whether Wrangler runs here. Plain JavaScript, as `start.mjs` is.
 import { existsSync } from "node:fs";
 
-/** The names of Wrangler's configuration. Where there are several, Wrangler takes the first. */
+/** The names of Wrangler's configuration. If there are several, Wrangler takes the first. */
 export const CONFIGURATIONS = ["wrangler.json", "wrangler.jsonc", "wrangler.toml"];
 
 /** Wrangler's configuration in this folder, if there is one. */
@@ -14,5 +14,5 @@ export function nodeFault(version = process.versions.node) {
   return `Wrangler, which this command uses, needs Node ${MAJOR}.${MINOR} or newer, and this is ${version}: install a newer one from https://nodejs.org`;
 }
 
-/** What `engines` of Wrangler 4.164 asks for. */
+/** `engines` of Wrangler 4.164. */
 const [MAJOR, MINOR] = [22, 12];

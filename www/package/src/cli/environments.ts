@@ -28,7 +28,7 @@ interface ObjectBinding {
   readonly script_name?: unknown;
 }
 
-/** The environments of a configuration, as they are written: none has anything of another. */
+/** The environments of a configuration, as written: none inherits from another. */
 export async function environmentsIn(file: string): Promise<Environment[]> {
   const fault = nodeFault();
   if (fault) throw new Mistake(fault);
@@ -45,11 +45,11 @@ export async function environmentsIn(file: string): Promise<Environment[]> {
   }
 }
 
-/** What is wrong with environments, apart from their policies: a line for each fault. */
+/** Faults of environments, apart from their policies: a line for each. */
 export interface DeploymentFaults {
-  /** What certainly keeps them from working once they are deployed. */
+  /** Faults that certainly keep them from working once deployed. */
   readonly errors: string[];
-  /** What keeps them from working unless the code does without it, which a configuration does not show. */
+  /** Faults that keep them from working unless the code manages without, which a configuration does not show. */
   readonly warnings: string[];
 }
 
@@ -62,7 +62,7 @@ export function deploymentFaults(environments: readonly Environment[]): Deployme
     const { name, vars = {} } = environment;
     const hasObjects = bindsKeys(environment);
     const hasPolicies = vars.POLICIES !== undefined;
-    // Where each deployment has a name, what is outside of environments is not deployed.
+    // If each deployment has a name, settings outside of environments are not deployed.
     if (name === undefined && isApart && !hasObjects && !hasPolicies) return [];
     const place = name === undefined ? "" : `env.${name}.`;
     const inherits = (what: string) => (name === undefined ? "" : `; an environment inherits no ${what}`);
@@ -172,5 +172,5 @@ const SHORTEN: Readonly<Record<string, string>> = {
   TOLLGATE_TOKENS: ": some 40 tokens fit; give callers with the same rights one token, or their users grants",
 };
 
-/** By a variable, so that TypeScript does not check its declarations, which need others that are not installed with it. */
+/** Imported by a variable, so that TypeScript does not check its declarations, which need others that are not installed. */
 const WRANGLER: string = "wrangler";

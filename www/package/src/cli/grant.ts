@@ -1,4 +1,4 @@
-// `npx tollgate grant` and `npx tollgate grant-key`: what a browser may hold, and what signs it.
+// `npx tollgate grant` and `npx tollgate grant-key`: grants for browsers, and the keys that sign them.
 import { existsSync, readFileSync } from "node:fs";
 import { parseEnv } from "node:util";
 import { TollgateError } from "../errors.js";
@@ -34,7 +34,7 @@ export async function grant(args: string[]): Promise<string> {
 export function grantKey(args: string[]): string {
   const [id = new Date().toISOString().slice(0, 10)] = parse(args, [], 1).others;
   if (!NAME.test(id)) throw new Mistake(`a key's id has 1 to 40 letters, digits, - and _, not ${JSON.stringify(id)}`);
-  // JavaScript moves such members of an object to the front, and the first key signs.
+  // JavaScript moves such members to the front, and the first key signs.
   if (/^\d+$/.test(id)) throw new Mistake(`a key's id must not be a number: take 'k${id}' in place of ${id}`);
   return `Store this as the secret TOLLGATE_GRANT_KEYS, where the service runs (npx wrangler secret put TOLLGATE_GRANT_KEYS; .dev.vars)
 and where your backend signs grants:
@@ -47,7 +47,7 @@ To replace a key without a gap, put the new one before the old one in the same J
 the old one when its last grant has ended, a day later at most.`;
 }
 
-/** What the local service has as its secrets. */
+/** The local service's secrets. */
 function devVars(): NodeJS.Dict<string> {
   return existsSync(".dev.vars") ? parseEnv(readFileSync(".dev.vars", "utf8")) : {};
 }

@@ -1,4 +1,4 @@
-// `npx tollgate init`: a service of one's own, ready for `npm start` and `npx wrangler deploy`.
+// `npx tollgate init`: a new service, ready for `npm start` and `npx wrangler deploy`.
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join, relative, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -27,7 +27,7 @@ Before you deploy it, add a token (npx tollgate token backend), and set the secr
 npx wrangler secret put TOLLGATE_KEY_SECRET   # 32 random bytes, such as openssl rand -hex 32 prints`;
 }
 
-/** A name that Cloudflare takes, made from the folder's. */
+/** A name that Cloudflare accepts, derived from the folder's. */
 function workerName(folder: string): string {
   const name = basename(folder)
     .toLowerCase()
@@ -39,7 +39,7 @@ function workerName(folder: string): string {
 }
 
 const TEMPLATE = fileURLToPath(new URL("../template", import.meta.url));
-/** What the template calls the Worker. */
+/** The Worker's name in the template. */
 const TEMPLATE_NAME = "my-tollgate";
-/** npm leaves a file of the right name out of packages. */
+/** npm omits a file named .gitignore from packages. */
 const RENAMED: Record<string, string> = { gitignore: ".gitignore" };

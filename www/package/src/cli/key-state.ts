@@ -1,4 +1,4 @@
-// How a key stands, for people.
+// The state of a key, in readable form.
 import { coloured, columns, grouped, lasting, moment, plain, plural } from "./printed.js";
 
 /** What the service answers to `inspect`. */

@@ -49,7 +49,7 @@ export async function removeOverride(args: string[]): Promise<string> {
   if (prefix !== undefined && (others.length > 0 || values["key-json"] !== undefined || values.hash !== undefined))
     throw new Mistake("give a key or a prefix, not both");
   const whose = prefix === undefined ? { key: keyOf(others, values) } : { prefix };
-  // By PUT, because what is in an address is logged.
+  // By PUT, because URLs are logged.
   const path = `/v1/overrides${carry === undefined ? "" : `?carry=${carry}`}`;
   const { text, body } = await Service.ofEnvironment().ask<Changed>("PUT", path, "removed", {
     body: { removed: [{ policy, ...whose }] },
@@ -67,7 +67,7 @@ interface Explanation {
   readonly allowed: boolean;
 }
 
-/** What became of overrides. */
+/** The results for overrides. */
 interface Changed {
   readonly replaced: number;
   readonly removed: number;
@@ -78,7 +78,7 @@ interface KeyAct {
   readonly policy: string;
   readonly now: number;
   readonly replayed?: true;
-  /** Absent from the repetition of an earlier request. */
+  /** Absent from a replay. */
   readonly before?: readonly Level[];
   readonly after: readonly Level[];
   readonly recorded: boolean;
@@ -114,7 +114,7 @@ async function about<Body>(
   return { text, body, isJson: flags.json === true, asked, shown: plain(JSON.stringify(key)) };
 }
 
-/** The key: a text as it is, JSON for every other kind, or the hash of one. */
+/** The key: literal text, JSON for any other kind, or the hash of one. */
 function keyOf([text]: string[], { "key-json": json, hash }: { "key-json"?: string; hash?: string }): unknown {
   if ([text, json, hash].filter((given) => given !== undefined).length !== 1)
     throw new Mistake(
@@ -133,7 +133,7 @@ function keyOf([text]: string[], { "key-json": json, hash }: { "key-json"?: stri
   }
 }
 
-/** The key of a hash, as lists and logs show it. */
+/** A key given as the hash that lists and logs show. */
 export function hashed(hash: string): { readonly hash: string } {
   if (HASH.test(hash)) return { hash };
   throw new Mistake(

@@ -18,10 +18,10 @@ export async function lint(args: string[]): Promise<string> {
   return [...texts, KINDS.map((kind, i) => plural(counts[i]!, kind)).join(", ")].join("\n\n");
 }
 
-/** A policy of an environment of Wrangler has its name. */
+/** A policy's result, with its Wrangler environment, if any. */
 type Linted = LintResult["policies"][number] & { readonly environment?: string };
 
-/** `warnings` are of the configuration; those of policies are their findings. */
+/** `warnings` are about the configuration; those about policies are their findings. */
 interface Results {
   readonly errors: string[];
   readonly warnings: string[];

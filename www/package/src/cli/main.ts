@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// `npx tollgate`: makes a service, tokens, grants and types, checks policies, and operates a service that runs.
+// `npx tollgate`: creates a service, tokens, grants and types, checks policies, and operates a running service.
 import { GRANT_VERBS } from "../mint.js";
 import { Mistake, parse } from "./arguments.js";
 // @ts-expect-error: scripts/build-package copies it
@@ -120,7 +120,7 @@ async function start(args: string[]): Promise<undefined> {
   return service.start();
 }
 
-/** What the usage says of one command; all of it, if there is none of that name. */
+/** The usage of one command; all of it, if there is no such command. */
 function helpOn(name: string): string {
   const paragraphs = USAGE.split("\n\n");
   const commands = paragraphs.flatMap((paragraph) => paragraph.split(/^(?= {2}\S)/m));
@@ -132,7 +132,7 @@ function helpOn(name: string): string {
 
 async function main([name, ...args]: string[]): Promise<void> {
   if (name === undefined || name === "--help" || name === "-h") return console.log(USAGE);
-  const isText = args.indexOf("--"); // all after it, also a key such as -h
+  const isText = args.indexOf("--"); // all after it, even a key such as -h
   const wantsHelp = (isText < 0 ? args : args.slice(0, isText)).some((arg) => arg === "--help" || arg === "-h");
   if (wantsHelp) return console.log(helpOn(name));
   try {

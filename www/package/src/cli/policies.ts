@@ -1,4 +1,4 @@
-// Where policies are written: Wrangler's configuration, a JSON file, or a service that runs.
+// Sources of policies: Wrangler's configuration, a JSON file, or a running service.
 import { existsSync, readFileSync } from "node:fs";
 import { basename } from "node:path";
 import { Mistake } from "./arguments.js";
@@ -7,10 +7,10 @@ import { CONFIGURATIONS, configurationHere } from "./configuration.mjs";
 import { environmentsIn } from "./environments.js";
 import type { Service } from "./service.js";
 
-/** Policies as they are written, by their names. */
+/** Policies as written, by name. */
 export type WrittenPolicies = Readonly<Record<string, unknown>>;
 
-/** Policies, and the environment of Wrangler that they are for, if it is not the usual one. */
+/** Policies, and their Wrangler environment, unless it is the default one. */
 export interface PolicyTable {
   readonly environment?: string;
   readonly policies: WrittenPolicies;
@@ -34,10 +34,10 @@ export function fileOr(file: string | undefined = configurationHere()): string {
   return file;
 }
 
-/** Whether the file is one of Wrangler's, and not of policies alone. */
+/** Whether the file is a Wrangler configuration, not just policies. */
 export const isConfiguration = (file: string): boolean => /^wrangler\b|\.toml$|\.jsonc$/.test(basename(file));
 
-/** Those of one environment of Wrangler, or, without a name, of none. */
+/** The policies of one Wrangler environment, or, without a name, those outside environments. */
 export async function policiesFor(file: string, environment?: string): Promise<WrittenPolicies> {
   const tables = await policiesIn(file);
   const table = tables.find((one) => one.environment === environment);
@@ -54,7 +54,7 @@ export async function policiesOf(service: Service): Promise<PolicyTable[]> {
   return [{ policies: Object.fromEntries(policies.map(({ name, policy }) => [name, policy])) }];
 }
 
-/** A policy as it stands in the service. */
+/** A policy in the service. */
 export interface StandingPolicy {
   readonly name: string;
   /** The moment since which it is in force. */
@@ -65,13 +65,13 @@ export interface StandingPolicy {
   readonly lint: readonly string[];
 }
 
-/** What the service answers to who asks for its policies, and the text of that. */
+/** The service's list of its policies, and its text. */
 export async function listed(service: Service): Promise<{ text: string; policies: readonly StandingPolicy[] }> {
   const { text, body } = await service.ask<{ policies: readonly StandingPolicy[] }>("GET", "/v1/policies", "policies");
   return { text, policies: body.policies };
 }
 
-/** The variables POLICIES of a configuration, as it is written. */
+/** The variables POLICIES of a configuration, as written. */
 async function configured(file: string): Promise<PolicyTable[]> {
   const tables: PolicyTable[] = [];
   for (const { name, vars } of await environmentsIn(file)) {

@@ -1,14 +1,14 @@
-// How people read it: lines in columns, moments, lengths of time, and texts of strangers.
+// Readable output: lines in columns, moments, lengths of time, and untrusted texts.
 import { styleText } from "node:util";
 
-/** Lines whose columns begin at the same place. */
+/** Lines with aligned columns. */
 export function columns(rows: readonly (readonly string[])[], indent = ""): string {
   const widths: number[] = [];
   for (const row of rows) for (const [i, cell] of row.entries()) widths[i] = Math.max(widths[i] ?? 0, cell.length);
   return rows.map((row) => `${indent}${row.map((cell, i) => cell.padEnd(widths[i]!)).join("  ")}`.trimEnd()).join("\n");
 }
 
-/** A moment here: `2026-11-22T15:04:05.678+01:00`. */
+/** A moment in local time: `2026-11-22T15:04:05.678+01:00`. */
 export function moment(ms: number): string {
   if (ms > LATEST_MS) return `${grouped(ms)} ms after 1970`;
   const date = new Date(ms);
@@ -32,13 +32,13 @@ export function lasting(ms: number): string {
   return parts.slice(0, 2).join(" ") || "0ms";
 }
 
-/** Whole tokens that a limit has left; below zero, what is owed. */
+/** Whole tokens that a limit has left; negative in debt. */
 export interface Level {
   readonly limit: string;
   readonly level: number;
 }
 
-/** A level as people read it: `144 tokens`, `owes 1 token`. */
+/** A level in words: `144 tokens`, `owes 1 token`. */
 export function tokens(level: number): string {
   return level < 0 ? `owes ${plural(-level, "token")}` : plural(level, "token");
 }
@@ -48,27 +48,27 @@ export function plural(count: number, thing: string, things = `${thing}s`): stri
   return `${grouped(count)} ${Math.abs(count) === 1 ? thing : things}`;
 }
 
-/** A number as people read it: `100 000`. */
+/** A grouped number: `100 000`. */
 export function grouped(count: number): string {
   return String(count).replace(/\B(?=(\d{3})+$)/g, " ");
 }
 
 /**
- * A text that is shown as it is, but cannot move the cursor, colour the terminal, or turn its writing around. Line breaks
+ * A text shown unchanged, except that it cannot move the cursor, colour the terminal, or reverse its writing. Line breaks
  * become spaces.
  */
 export function plain(text: string): string {
   return text.replace(/\s*\n\s*/g, " ").replace(UNSEEN, (char) => `\\u{${char.codePointAt(0)!.toString(16)}}`);
 }
 
-/** In a colour, on a terminal. */
+/** Coloured, on a terminal. */
 export function coloured(colour: "green" | "red" | "yellow", text: string): string {
   return process.stdout.isTTY && !process.env.NO_COLOR ? styleText(colour, text) : text;
 }
 
-/** What of a text is no sign, or changes how others are read: controls, formats, and halves of pairs. */
+/** Characters that are invisible or change how others are read: controls, formats, and lone surrogates. */
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029]/gu;
-/** The latest moment that has a date anywhere, a day earlier. */
+/** A day before the latest moment that JavaScript can format in every time zone. */
 const LATEST_MS = 8_640_000_000_000_000 - 86_400_000;
 const UNITS = [
   ["d", 86_400_000],

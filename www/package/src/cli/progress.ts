@@ -1,6 +1,6 @@
-// How far long work is, on stderr.
+// Progress of long work, on stderr.
 
-/** Does work that says how far it is; every few seconds people are told, if it lasts so long. */
+/** Does work that reports its progress, and prints it every few seconds if it takes that long. */
 export async function during<T>(work: (say: (progress: string) => void) => Promise<T>): Promise<T> {
   let latest = "";
   const timer = setInterval(() => console.error(`tollgate: ${latest}`), EVERY_MS);

@@ -1,4 +1,4 @@
-// `npx tollgate audit` and `npx tollgate overrides`: what the registry has recorded, read page by page.
+// `npx tollgate audit` and `npx tollgate overrides`: the registry's records, read page by page.
 import { Mistake, oneOf, parse } from "./arguments.js";
 import { hashed, removeOverride } from "./keys.js";
 import { columns, grouped, type Level, moment, plain, tokens } from "./printed.js";
@@ -44,7 +44,7 @@ async function list(args: string[]): Promise<string> {
   return entries.length === 0 ? "there are no overrides" : columns(entries.map(row));
 }
 
-/** Asks for page after page, until there are `most` entries or no more. `next` of a page says where the one after it is. */
+/** Requests page after page, until there are `most` entries or no more. `next` of a page is the cursor of the one after it. */
 function paged<Member extends "acts" | "overrides", Entry>(
   member: Member,
   most: number,
@@ -83,7 +83,7 @@ interface Act {
   /** How many repeated acts share this line, and when the first was. */
   readonly count?: number;
   readonly first_at?: number;
-  /** It was an earlier try of the same request that did it. */
+  /** An earlier attempt of the same request did it. */
   readonly replayed?: true;
   readonly before: unknown;
   readonly after: unknown;
@@ -116,14 +116,14 @@ function head({ at, by, act, policy, key, carry, count, first_at }: Act): string
   ];
 }
 
-/** What there was or is: the levels of a key, an override, or a policy as JSON. */
+/** A state before or after an act: the levels of a key, an override, or a policy as JSON. */
 function shown(state: unknown): string {
   if (state === null) return "nothing";
   if (Array.isArray(state)) return state.map(({ limit, level }: Level) => `${limit} ${tokens(level)}`).join(", ");
   return Object.hasOwn(Object(state), "policy") ? terms(state as Override).join(" ") : plain(JSON.stringify(state));
 }
 
-/** What an override says, and for how long. */
+/** The effect of an override, and its end. */
 function terms({ policy, key, prefix, until, multiple, banned, unlimited, ...numbers }: Override): string[] {
   const what = banned ? "blocked" : unlimited ? "without limits" : multiple && `${multiple} times the policy`;
   return [what || plain(JSON.stringify(numbers)), until === undefined ? "for good" : `until ${moment(until)}`];
@@ -136,5 +136,5 @@ function row({ since, override }: Standing): string[] {
 }
 
 const USUAL_ACTS = 20;
-/** In one answer. */
+/** Entries in one answer. */
 const MOST_ACTS = 100;

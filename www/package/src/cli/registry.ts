@@ -1,4 +1,4 @@
-// `npx tollgate policies`: the policies of a service that runs, compared with those of a file, and changed.
+// `npx tollgate policies`: lists, compares and changes the policies of a running service.
 import { isDeepStrictEqual } from "node:util";
 import { checkCarry, Mistake, oneOf, parse } from "./arguments.js";
 import { listed, policiesFor, type StandingPolicy, type WrittenPolicies } from "./policies.js";
@@ -27,7 +27,7 @@ async function diff(args: string[]): Promise<string> {
   const { values, flags, others } = parse(args, ["env"], 1, ["json"]);
   const written = await policiesFor(fileOf(others, "diff"), values.env);
   const { compared, missing } = await compare(Service.ofEnvironment(), written).catch((error) => {
-    throw error instanceof Refusal ? new Mistake(error.message) : error; // 1 would say that they differ
+    throw error instanceof Refusal ? new Mistake(error.message) : error; // 1 means that they differ
   });
   const refused = complain(compared);
   const differ = refused ? null : missing.length > 0 || compared.some(({ outcome }) => outcome !== "same");
@@ -65,14 +65,14 @@ async function apply(args: string[]): Promise<string | undefined> {
   return flags.json ? result() : summary(compared, missing);
 }
 
-/** A policy of the file beside that of the service, and what has become of it or would. */
+/** A policy of the file beside that of the service, and the result of changing it. */
 interface Compared {
   readonly name: string;
   readonly policy: unknown;
   /** The version in the service, if it has the policy. */
   readonly version: number | undefined;
   outcome: "same" | "new" | "changed" | "refused" | "failed" | "not_sent";
-  /** What the service says of the change. */
+  /** The service's description of the change. */
   answer?: PolicyChange;
   /** Why it refuses it. */
   error?: Refusal;
@@ -123,16 +123,16 @@ async function compareOne(
   }
 }
 
-/** What becomes of a policy on the way: plain objects, as those that the service has sent. */
+/** A policy after a round trip through JSON: plain objects, like those that the service has sent. */
 const asSent = (policy: unknown): unknown => JSON.parse(JSON.stringify(policy));
 
-/** Whether a policy that is written in another way is the same, in all that the service says of it. */
+/** Whether a policy with another text is the same in everything that the service reports of it. */
 function isSame({ changes, policy }: PolicyChange, standing: StandingPolicy): boolean {
   const isOfChange = (line: string) => !/^(nothing|before|after): |^for every key of /.test(line);
   return !changes.some(isOfChange) && isDeepStrictEqual(policy.lint, standing.lint);
 }
 
-/** Changes one after the other, each only from the version that was compared; the first that fails is the last. */
+/** Changes policies one by one, each only from the version that was compared; stops at the first failure. */
 async function changeAll(
   service: Service,
   compared: readonly Compared[],
@@ -172,14 +172,14 @@ async function put(
   return (await service.ask<PolicyChange>("PUT", path, "changes", { body: policy, headers, changes: !isDryRun })).body;
 }
 
-/** Names each policy that the service would refuse, and says whether there are any. */
+/** Reports each policy that the service would refuse, and returns whether there are any. */
 function complain(compared: readonly Compared[]): boolean {
   const refused = compared.filter(({ outcome }) => outcome === "refused");
   for (const { name, error } of refused) console.error(`tollgate: ${plain(name)}: ${error!.message}`);
   return refused.length > 0;
 }
 
-/** An error half way, with what has become of the policies. */
+/** An error halfway, with the state of each policy. */
 function stopped(error: unknown, compared: readonly Compared[], file: string): unknown {
   if (!(error instanceof Mistake || error instanceof Refusal)) return error;
   const named = (...outcomes: string[]) =>
@@ -195,7 +195,7 @@ function stopped(error: unknown, compared: readonly Compared[], file: string): u
   return error;
 }
 
-/** A policy that is not the same, line by line. */
+/** A policy that differs, line by line. */
 function described({ name, outcome, answer }: Compared): string[] {
   if (!answer) return [];
   const colour = outcome === "new" ? "green" : "yellow";
@@ -210,7 +210,7 @@ function summary(compared: readonly Compared[], missing: readonly string[]): str
   return `${kinds.join(", ")}${left}`;
 }
 
-/** As JSON has it: the service's own words. */
+/** As JSON: the service's own words. */
 function reported({ name, outcome, answer, error }: Compared): {
   name: string;
   outcome: string;

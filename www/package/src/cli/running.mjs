@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url";
 
 /**
  * Runs Wrangler until it exits or a signal ends it, and then exits with its code. `tokens` are JSON. `readTokens` reads them again when one
- * of `files` changes, and throws where they cannot be read. `introduce` is called when Wrangler answers for the first time.
+ * of `files` changes, and throws if they cannot be read. `introduce` is called when Wrangler answers for the first time.
  */
 export function keepRunning({ config, port, files, tokens, readTokens, introduce }) {
   // starting → ready → stopping → restarting → ready ...; restarting → waiting → restarting, if the settings are wrong; any → ending
@@ -59,7 +59,7 @@ export function keepRunning({ config, port, files, tokens, readTokens, introduce
     }
   };
   run();
-  // By polling: an editor that replaces a file, and some shared folders, end any other watch.
+  // By polling: editors that replace files, and some shared folders, break any other watch.
   for (const file of files) watchFile(file, { interval: WATCH_MS }, follow);
   for (const signal of ["SIGINT", "SIGTERM"])
     process.on(signal, () => {
@@ -74,7 +74,7 @@ export function keepRunning({ config, port, files, tokens, readTokens, introduce
 /** Runs Wrangler with these tokens, and calls `onReady` once it answers. */
 function runWrangler({ config, port, tokens, onReady }) {
   const args = ["dev", "--config", config, "--port", port, "--persist-to", ".tollgate/state"];
-  // A variable of the command line comes before those of the configuration and of .dev.vars.
+  // A variable on the command line overrides those of the configuration and of .dev.vars.
   args.push("--show-interactive-dev-session=false", "--var", `TOLLGATE_TOKENS:${tokens}`);
   // By its file, without a shell that would read the quotes in the JSON.
   const wrangler = spawn(process.execPath, [WRANGLER, ...args], { stdio: ["ignore", "pipe", "pipe"] });
@@ -92,7 +92,7 @@ function runWrangler({ config, port, tokens, onReady }) {
   return wrangler;
 }
 
-/** Sends a signal to Wrangler. If that does not end it, kills it with all that it has started, such as the runtime that has the port. */
+/** Sends a signal to Wrangler. If that does not end it, kills it and all its descendants, such as the runtime that has the port. */
 function end(wrangler, signal) {
   wrangler.kill(signal);
   const last = setTimeout(() => {
@@ -102,7 +102,7 @@ function end(wrangler, signal) {
   wrangler.on("close", () => clearTimeout(last));
 }
 
-/** The processes that a process has started, and those that these have started. None where there is no `ps`. */
+/** All descendants of a process. None without `ps`. */
 function descendants(pid) {
   const { stdout } = spawnSync("ps", ["-A", "-o", "pid=,ppid="], { encoding: "utf8" });
   const rows = (stdout ?? "").split("\n").map((row) => row.trim().split(/\s+/).map(Number));
@@ -113,15 +113,15 @@ function descendants(pid) {
 function kill(pid) {
   try {
     process.kill(pid, "SIGKILL");
-  } catch {} // it has ended already
+  } catch {} // already ended
 }
 
 const textOf = (files) => files.map((file) => (existsSync(file) ? readFileSync(file, "utf8") : "")).join("\n");
 
-/** The exit code of a process that a signal has ended, as a shell gives it. */
+/** The exit code of a process ended by a signal, as in a shell. */
 const codeOf = (signal) => 128 + constants.signals[signal];
 
-/** The command of the Wrangler that is installed. */
+/** The installed Wrangler's command. */
 const WRANGLER = join(dirname(fileURLToPath(import.meta.resolve("wrangler"))), "../bin/wrangler.js");
 const WATCH_MS = 500;
 /** How long Wrangler may take to stop; usually it takes a tenth of a second. */

@@ -1,4 +1,4 @@
-// The service that an operator works on: where it is, the token for it, and what it answers.
+// The service that an operator works on: its address, the token for it, and its answers.
 import { Mistake } from "./arguments.js";
 import { plain } from "./printed.js";
 
@@ -13,7 +13,7 @@ export class Refusal extends Error {
   }
 }
 
-/** A problem as the service has answered it. */
+/** A problem answered by the service. */
 export interface Problem {
   readonly type: string;
   readonly title: string;
@@ -23,18 +23,18 @@ export interface Problem {
   readonly stale_policies?: true;
 }
 
-/** An answer as it came, and as JSON. */
+/** An answer as received, and as JSON. */
 export interface Answer<Body> {
   readonly text: string;
   readonly body: Body;
 }
 
-/** What is sent, beside the method and the path. */
+/** The rest of a request, beside method and path. */
 export interface Sent {
   /** Sent as JSON. */
   readonly body?: unknown;
   readonly headers?: Readonly<Record<string, string>>;
-  /** Whether it changes something, which may have happened even if no answer comes. */
+  /** Whether it changes something, which may happen even without an answer. */
   readonly changes?: boolean;
 }
 
@@ -44,7 +44,7 @@ export class Service {
   readonly #token: string;
   readonly #from: string;
 
-  /** The one that TOLLGATE_URL names. */
+  /** The service that TOLLGATE_URL names. */
   static ofEnvironment(): Service {
     const url = process.env.TOLLGATE_URL;
     if (!url)
@@ -52,14 +52,14 @@ export class Service {
     return new Service(url, "TOLLGATE_URL");
   }
 
-  /** The one at `url`, which `from` has said. TOLLGATE_TOKEN is the token for it. */
+  /** The service at `url`, which comes from `from`. TOLLGATE_TOKEN is the token for it. */
   constructor(url: string, from: string) {
     this.#from = from;
     this.address = addressOf(url, from);
     const token = process.env.TOLLGATE_TOKEN;
     if (!token)
       throw new Mistake("TOLLGATE_TOKEN is not in the environment: a token of the service with the scope admin");
-    // The platform would repeat it in its error.
+    // The platform's error would include it.
     if (!/^[\x21-\x7e]+$/.test(token))
       throw new Mistake("TOLLGATE_TOKEN has characters that no token has, such as spaces or line breaks");
     this.#token = token;
@@ -115,7 +115,7 @@ export class Service {
     return new Mistake(`${this.address} answers ${status}, but not as Tollgate does: is ${this.#from} right?`);
   }
 
-  /** What would be right, where the service cannot know. */
+  /** A hint that the service cannot give. */
   #hint({ status, scope, detail, stale_policies }: Problem): string {
     if (status === 401) return `TOLLGATE_TOKEN is not a token of ${this.address}`;
     if (scope) return `TOLLGATE_TOKEN must have it: npx tollgate token ops --scopes ${scope}`;
@@ -125,7 +125,7 @@ export class Service {
   }
 }
 
-/** Where requests go. What is no address is not repeated: it may be a secret in the wrong place. */
+/** Where requests go. Anything but an address is not repeated: it may be a secret in the wrong place. */
 function addressOf(url: string, from: string): string {
   if (!URL.canParse(url) || !/^https?:\/\/./.test(url))
     throw new Mistake(`${from} is not an address such as https://limits.example.com`);
@@ -155,6 +155,6 @@ function jsonOf(text: string): unknown {
 }
 
 const PROBLEM = /^(urn:problem-type:tollgate:|https:\/\/iana\.org\/assignments\/http-problem-types#)/;
-/** What `stale_policies` says. */
+/** What `stale_policies` means. */
 const STALE = "its policies may be out of date, for their registry does not answer";
 const PATIENCE_MS = 30_000;

@@ -37,7 +37,7 @@ export async function start(build = () => {}) {
 async function introduce(url, token, configuration) {
   const page = configuration.assets ? " (open it to see limits at work)" : "";
   console.log(`\nTollgate runs at ${url}${page}. Ctrl-C stops it; budgets stay in .tollgate/state. Its policies:\n`);
-  const health = await fetch(`${url}/healthz`); // the first request: on it the Worker logs its policies and what is wrong with them
+  const health = await fetch(`${url}/healthz`); // on its first request the Worker logs its policies and their errors
   await new Promise((done) => setTimeout(done, LOGS_ARRIVE_MS));
   if (!health.ok) return console.error(`\n${url}/healthz answers ${health.status}: ${await health.text()}`);
   const { POLICIES } = configuration.vars;
@@ -69,7 +69,7 @@ function keepToken() {
 }
 
 /**
- * All tokens of the service, as JSON: that of this machine, and those of the settings, which are in the configuration or, where that has
+ * All tokens of the service, as JSON: that of this machine, and those of the settings, which are in the configuration or, if that has
  * none, in .dev.vars. They are never copied to a file, so that one removed from the settings is gone.
  */
 function tokensIn({ vars: { TOLLGATE_TOKENS: configured } }, token) {
@@ -96,7 +96,7 @@ function secretLines() {
   return existsSync(SECRETS_FILE) ? readFileSync(SECRETS_FILE, "utf8").split("\n").filter(Boolean) : [];
 }
 
-/** Writes a file that only its owner may read, also if it was there and others could. */
+/** Writes a file that only its owner may read, even if it existed and others could. */
 function writePrivate(file, text) {
   if (existsSync(file)) chmodSync(file, 0o600);
   writeFileSync(file, text, { mode: 0o600 });
@@ -120,7 +120,7 @@ async function isFree(port) {
   return Number.isInteger(port) && port > 0 && port < 65536 && (await listens("127.0.0.1")) && (await listens("::1"));
 }
 
-/** What `read` returns; without it nothing can start. */
+/** The result of `read`; without it nothing can start. */
 function orFail(read) {
   try {
     return read();

@@ -4,7 +4,7 @@ import { list, Mistake, parse } from "./arguments.js";
 import { coloured, lasting, moment, plain, plural } from "./printed.js";
 import { Refusal, Service } from "./service.js";
 
-/** Goes on until it is interrupted. */
+/** Runs until interrupted. */
 export async function tail(args: string[]): Promise<undefined> {
   const { values, flags } = parse(args, ["policy", "outcome"], 0, ["json"]);
   const { policy } = values;
@@ -25,7 +25,7 @@ export async function tail(args: string[]): Promise<undefined> {
   return undefined;
 }
 
-/** What the service answers. */
+/** The service's answer. */
 interface Heard {
   readonly decisions: readonly Decision[];
   readonly omitted: number;
@@ -50,7 +50,7 @@ interface Decision {
   readonly colo?: string;
 }
 
-/** Asks again and again. The first time an error ends it; later only one that does not pass. */
+/** Polls. The first time any error ends it; later only a permanent one. */
 async function follow(
   service: Service,
   filter: Readonly<Record<string, string | undefined>>,
@@ -88,12 +88,12 @@ async function ask(service: Service, path: string, signal: AbortSignal): Promise
   return body;
 }
 
-/** Whether the same may be answered later: not what the service has refused for what was asked, and who. */
+/** Whether a retry may succeed: not if the service has refused the request or the credential. */
 function mayPass(error: unknown): boolean {
   return error instanceof Refusal ? error.problem.status >= 500 : error instanceof Mistake;
 }
 
-/** A decision, as people read it. */
+/** A decision in one readable line. */
 function shown(decision: Decision): string {
   const { at, policy, outcome, cost, remaining, retry_at, limit, object, shards, cause, refused_in_shadow, colo } =
     decision;
@@ -114,7 +114,7 @@ function shown(decision: Decision): string {
   return `${when}  ${what}  ${plain(rest.join("  "))}`;
 }
 
-/** About the stream, and so not in it. */
+/** A message about the stream, and so not in it. */
 function say(text: string): void {
   console.error(`tollgate: ${text}`);
 }
@@ -133,10 +133,10 @@ const COLOURS: Readonly<Record<string, "green" | "red" | "yellow">> = {
 };
 const OUTCOME_WIDTH = "unavailable".length;
 
-/** What shells expect of a command that a signal has ended. */
+/** The exit code that shells expect of a command ended by a signal. */
 const SIGNALS = { SIGINT: 130, SIGTERM: 143, SIGHUP: 129 };
 
-/** However fast the service wants to be asked. */
+/** Minimum interval between polls, whatever the service asks for. */
 const LEAST_MS = 500;
 const MOST_MS = 30_000;
 /** Longer than the service waits for its registry. */

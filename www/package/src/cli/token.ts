@@ -24,7 +24,7 @@ ${lines.join("")}
 To replace a token without a gap, add the new one under another name, deploy, let the callers change, then remove the old one.`;
 }
 
-/** A new token, and what the service stores of it. */
+/** A new token, and its hash, which the service stores. */
 export function makeToken(scopes: readonly string[], policies?: readonly string[]) {
   const token = `tg_${randomText()}`;
   const sha256 = createHash("sha256").update(token).digest("hex");

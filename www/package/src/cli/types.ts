@@ -22,7 +22,7 @@ export async function types(args: string[]): Promise<string | undefined> {
   return undefined;
 }
 
-/** The declarations. In the order of the names, so that they change only when these do. */
+/** The declarations, sorted by name, so that they change only when the names do. */
 function typesOf(tables: readonly PolicyTable[]): string {
   const limits = new Map<string, string>();
   for (const { environment, policies } of tables) {
@@ -39,20 +39,20 @@ function typesOf(tables: readonly PolicyTable[]): string {
   const members = [...limits.keys()].sort().map((policy) => `  ${member(policy)}: ${limits.get(policy)};\n`);
   return `// Made by \`npx tollgate types\`. Do not edit it: make it again when the policies have changed.
 
-/** The names of the policies, and the names of their limits, where they have several. */
+/** The names of the policies, and of their limits if they have several. */
 export interface Policies {
 ${members.join("")}}
 `;
 }
 
-/** The names of the limits that a cost can have, as a type; none where a cost is one number. */
+/** The names of the limits in a cost, as a type; none if a cost is one number. */
 function namesOf(place: string, written: unknown): string {
   const { limits = [] } = Object(written);
   if (!Array.isArray(limits)) throw new Mistake(`${place}.limits must be a list of limits, each with a name`);
   const names = limits.map((limit, i) => {
     const { name } = Object(limit);
     if (typeof name !== "string") throw new Mistake(`${place}.limits[${i}] must have a name`);
-    return JSON.stringify(name); // JSON's texts are TypeScript's
+    return JSON.stringify(name); // JSON strings are TypeScript strings
   });
   return names.sort().join(" | ") || "never";
 }
