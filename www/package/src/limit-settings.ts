@@ -1,31 +1,31 @@
 // Limits as people write them: in the settings of policies, and in requests that bring their own.
 
-/** One limit. The page of the policies explains the members. */
+/** One limit. The documentation of policies explains the members. */
 export type LimitSettings = LimitTerms & (RatePerPeriod | RateInText);
 
 /** Several limits, all of which must pass. */
 export type NamedLimitSettings = LimitSettings & { readonly name: string };
 
-/** The limits that a request brings: one, or several, or only the rate of one, such as `"20/s burst 40"`. */
+/** The limits of a request: one, several, or only the rate of one, such as `"20/s burst 40"`. */
 export type InlineLimits = string | LimitSettings | readonly NamedLimitSettings[];
 
-/** Tokens that come back, such as `100` or `2.5`, in each period: a length of time such as `"250ms"`, `"1m"` or `"1day"`. */
+/** Tokens added, such as `100` or `2.5`, in each period: a length of time such as `"250ms"`, `"1m"` or `"1day"`. */
 export interface RatePerPeriod {
   readonly rate: number;
   readonly period: string;
 }
 
-/** The same in one text, perhaps with the capacity in tokens or in time: `"100/1m"`, `"20/s burst 40"`, `"100/s burst 60s"`. */
+/** The same in one text, optionally with the capacity in tokens or in time: `"100/1m"`, `"20/s burst 40"`, `"100/s burst 60s"`. */
 export interface RateInText {
   readonly rate: string;
 }
 
-/** What a limit says beside its rate. */
+/** The members of a limit beside its rate. */
 export interface LimitTerms {
   readonly kind?: "token_bucket" | "fixed_window";
   /** The most tokens at once. Default: `rate`, rounded up. */
   readonly capacity?: number;
-  /** How far below zero reservations and charges may take it, in tokens; `"unlimited"` is as far as stays exact. Default: 0. */
+  /** How far below zero reservations and charges may take it, in tokens; `"unlimited"` is the most that stays exact. Default: 0. */
   readonly max_debt?: number | "unlimited";
   /** Tokens of a key never seen before. Default: `capacity`. */
   readonly initial?: number;

@@ -14,7 +14,7 @@ import { type ConcurrencyOptions, type LimiterEvent, Queue, reasonOf, waitTooLon
 import type { Waiter } from "./waiters.js";
 
 /**
- * Limits for one key, by the clock of this page. Calls that cannot be admitted now may wait in a queue.
+ * Limits for one key, by this page's clock. Calls that cannot be admitted now may wait in a queue.
  *
  * ```js
  * const limiter = new Limiter([{ rate: 10, periodMs: 1000 }, { rate: 1000, periodMs: 3_600_000 }]);
@@ -126,7 +126,7 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
     const { queue } = this;
     const { first, last } = queue;
     if (newcomer !== last) {
-      // It may delay others. Many often join in one go: then all are looked at once, before anything else happens.
+      // It may delay others. Calls often join in bulk: then all are checked once, before anything else happens.
       this.stale++;
       queueMicrotask(() => this.#review(Infinity));
     }
@@ -153,12 +153,12 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
       const now = this.now();
       const decision = this.#pausedUntil > now ? later(this.#pausedUntil) : this.budget.decide(now, { cost });
       if (decision.allowed) {
-        if (!(at! >= now)) this.stale++; // there may be less than foreseen, where a bucket was full meanwhile
+        if (!(at! >= now)) this.stale++; // there may be less than forecast, if a bucket was full meanwhile
         end(undefined, decision);
       } else {
-        const reason = reasonOf(decision, deadline); // what is impossible was possible when it joined
+        const reason = reasonOf(decision, deadline); // an impossible cost was possible when it joined
         if (!reason) {
-          this.#cancelTimer(); // a listener called above may have made us serve, and so set one
+          this.#cancelTimer(); // a listener called above may have caused another serve, which has set one
           this.#cancelTimer = this.clock.at(decision.retryAt, () => this.serve());
           break;
         }
@@ -169,7 +169,7 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
   }
 
   /**
-   * Drops the waiters that would miss their deadlines. Where hundreds wait, some changes are put up with for a while, or
+   * Drops the waiters that would miss their deadlines. If hundreds wait, some changes are ignored for a while, or
    * each would cost as much as all.
    */
   #review(weight = 16): void {
@@ -178,7 +178,7 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
   }
 
   /**
-   * Foresees when each waiter will be admitted, as if nothing else were taken. Returns those that will be late, which
+   * Forecasts when each waiter will be admitted, as if nothing else were taken. Returns those that will be late, which
    * take nothing, and when they would be admitted.
    */
   #foresee(): [waiter: Waiter<Name>, retryAt: number][] {
@@ -196,7 +196,7 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
     return late;
   }
 
-  /** Foresees when the last waiter will be admitted. If that is too late, it takes nothing, and the moment is returned. */
+  /** Forecasts when the last waiter will be admitted. If that is too late, it takes nothing, and the moment is returned. */
   #append(waiter: Waiter<Name>, now: number): number | undefined {
     const { cost, deadline } = waiter;
     const decision = this.#forecast!.peek(this.#lastAt, { cost });
@@ -212,7 +212,7 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
   }
 
   /**
-   * Now. A limiter that was made while the clock stood at 0, as it does at the top level of a Worker, starts when it is
+   * Now. A limiter that was created while the clock was at 0, as it is at the top level of a Worker, starts when it is
    * first used.
    */
   protected override now(): number {
@@ -228,10 +228,10 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
 /** Whether this verb is carried out even while calls wait. */
 export const isChange = (verb: Verb = "consume"): boolean => ["charge", "refund", "reset"].includes(verb);
 
-/** As much of a refusal as a queue needs. */
+/** The members of a refusal that a queue needs. */
 export const later = (retryAt: number) => ({ allowed: false, retryAt }) as Refusal;
 
-/** The answer to a call at `now`, if it is `decision` at a later moment. */
+/** The answer to a call at `now` for a `decision` made at a later moment. */
 export function postpone(now: number, decision: Decision, moment: number, remaining: number): Refusal {
   const retryAt = decision.allowed ? Math.max(moment, now + 1) : decision.retryAt;
   return { ...(!decision.allowed && decision), allowed: false, retryAt, retryAfterMs: retryAt - now, remaining };

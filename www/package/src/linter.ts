@@ -1,8 +1,8 @@
-// Asks the module of the lint. It is the service's own Rust, src/lint/mod.rs: nothing is decided here.
+// Calls the module of the lint, the service's own Rust in src/lint/mod.rs: nothing is decided here.
 import { TollgateError } from "./errors.js";
 import type { PolicySettings } from "./worker.js";
 
-/** What there is to say about policies. One of the two lists is empty. */
+/** The result for policies. One of the two lists is empty. */
 export interface LintResult {
   /** Every error in the policies, as the service would log it. */
   readonly errors: readonly string[];
@@ -10,22 +10,22 @@ export interface LintResult {
   readonly policies: readonly PolicyLint[];
 }
 
-/** What there is to say about one policy. Numbers are exact up to 2⁵³ − 1. */
+/** The result for one policy. Numbers are exact up to 2⁵³ − 1. */
 export interface PolicyLint {
   readonly policy: string;
-  /** All of it in words, as the service logs it when it starts: several lines. */
+  /** The whole description, as the service logs it when it starts: several lines. */
   readonly text: string;
   /** What the policy allows, in one line. */
   readonly summary: string;
-  /** For each limit that is asked: those that are enforced in the order written, then those in shadow. */
+  /** For each active limit: the enforced ones in the order written, then those in shadow. */
   readonly limits: readonly LimitFacts[];
   /** The most that all enforced limits together admit of requests that cost the same in each, for the period of each limit. */
   readonly together: readonly Admitted[];
-  /** What is probably a mistake, or should be known. */
+  /** Probable mistakes, and surprises. */
   readonly findings: readonly Finding[];
 }
 
-/** The numbers of one limit, and what follows from them. */
+/** The numbers of one limit, and their consequences. */
 export interface LimitFacts {
   /** In a policy of several limits. */
   readonly name?: string;
@@ -36,7 +36,7 @@ export interface LimitFacts {
   readonly period_ms: number;
   /** The most tokens at once, and so the largest cost that can pass. */
   readonly capacity: number;
-  /** What `consume` gets for good. Less than the rate where the capacity is too small for it. */
+  /** What `consume` gets in the long run. Less than the rate if the capacity is too small for it. */
   readonly long_run: { readonly tokens: number; readonly period_ms: number };
   /** What `consume` gets at once, at most. */
   readonly burst: number;
@@ -55,7 +55,7 @@ export interface LimitFacts {
   };
   /** What a crash may cost a key, and how long that takes to come back, at most: `null` if it never does. */
   readonly crash: { readonly tokens: number; readonly back_after_ms: number | null };
-  /** With how many tokens a bucket starts anew, when the limit gets another name. */
+  /** How many tokens a bucket starts with after the limit is renamed. */
   readonly change_grants: number;
 }
 
@@ -65,12 +65,12 @@ export interface Admitted {
   readonly tokens: number;
 }
 
-/** Something that is probably not what was meant (`warning`), or that may well be meant and surprises people (`note`). */
+/** Something that is probably unintended (`warning`), or may be intended but is surprising (`note`). */
 export interface Finding {
   readonly level: "warning" | "note";
   /** Codes do not change. */
   readonly code: FindingCode;
-  /** The name of the limit that it is about, if it is about one of several. */
+  /** The name of the limit in question, if it is one of several. */
   readonly limit?: string;
   readonly text: string;
 }
@@ -96,7 +96,7 @@ export type FindingCode =
   | "refused_by_each_shard";
 
 /**
- * Says what policies admit at worst, what a crash and a change may cost, and what about them is probably a mistake: the
+ * Reports what policies admit at worst, what a crash and a change may cost, and probable mistakes in them: the
  * `POLICIES` of the service, or their JSON.
  *
  * ```js
@@ -116,7 +116,7 @@ interface Exports {
 }
 
 /**
- * The lint by this module. Each call has an instance of its own, whose memory goes with it.
+ * The lint by this module. Each call has its own instance, and frees its memory.
  *
  * @internal
  */
@@ -132,7 +132,7 @@ export function linter(compile: () => Promise<WebAssembly.Module>): Lint {
     const address = text(question.length);
     new Uint8Array(memory.buffer, address, question.length).set(question);
     const length = lint();
-    const answer = text(length); // before its memory is looked at, which a larger one would replace
+    const answer = text(length); // before its memory is read, which growing would replace
     return JSON.parse(new TextDecoder().decode(new Uint8Array(memory.buffer, answer, length)));
   };
 }

@@ -1,4 +1,4 @@
-// Grants: what a browser or an app may ask, signed by a backend that holds the key.
+// Grants: the rights of a browser or an app, signed by a backend that holds the key.
 import type { Key } from "./client.js";
 import { TollgateError } from "./errors.js";
 
@@ -11,20 +11,20 @@ export interface GrantOptions {
   readonly verbs?: readonly GrantVerb[];
   /** For how many seconds from now: 1 to 86 400, a day. Default: 3600. */
   readonly expiresInS?: number;
-  /** For which service: what its `TOLLGATE_AUDIENCE` says. Default: `tollgate`. */
+  /** The service: the value of its `TOLLGATE_AUDIENCE`. Default: `tollgate`. */
   readonly audience?: string;
 }
 
 /**
- * What a grant may allow. `consume` includes reserving and borrowing; `extend` may take as much, and can keep a reservation open for as long as the
- * grant lasts. With `settle` and `cancel` its holder is trusted to tell what
- * the work has cost: who reserves and then cancels gives everything back.
+ * The verbs that a grant may allow. `consume` includes reserving and borrowing; `extend` may take as much, and can keep a reservation open as long as the
+ * grant lasts. With `settle` and `cancel` its holder is trusted to report what
+ * the work has cost: reserving and then cancelling gives everything back.
  */
 export type GrantVerb = (typeof GRANT_VERBS)[number];
 export const GRANT_VERBS = ["consume", "peek", "inspect", "settle", "cancel", "extend", "batch"] as const;
 
 /**
- * Makes a grant: a JWT signed with HMAC-SHA-256. `keys` is what the service has as `TOLLGATE_GRANT_KEYS`: JSON with a
+ * Makes a grant: a JWT signed with HMAC-SHA-256. `keys` is the service's `TOLLGATE_GRANT_KEYS`: JSON with a
  * base64url secret of 32 bytes or more for each key id. The first signs; the service accepts all, so that keys can be
  * rotated. Rejects with a {@link TollgateError} if a key or an option is wrong.
  *
@@ -63,22 +63,22 @@ export async function mintGrant(keys: string, options: GrantOptions): Promise<st
   return grant;
 }
 
-/** Random bytes as base64url: 32, as many as a token and a signing key have. */
+/** 32 random bytes as base64url, for a token or a signing key. */
 export function randomText(): string {
   return base64url(crypto.getRandomValues(new Uint8Array(32)));
 }
 
-/** The id and the secret of the key that signs. Messages do not show the text: it is secret. */
+/** The id and the secret of the signing key. Messages do not show the text: it is secret. */
 function firstOf(keys: string): [kid: string, secret: Uint8Array<ArrayBuffer>] {
   let first: [string, unknown] | undefined;
   try {
     [first] = Object.entries<unknown>(JSON.parse(keys));
-  } catch {} // said below
+  } catch {} // reported below
   check(first !== undefined, `the keys must be JSON such as {"2026-11": "<43 characters of base64url>"}`);
   const [kid, secret] = first!;
-  // A longer one may be a secret in the wrong place. The service takes no other, either.
+  // A longer one may be a secret in the wrong place. The service rejects it, too.
   check(/^[\w.-]{1,40}$/.test(kid), "the first key's id must be 1 to 40 letters, digits, '_', '-' or '.'");
-  // JavaScript moves such members of an object to the front, so it may not be the first that was written.
+  // JavaScript moves such members to the front, so it may not be the first as written.
   check(!/^\d+$/.test(kid), "a key's id must not be a number");
   const is32Bytes = typeof secret === "string" && /^[\w-]{43,}$/.test(secret) && secret.length % 4 !== 1;
   check(is32Bytes, `the key ${JSON.stringify(kid)} must be base64url of 32 bytes or more, which is 43 characters`);
@@ -100,5 +100,5 @@ const base64url = (bytes: Uint8Array) =>
 
 /** A day. */
 const LONGEST_S = 86_400;
-/** The service reads no more. */
+/** The service rejects longer ones. */
 const LONGEST = 4096;

@@ -1,4 +1,4 @@
-// Addresses, each in one form, and the networks that count as one caller. The crate's `access::Network` does the same, and both read
+// Addresses in normal form, and the networks that count as one caller. The crate's `access::Network` does the same, and both read
 // tests/vectors/addresses.
 import { TollgateError } from "./errors.js";
 
@@ -50,7 +50,7 @@ function ipv4Of(text: string): number[] | undefined {
   return [a! * 256 + b!, c! * 256 + d!];
 }
 
-/** Without leading zeros, which some read as octal. */
+/** Without leading zeros, which some parsers read as octal. */
 const IPV4 = /^(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(?:\.(?=\d)|$)){4}$/;
 const GROUP = /^[\da-f]{1,4}$/i;
 /** It names an interface of this host. Node adds it to link-local addresses. */

@@ -1,17 +1,17 @@
-// Answers that are not grants, as errors: for callers who go on only when granted.
+// Answers that are not grants, as errors: for callers that continue only when granted.
 import type { Client, Problem, Refused } from "./client.js";
 import { TollgateError } from "./errors.js";
 
 /**
- * The service did not grant a request, and the option `throws` or {@link orThrow} made an error of its answer. `code` is `refused`
+ * The service did not grant a request, and the option `throws` or {@link orThrow} turned its answer into an error. `code` is `refused`
  * for a 429, and `not_granted` for a problem.
  */
 export class NotGrantedError<Answer extends NotGranted = Refused | Problem> extends TollgateError {
-  /** The answer as it came. */
+  /** The answer as received. */
   declare readonly answer: Answer;
   /** When to retry by the server's clock: the first moment at which the same request would be granted, or a later one with `jitter`; `Infinity` if the answer has none. */
   declare readonly retryAt: number;
-  /** How long that was away; likewise. */
+  /** Time until then, likewise. */
   declare readonly retryAfterMs: number;
 
   constructor(answer: Answer) {
@@ -21,7 +21,7 @@ export class NotGrantedError<Answer extends NotGranted = Refused | Problem> exte
   }
 }
 
-/** What a {@link NotGrantedError} needs of an answer; one by RPC has it, too. */
+/** The members of an answer that a {@link NotGrantedError} needs; one by RPC has them, too. */
 export type NotGranted = Pick<Refused | Problem, "status" | "detail" | "allowed" | "retry_at" | "retry_after_ms">;
 
 /** Returns a granted answer, and throws any other as a {@link NotGrantedError}. For answers by RPC, which are values. */
@@ -32,7 +32,7 @@ export function orThrow<Answer extends { readonly allowed?: boolean | undefined 
   return answer as Extract<Answer, { readonly allowed: true }>;
 }
 
-/** `consume` and `peek` of a client, which throw what is not granted. */
+/** `consume` and `peek` of a client, which throw anything but a grant. */
 export function throwing({ consume, peek }: Pick<Client, "consume" | "peek">) {
   const granted =
     (ask: typeof peek) =>

@@ -20,7 +20,7 @@ export interface LimiterOptions {
   readonly overflow?: "reject" | "drop_oldest";
 }
 
-/** Options of a `Limiter`: it can limit how many calls run at once, too. */
+/** Options of a `Limiter`, which can also limit how many calls run at once. */
 export interface ConcurrencyOptions extends LimiterOptions {
   /**
    * How many admitted calls may run at once; see {@link Queue.release}. A `maxWaitMs` that proves too short is then
@@ -47,7 +47,7 @@ export interface ThrottleOptions<Args extends unknown[], Name extends string = n
   /** How many tokens a call costs. Default: 1. */
   readonly cost?: Cost<Name> | ((...args: Args) => Cost<Name>);
   /**
-   * Returns a key. A call whose key is that of a call which waits or runs joins it: `fn` is called once, nothing more is
+   * Returns a key. A call with the key of a waiting or running call joins it: `fn` is called once, nothing more is
    * taken, and all of them get the same result or error. By default no call joins another.
    */
   readonly join?: (...args: Args) => unknown;
@@ -75,19 +75,19 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
   protected readonly queue = new Waiters<Name>();
   /** The error for all calls, once the limiter has been closed. */
   protected closed: TollgateError | undefined;
-  /** Whether each deadline has a timer of its own, because how long others run cannot be foreseen. */
+  /** Whether each deadline has its own timer, because how long others run cannot be forecast. */
   protected isTimed: boolean;
-  /** How many changes a forecast has not followed; `Infinity` if there is none. */
+  /** How many changes the forecast does not include yet; `Infinity` if there is no forecast. */
   protected stale = Infinity;
   readonly #maxQueue: number;
   readonly #dropsOldest: boolean;
   readonly #maxConcurrent: number;
-  /** The grants of calls that run, where their number is limited. */
+  /** The grants of running calls, if their number is limited. */
   readonly #held = new Set<Grant | undefined>();
-  /** How many throttled calls wait or run. */
+  /** How many throttled calls are waiting or running. */
   #throttled = 0;
   readonly #idle: (() => void)[] = [];
-  /** Each signal has one listener, because to add and remove one of n takes O(n). */
+  /** Each signal has one listener, because adding and removing one of n takes O(n). */
   readonly #bySignal = new Map<AbortSignal | null | undefined, Set<Waiter<Name>>>();
 
   constructor({
@@ -111,7 +111,7 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
 
   /**
    * Waits in the queue for `cost` tokens and takes them. Within a priority it is first come, first served, whatever the
-   * cost, so small requests cannot starve a large one. Where `maxConcurrent` is set, call {@link release} when the work
+   * cost, so small requests cannot starve a large one. If `maxConcurrent` is set, call {@link release} when the work
    * is done.
    *
    * Rejects with the signal's reason, or with a {@link TollgateError}: `cost_never_granted`, `wait_too_long`,
@@ -134,7 +134,7 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
         priority: checkWhole("priority", priority, Number.MIN_SAFE_INTEGER),
         deadline,
         end: (reason, grant) => {
-          if (!queue.delete(waiter)) return false; // a listener has seen to it already
+          if (!queue.delete(waiter)) return false; // a listener has already done it
           cancel();
           waiters.delete(waiter);
           if (waiters.size === 0) {
@@ -192,7 +192,7 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
     return this.decide({ cost: 0, verb: "reset" });
   }
 
-  /** How many whole tokens there are, as far as is known here. */
+  /** How many whole tokens are left, as far as known here. */
   remaining(): number {
     return this.budget.remaining(this.now());
   }
@@ -208,7 +208,7 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
   }
 
   /**
-   * Says that the work which {@link acquire} admitted is done, so that with `maxConcurrent` another may begin. Throttled
+   * Reports that work admitted by {@link acquire} is done, so that with `maxConcurrent` another call may begin. Throttled
    * functions and `limitFetch` do this by themselves.
    */
   release(grant: Grant | undefined): void {
@@ -253,7 +253,7 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
     }
   }
 
-  /** Resolves when no call waits and none that was throttled, or that `maxConcurrent` counts, is running. */
+  /** Resolves when no call is waiting, and no throttled call or one that `maxConcurrent` counts is running. */
   onIdle(): Promise<void> {
     return new Promise((resolve) => {
       this.#idle.push(resolve);
@@ -281,7 +281,7 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
     this.#checkIdle();
   }
 
-  /** A waiter has joined the queue. Those who pass at once need no room in it. */
+  /** A waiter has joined the queue. Those that pass at once need no room in it. */
   protected abstract join(newcomer: Waiter<Name>): void;
 
   /** Admits every waiter for which there are tokens. */
@@ -291,10 +291,10 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
     return this.clock.now();
   }
 
-  /** The answer to `cost`, which says whether it could ever be granted. Throws if it is no cost for these limits. */
+  /** The answer to `cost`, which says whether it could ever be granted. Throws if it is not a cost for these limits. */
   protected abstract most(cost: Cost<Name>): Decision;
 
-  /** The waiter whose turn it is, unless as many calls run as may. */
+  /** The waiter whose turn it is, unless the most calls allowed are running. */
   protected next(): Waiter<Name> | undefined {
     for (;;) {
       const { first } = this.queue;

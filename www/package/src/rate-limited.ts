@@ -1,4 +1,4 @@
-// Limits in front of a handler: asks, then lets the request pass, refuses it, or says that nothing could be decided.
+// Limits in front of a handler: asks, then passes the request on, refuses it, or reports that nothing could be decided.
 import type { BudgetRequest, Degraded, Granted, Key, PolicyName, PolicyNames, Problem, Refused } from "./client.js";
 import { TollgateError } from "./errors.js";
 import { answerOf } from "./not-granted.js";
@@ -11,8 +11,8 @@ export interface RateLimitOptions<Args extends unknown[], Env = object, P extend
   /** The name of the policy, or a function that returns it. */
   readonly policy: PolicyName<P> | ((...args: Args) => PolicyName<P> | Promise<PolicyName<P>>);
   /**
-   * Whose budget. By default, and where it returns `undefined`, the client's address as Cloudflare reports it. Headers that a
-   * client can write, such as `X-Forwarded-For`, do not change that one.
+   * Whose budget. By default, and if it returns `undefined`, the client's address as Cloudflare reports it. Headers that a
+   * client can write, such as `X-Forwarded-For`, do not change that.
    */
   readonly key?: (...args: Args) => Key | undefined | Promise<Key | undefined>;
   /** How many tokens a request costs. Default: 1. */
@@ -22,20 +22,20 @@ export interface RateLimitOptions<Args extends unknown[], Env = object, P extend
   /** Makes the response to a refused request, to which the headers are added. Default: the service's 429. */
   readonly onRefused?: (refusal: Refused & Decision, ...args: Args) => Response | Promise<Response>;
   /**
-   * Makes the response where nothing could be decided; `undefined` lets the request pass. Default: the service's 503. A
+   * Makes the response if nothing could be decided; `undefined` lets the request pass. Default: the service's 503. A
    * wrong key or cost is answered 400, whatever this says; a policy that does not exist throws.
    */
   readonly onError?: (
     problem: Problem & Decision,
     ...args: Args
   ) => Response | undefined | Promise<Response | undefined>;
-  /** What decides, and whose policies are known then. Default: `tollgate(env)`. */
+  /** What decides; TypeScript then knows its policies. Default: `tollgate(env)`. */
   readonly tollgate?: (env: Env) => Pick<Embedded<P>, "consume">;
 }
 
 type RateLimitCost<P extends PolicyNames> = NonNullable<BudgetRequest<P>["cost"]>;
 
-/** A handler, as Workers and other servers have it. */
+/** A handler of Workers and other servers. */
 export type FetchHandler<Env, Rest extends unknown[]> = (
   request: Request,
   env: Env,
@@ -61,7 +61,7 @@ export function rateLimited<Env extends object, Rest extends unknown[], P extend
   return async (...args) => limit(options, args[0], args[1], args, async () => handler(...args));
 }
 
-/** Asks, and calls `next` if the request may pass. A browser's preflight passes unasked: no page sends it, and it has no credentials. */
+/** Asks, and calls `next` if the request may pass. A browser's preflight passes undecided: no page sends it, and it has no credentials. */
 export async function limit<Args extends unknown[], Env extends object, P extends PolicyNames>(
   { policy, key, cost, skip, onRefused, onError, tollgate = embedded.tollgate }: RateLimitOptions<Args, Env, P>,
   request: Request,
@@ -80,7 +80,7 @@ export async function limit<Args extends unknown[], Env extends object, P extend
   if (answer.status === 429) {
     return onRefused ? answer.apply(await onRefused(answer, ...args)) : answer.response();
   }
-  // Not for `onError`: a client may bring about a wrong request, by its key or its cost, and must not pass by that.
+  // Not for `onError`: a client can cause a wrong request, by its key or its cost, and must not pass that way.
   if (answer.status === 400) return answer.response();
   if (answer.status !== 503) throw new TollgateError("not_granted", answer.detail, { cause: answer });
   return onError ? ((await onError(answer, ...args)) ?? next()) : answer.response();

@@ -1,5 +1,5 @@
-// A rate as people write it: "100/1m", "2.5/s", "20/s burst 40", "100/s burst 60s". The service reads the same texts, with src/policy/rate.rs. An entry
-// of its own, so that only programs that need it load it.
+// A rate as text: "100/1m", "2.5/s", "20/s burst 40", "100/s burst 60s". The service reads the same texts, with src/policy/rate.rs. A separate entry,
+// so that only programs that need it load it.
 import type { Limit } from "./bucket.js";
 import { checkIndex, checkWhole, TollgateError } from "./errors.js";
 
@@ -8,8 +8,8 @@ export type Rate = Readonly<Required<Pick<Limit, "kind" | "rate" | "periodMs" | 
 
 /**
  * Reads a rate in text, exactly: `"100/1m"`, `"2.5/s"`, `"20/s burst 40"`. What it returns is a limit; add to it what a limit
- * has besides. The capacity is the burst, or else the rate, rounded up. A burst may be a length of time, `"100/s burst 60s"`: what comes
- * back in it, which must be whole tokens. A fraction of a token becomes a whole number of
+ * has besides. The capacity is the burst, or else the rate, rounded up. A burst may be a length of time, `"100/s burst 60s"`: what is added
+ * in it, which must be whole tokens. A fraction of a token becomes a whole number of
  * tokens in a longer period. Throws a {@link TollgateError} for other texts.
  *
  * ```js
@@ -39,7 +39,7 @@ export function rate(text: string, kind: Rate["kind"] = "token_bucket"): Rate {
   return { kind, rate: Number(perPeriod), periodMs, capacity: Number(capacity) };
 }
 
-/** The tokens that come back in a length of time. */
+/** The tokens added in a length of time. */
 function inTime(time: string, perPeriod: bigint, periodMs: bigint): bigint {
   const tokens = millis(time) * perPeriod;
   const whole = tokens / periodMs;
@@ -116,5 +116,5 @@ const UNITS: [names: RegExp, nanos: number][] = [
   [/^w((k|eek)s?)?$/, 6.048e14],
 ];
 
-/** The core takes no longer period: 2⁵¹ ms, some 71 000 years. */
+/** The core's longest period: 2⁵¹ ms, some 71 000 years. */
 const LONGEST_MS = 2 ** 51;

@@ -24,7 +24,7 @@ export function useRateLimit<Name extends string = never>(
   return useSyncExternalStore(store.subscribe, store.get, () => unused);
 }
 
-/** How many tokens an unused limit has; 0 where only a server knows. */
+/** How many tokens an unused limit has; 0 if only a server knows. */
 function initialTokens({ limits }: Watchable): number {
   return limits ? Math.min(...limits.map(({ rate, capacity = rate, initial = capacity }) => initial)) : 0;
 }

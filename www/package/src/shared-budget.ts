@@ -1,4 +1,4 @@
-// What the tabs agree on, and what a tab may do to it. Time and the stored state are arguments; nothing here waits.
+// The state that tabs share, and what a tab may do to it. Time and the stored state are arguments; nothing here waits.
 import {
   Bucket,
   type DecideOptions,
@@ -14,15 +14,15 @@ import { isChange, later, postpone } from "./limiter.js";
 import { reasonOf, waitTooLong } from "./queue.js";
 import type { Waiter } from "./waiters.js";
 
-/** What is stored, and sent to other tabs. */
+/** The state that is stored, and sent to other tabs. */
 export type State = readonly [
-  /** How many times it was written. */
+  /** How many times it has been written. */
   version: number,
-  /** How many times the clock that all tabs follow was set back. */
+  /** How many times the tabs' common clock was set back. */
   epoch: number,
-  /** When it was written, by that clock. */
+  /** When it was written, by the common clock. */
   at: number,
-  /** The limits of the tab that was opened last, which is of the newest version. */
+  /** The limits of the tab opened last, which has the newest version. */
   limits: readonly Limit[],
   snapshots: readonly Snapshot[],
   pausedUntil: number,
@@ -34,7 +34,7 @@ export type State = readonly [
 /** The place of one `acquire` call in the queue of all tabs. `tab` is the name of a lock that the tab holds. */
 type Ticket = readonly [tab: string, cost: Cost<string>, deadline: number];
 
-/** What became of a waiter: admitted, or dropped for a reason. */
+/** The outcome of a waiter: admitted, or dropped for a reason. */
 export type Outcome<Name extends string> = readonly [waiter: Waiter<Name>, grant: Grant | undefined, reason?: unknown];
 
 /**
@@ -46,13 +46,13 @@ export type Outcome<Name extends string> = readonly [waiter: Waiter<Name>, grant
  * it wakes up it joins the queue again, at the end.
  */
 export class SharedBudget<Name extends string> {
-  /** How far the clock that all tabs follow is ahead of this tab's. */
+  /** How far the tabs' common clock is ahead of this tab's. */
   aheadMs = 0;
-  /** Whether this tab has not yet stored anything, and so not put its own limits in force. */
+  /** Whether this tab has not stored anything yet, and so not put its own limits in force. */
   isFresh = true;
   /** Whether anything has changed since the last {@link load}. */
   isNews = false;
-  /** How many times the state was written. */
+  /** How many times the state has been written. */
   version = 0;
   pausedUntil = 0;
   /** When the first ticket can be admitted. */
@@ -85,7 +85,7 @@ export class SharedBudget<Name extends string> {
   }
 
   /**
-   * Continues from `state`. If no other tab lives that `state` could come from, its clock may have been wrong and
+   * Continues from `state`. If no living tab can have stored it, its clock may have been wrong and
    * corrected since: then it is continued from `now`, with nothing credited for the time between.
    */
   load(state: State, now: number, isAlone = false): void {
@@ -95,8 +95,8 @@ export class SharedBudget<Name extends string> {
     now = Math.max(now, at) - setBackMs;
     if (!isEqual(limits, this.limits)) this.budget = new Budget(now, limits);
     this.budget.restore(snapshots);
-    // Follow the clock that is furthest ahead: by a slower one, tokens that were refilled there would be refilled here
-    // again. Where all tabs have been set back, follow back.
+    // Follow the clock that is furthest ahead: by a slower one, tokens refilled there would be refilled here
+    // again. If all tabs have been set back, follow back.
     if (!setBackMs) this.aheadMs += aheadMs;
     this.isNews = this.isFresh;
     this.version = version;
@@ -167,7 +167,7 @@ export class SharedBudget<Name extends string> {
   }
 
   /**
-   * Queues this tab's waiters, in their order, and removes and returns those that need wait no longer. A tab without
+   * Queues this tab's waiters in order, and removes and returns those that need not wait any longer. A tab without
    * a name is about to leave, so its waiters are not queued.
    */
   serve(now: number, tab: string, waiters: Waiter<Name>[]): Outcome<Name>[] {
@@ -228,7 +228,7 @@ export class SharedBudget<Name extends string> {
     }
   }
 
-  /** Sets {@link dueAt}. Where another tab is still first, its time does not start anew because we look. */
+  /** Sets {@link dueAt}. If another tab is still first, looking does not restart its time. */
   #setDue(now: number, isNew: boolean): void {
     if (!this.first) return;
     const decision = this.#ask(now);
@@ -266,7 +266,7 @@ export class SharedBudget<Name extends string> {
 
   /**
    * Puts this tab's own limits in force. Each keeps the tokens of the old limit of the same name (without a name: the
-   * same position) and kind, or starts anew.
+   * same position) and kind, or starts full.
    */
   #carryOver(now: number): void {
     const { limits: old, budget: before } = this;

@@ -19,7 +19,7 @@ import type { Waiter } from "./waiters.js";
  * is suspended loses its place a second after its turn. When the numbers of the limits change, those of the tab opened
  * last count in all tabs, and each limit keeps its tokens, matched by name.
  *
- * While storage is missing or fails, as in some private windows and on servers, it limits this tab alone, says so once
+ * While storage is missing or fails, as in some private windows and on servers, it limits this tab alone, warns once
  * on the console, and tries again from time to time: see {@link isShared}.
  *
  * ```js
@@ -37,10 +37,10 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
   readonly #closing = new AbortController();
   /** The last state that was stored or received, or, while alone, kept. */
   #state: State;
-  /** What to do in the next transaction. */
+  /** Operations of the next transaction. */
   #calls: Call[] = [];
   #isBusy = false;
-  /** What another tab has stored meanwhile. */
+  /** The state that another tab has stored meanwhile. */
   #news: State | undefined;
   #isShared = false;
   #failures = 0;
@@ -57,7 +57,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
   #watched: string | undefined;
   #unwatch = () => {};
   #cancelTimer = () => {};
-  /** Called when another tab says anything. */
+  /** Called for each message from another tab. */
   #heard = () => {};
 
   constructor(
@@ -96,7 +96,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
     this.ready = this.#call(() => {});
   }
 
-  /** Whether the budget is shared just now. If not, storage is missing or has failed, and this tab limits alone. */
+  /** Whether the budget is shared at the moment. If not, storage is missing or has failed, and this tab limits alone. */
   get isShared(): boolean {
     return this.#isShared;
   }
@@ -183,7 +183,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
     });
   }
 
-  /** Makes all calls: those that come while a transaction is open, together in the next. */
+  /** Makes all calls: those made while a transaction is open, together in the next. */
   async #flush(): Promise<void> {
     if (this.#isBusy) return;
     this.#isBusy = true;
@@ -277,7 +277,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
     this.#state = state;
     this.#budget.load(state, this.clock.now());
     this.emit({ type: "change" });
-    // What we wait for may have become impossible, or another tab may have removed our tickets.
+    // Our waiters may have become impossible, or another tab may have removed our tickets.
     if (this.waiting > 0) {
       void this.serve();
       return;
@@ -395,7 +395,7 @@ type Call = (now: number) => () => void;
 
 let hasWarned = false;
 
-/** Precedes names in storage. Versions of this package that store something else share nothing. */
+/** Prefix of names in storage. Versions of this package with another stored format share nothing. */
 const FORMAT = "1:";
 /** The name of this tab in the queue while it is alone. */
 const ALONE = "alone";

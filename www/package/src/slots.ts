@@ -15,7 +15,7 @@ export class Slots {
     this.#most = most;
   }
 
-  /** How many there is room for without growing. */
+  /** The capacity without growing. */
   get capacity(): number {
     return this.#order.length;
   }
@@ -74,7 +74,7 @@ export class Slots {
     this.#at = at;
   }
 
-  /** Puts `slot` at `place`, or as much earlier as its moment is. */
+  /** Puts `slot` at `place`, or earlier as its moment requires. */
   #rise(place: number, slot: number): void {
     const moment = this.#at[slot]!;
     while (place > 0) {
@@ -87,7 +87,7 @@ export class Slots {
     this.#order[place] = slot;
   }
 
-  /** Puts `slot` at `place`, or as much later as its moment is. */
+  /** Puts `slot` at `place`, or later as its moment requires. */
   #sink(place: number, slot: number): void {
     const moment = this.#at[slot]!;
     for (;;) {
@@ -103,5 +103,5 @@ export class Slots {
   }
 }
 
-/** Places at first. */
+/** Initial number of places. */
 const FEWEST = 64;

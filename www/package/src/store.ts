@@ -6,7 +6,7 @@ import type { Clock } from "./clock.js";
 /** Anything that can be watched: a `Limiter`, a `SharedLimiter` or a `Twin`. */
 export interface Watchable<Name extends string = string> {
   readonly clock: Clock;
-  /** Absent where only a server knows them. */
+  /** Absent if only a server knows them. */
   readonly limits?: readonly Limit<Name>[];
   peek(cost?: Cost<Name>): Decision;
   remaining(): number;
@@ -68,7 +68,7 @@ export function countdown<Name extends string = never>(limiter: Watchable<Name>,
   });
 }
 
-/** A store of what `look` returns, which is looked at again when the limiter changes and at `wakeAt`. */
+/** A store of what `look` returns, which is called again when the limiter changes and at `wakeAt`. */
 function follow<State>(
   limiter: Pick<Watchable, "clock" | "on">,
   look: (now: number) => readonly [state: State, wakeAt: number],

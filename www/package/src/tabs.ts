@@ -1,4 +1,4 @@
-// What all tabs of an origin store: one transaction over all of them.
+// The storage of all tabs of an origin: one transaction over all of them.
 import type { Clock } from "./clock.js";
 
 /**
@@ -79,5 +79,5 @@ function open(): Promise<IDBDatabase> {
 
 let database: Promise<IDBDatabase> | undefined;
 const STORE = "limits";
-/** Longer than a slow disk takes to open a database, and not too long for someone who waits for an answer. */
+/** Longer than a slow disk takes to open a database, but short enough for someone waiting for an answer. */
 const PATIENCE_SECONDS = 3;

@@ -2,7 +2,7 @@
 import type { Clock } from "./clock.js";
 
 /**
- * A clock that stands still until a test moves it. Give it to whatever takes a `clock`.
+ * A clock that stands still until a test moves it. Pass it wherever a `clock` is accepted.
  *
  * ```js
  * const clock = new FakeClock();
@@ -83,6 +83,6 @@ interface Timer {
   readonly firesAt: number;
 }
 
-/** Lets all promises settle. By the real function, even where a test replaces the platform's timers later. */
+/** Lets all promises settle. By the real function, even if a test replaces the platform's timers later. */
 const later = (globalThis as { setImmediate?: (wake: () => void) => void }).setImmediate ?? setTimeout;
 const rest = () => new Promise<void>((resolve) => later(resolve));

@@ -25,7 +25,7 @@ import { type AcquireOptions, waitTooLong } from "./queue.js";
 /** Which budget a {@link Twin} follows, and for how long it trusts itself. */
 export interface TwinOptions<Name extends string = string> {
   readonly policy: Name;
-  /** Required, unless the client's credential is a grant, which has a key of its own, or the policy has one budget for all. */
+  /** Required, unless the client's credential is a grant, which has its own key, or the policy has one budget for all. */
   readonly key?: Key;
   /**
    * How many milliseconds after its last request the twin still withholds what it expects to be refused. Then it asks,
@@ -74,7 +74,7 @@ export class Twin<P extends PolicyNames = string, Name extends PolicyName<P> = P
   constructor(client: Client<P>, { policy, key, trustMs = 60_000, clock = systemClock }: TwinOptions<Name>) {
     super();
     this.#client = client as unknown as Client;
-    this.#request = { policy, key, snapshot: true } as BudgetRequest; // what is undefined is not sent
+    this.#request = { policy, key, snapshot: true } as BudgetRequest; // undefined members are not sent
     this.#trustMs = trustMs;
     this.clock = clock;
   }
@@ -85,7 +85,7 @@ export class Twin<P extends PolicyNames = string, Name extends PolicyName<P> = P
   }
 
   /**
-   * Returns the answer that the server is expected to give. Granted, where the twin does not know: before the first
+   * Returns the answer that the server is expected to give. Granted, if the twin does not know: before the first
    * response, `trustMs` after the last request, and for a cost that does not fit the limits it knows. Refused during a
    * pause.
    */
@@ -105,7 +105,7 @@ export class Twin<P extends PolicyNames = string, Name extends PolicyName<P> = P
     );
   }
 
-  /** How many whole tokens there are, as far as the twin knows. */
+  /** How many whole tokens are left, as far as the twin knows. */
   remaining(): number {
     return this.#budget?.remaining(this.clock.now()) ?? 0;
   }
@@ -123,7 +123,7 @@ export class Twin<P extends PolicyNames = string, Name extends PolicyName<P> = P
   /**
    * Asks the server for `cost` tokens. If the server is expected to refuse, returns that answer without asking. It always
    * asks with an idempotency key, because the server may have granted the same request before, and for a cost larger
-   * than a capacity, which is a mistake (400) and no refusal.
+   * than a capacity, which is an error (400) and not a refusal.
    */
   async consume(
     cost: Cost<LimitNames<P>[Name] & string> = 1,
@@ -283,7 +283,7 @@ export class Twin<P extends PolicyNames = string, Name extends PolicyName<P> = P
     try {
       return this.#budget?.[method](sentAt, { cost });
     } catch {
-      return undefined; // the cost is not one for these limits: the policy may have others by now
+      return undefined; // the cost does not fit these limits: the policy may have others by now
     }
   }
 }

@@ -15,7 +15,7 @@ export interface Waiter<Name extends string = never> extends Place<Name> {
   readonly signal: AbortSignal | null | undefined;
   /** The last moment at which it may be admitted. */
   readonly deadline: number;
-  /** When it will be admitted, as far as was foreseen. */
+  /** When it will be admitted, by the last forecast. */
   at: number | undefined;
   /**
    * Removes it from the queue, and resolves the call with `grant` or, without one, rejects it with `reason`. Returns false
@@ -68,7 +68,7 @@ export class Waiters<Name extends string = never> {
     this.size++;
   }
 
-  /** Removes a waiter. Returns false if it was not there any more. */
+  /** Removes a waiter. Returns false if it had left already. */
   delete(waiter: Waiter<Name>): boolean {
     if (!this.has(waiter)) return false;
     const { priority, previous, next } = waiter;

@@ -41,14 +41,14 @@ export type PolicySettings =
   | string
   | ((LimitSettings | { readonly limits: readonly (NamedLimitSettings & Pick<PolicyTerms, "mode">)[] }) & PolicyTerms);
 
-/** What a policy says beside its limits. */
+/** The members of a policy beside its limits. */
 export interface PolicyTerms {
   /** Whether its limits refuse, unless they say otherwise. Default: `"enforce"`. */
   readonly mode?: "enforce" | "shadow" | "off";
   readonly on_error?: "closed" | "open" | readonly ("timeout" | "failed" | "overloaded")[];
   /** How long a reservation lasts, from its start or its last extension. Default: `"10m"`. */
   readonly reservation_ttl?: string;
-  /** What an unsettled reservation costs when it expires. Default: `"keep"`, all of it. */
+  /** What an unsettled reservation costs when it expires. Default: `"keep"`, its full cost. */
   readonly unsettled?: "keep" | "refund";
   /** How long a refusal may be repeated from memory: `"0s"` to `"1m"`. Default: `"1s"`. */
   readonly refusal_cache?: string;
@@ -56,21 +56,21 @@ export interface PolicyTerms {
   readonly idempotency_ttl?: string;
   /** How long a frontend may spend tokens taken in advance: `"100ms"` to `"10s"`. By default it takes none. */
   readonly lease?: string;
-  /** The most tokens of each limit that a lease may have. Default: half of what there is. */
+  /** The most tokens of each limit that a lease may have. Default: half of what is left. */
   readonly max_lease?: number;
   /** How many objects share the budget of one key: 1 to 16. Default: 1. */
   readonly shards?: number;
-  /** How many bits of an IPv6 address count, where a key is an address: 32 to 128. Default: 64. */
+  /** How many bits of an IPv6 address count, if a key is an address: 32 to 128. Default: 64. */
   readonly ipv6_prefix?: number;
   /** How many characters of a key operators are shown beside its hash: 0 to 64. Default: 0. */
   readonly show_key_prefix?: number;
-  /** What a webhook or a queue is told of. Default: nothing. */
+  /** Events reported to a webhook or a queue. Default: none. */
   readonly notify?: readonly ("near_limit" | "refused")[];
-  /** The time in which each key is told of at most once, for each kind. Default: `"10m"`. */
+  /** Minimum interval between notices of one kind about one key. Default: `"10m"`. */
   readonly notify_every?: string;
   /** `[]`: one budget for all, whose requests have no `key`, or `[]`. By default each key has a budget. */
   readonly key?: readonly [];
-  /** How much later than they could, at most, refused callers are told to come back: up to `"1h"`. Default: `"0s"`. */
+  /** The most that a random delay adds to the retry time of a refusal: up to `"1h"`. Default: `"0s"`. */
   readonly jitter?: string;
   /** Whether operators cannot change it in the registry. Default: `false`. */
   readonly fixed?: boolean;
@@ -93,7 +93,7 @@ export interface KeyNamespace {
   getByName(name: string): any;
 }
 
-/** What an embedded answer can do beside telling. */
+/** Methods of an embedded answer. */
 export interface Decision {
   /** The response that the service would have sent: status, headers and body; but for CORS, which is the application's. */
   response(): Response;
@@ -157,7 +157,7 @@ export interface Embedded<P extends PolicyNames = string, Throws extends boolean
 }
 
 /**
- * Every verb of the HTTP API but `lease`, in your own Worker: without HTTP, without a token, one call of an object for a decision. An
+ * Every verb of the HTTP API but `lease`, in your own Worker: without HTTP, without a token, one object call per decision. An
  * answer of any status is a value. Cheap to call for each request: the same arguments give the same object.
  *
  * The policies are `policies`, whose names TypeScript then knows, or those of the variable `POLICIES`: `npx tollgate types` writes
@@ -198,7 +198,7 @@ export const tollgate: {
 };
 const thatThrow = new WeakMap<object, Embedded<never, never>>();
 
-/** The verbs of {@link Embedded}, decided at once. A request that names no key is about the object's own. */
+/** The verbs of {@link Embedded}, decided at once. A request without a key is about the object's own. */
 export interface Local<P extends PolicyNames = string> {
   /** Takes tokens, or reserves or borrows them, as `mode` says. */
   consume: {
@@ -229,7 +229,7 @@ export interface Local<P extends PolicyNames = string> {
   extend: LocalCall<ReservationRequest<P>, Extended | Refused | Problem>;
   /** Consumes from several budgets: from all of them, or from none. */
   batch: LocalCall<{ readonly requests: readonly BudgetRequest<P>[] }, BatchGranted | BatchRefused | Problem>;
-  /** Forgets full budgets, and reservations that expired more than an hour ago. Where there are many keys, call it now and then. */
+  /** Forgets full budgets, and reservations that expired more than an hour ago. With many keys, call it now and then. */
   clean(): void;
 }
 
@@ -266,7 +266,7 @@ export const tollgateIn: <const P extends Readonly<Record<string, PolicySettings
   policies: P,
 ) => Local<NamesIn<P>> = local.tollgateIn;
 
-/** What is wrong with the settings. */
+/** Errors in the settings. */
 export interface SettingsError extends Error {
   readonly name: "SettingsError";
   /** A line for each error. */
@@ -276,7 +276,7 @@ export const SettingsError: new (errors: readonly string[]) => SettingsError = e
 
 /** An object of the platform's class `DurableObject`: keeps all buckets of one key. */
 export interface KeyObject {
-  /** By this the platform's types tell Durable Objects. */
+  /** How the platform's types recognize Durable Objects. */
   readonly __DURABLE_OBJECT_BRAND: never;
 }
 /** The Durable Object class. Your Worker exports it, and binds it as `KEYS`. */
@@ -285,7 +285,7 @@ export const KeyObject: new (context: any, env: any) => KeyObject = built.KeyObj
 
 /** An object of the platform's class `DurableObject`: keeps the policies of a service, and what operators change in them. */
 export interface PolicyRegistry {
-  /** By this the platform's types tell Durable Objects. */
+  /** How the platform's types recognize Durable Objects. */
   readonly __DURABLE_OBJECT_BRAND: never;
 }
 /** The Durable Object class of the registry. Your Worker exports it, and binds it as `REGISTRY`; without it, policies change with deployments alone. */
@@ -299,7 +299,7 @@ export type Plain<Answer> = Answer extends unknown
 
 /** An entry point of the platform's class `WorkerEntrypoint`. Its methods are those of {@link Embedded}, with plain answers. */
 export interface Tollgate {
-  /** By this the platform's types tell entry points. */
+  /** How the platform's types recognize entry points. */
   readonly __WORKER_ENTRYPOINT_BRAND: never;
   /** The HTTP API, within the rights of the binding. A header `Authorization` is not read. */
   fetch(request: Request): Promise<Response>;
@@ -336,9 +336,9 @@ export interface BindingProps {
   readonly scopes?: readonly ("consume" | "adjust" | "admin")[];
   /** The only policies that requests may name. Default: all. */
   readonly policies?: readonly string[];
-  /** Whether requests may bring limits of their own. Default: `false`. */
+  /** Whether requests may bring their own limits. Default: `false`. */
   readonly inline?: boolean;
-  /** The beginning of the only keys that requests may name, which are text. Not with `admin`. Default: all keys. */
+  /** Restricts requests to text keys with this prefix. Not with `admin`. Default: all keys. */
   readonly key_prefix?: string;
 }
 
@@ -351,7 +351,7 @@ const service: { fetch(request: Request, env: object): Promise<Response> } = bui
 export default service;
 
 /**
- * Takes tokens as soon as they can be granted, and resolves then: that of `tollgate/client`, also for what {@link tollgate}
+ * Takes tokens as soon as they can be granted, and resolves then: `acquire` of `tollgate/client`, also for what {@link tollgate}
  * returns.
  *
  * ```js
@@ -364,9 +364,9 @@ export const acquire = acquireFrom as typeof acquireFrom &
     request: Keyed<AcquireRequest<P>>,
   ) => Promise<(Granted | Degraded) & Decision>);
 
-/** There is no grant here that could bring the key. */
+/** Required: there is no grant here that could bring the key. */
 type Keyed<Request> = Request & { readonly key: Key };
-// Types of methods, so that verbs for known policies can be passed on as those for any.
+// Types of methods, so that verbs for known policies can be used where any policy is allowed.
 type LocalCall<Request, Answer> = { ask(request: Request, options?: EmbeddedCallOptions): Answer & Decision }["ask"];
 type Call<Request, Answer> = {
   ask(request: Request, options?: EmbeddedCallOptions): Promise<Answer & Decision>;
