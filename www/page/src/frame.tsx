@@ -1,4 +1,4 @@
-// What is around every view: the name and the navigation.
+// The frame of every view: the name and the navigation.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { VIEWS } from "./views.ts";
 
@@ -46,8 +46,8 @@ export function Frame() {
 }
 
 /**
- * The view that the hash names: what comes before a question mark is its id, what follows is the view's own. A hash that names none is
- * handed to the first view, which says that it cannot be read.
+ * The view that the hash names: its id comes before a question mark, the view's own part after it. A hash that names none is
+ * passed to the first view, which reports that it cannot be read.
  */
 function shown(): string {
   const hash = location.hash.slice(1);

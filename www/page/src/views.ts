@@ -11,7 +11,7 @@ export interface View {
   readonly component: ComponentType<ViewProps>;
 }
 
-/** A view that was shown once stays, so that nothing in it is lost; while it is hidden, it asks nothing. */
+/** A view that was shown once stays, so that nothing in it is lost; while hidden, it sends nothing. */
 export interface ViewProps {
   readonly isShown: boolean;
 }

@@ -1,4 +1,4 @@
-// What the charts of a budget show: the level of a limit, and what was admitted beside the bound.
+// The drawings of a budget's charts: the level of a limit, and what was admitted beside the bound.
 import { range } from "d3-array";
 import { area, curveLinear, curveStepAfter } from "d3-shape";
 import { type Plot, stroke } from "../shared/chart.tsx";
@@ -27,7 +27,7 @@ export function drawLevel(track: Track, limit: number, now: number, from: number
     const points: [number, number][] = [];
     const add = (decided: number, at: number) => points.push([x, plot.y(track.levelAfter(limit, decided, at))]);
     add(count, from);
-    // Column by column. What a decision takes is a step down; of many in one column the lowest level is drawn.
+    // Column by column. A decision is a step down; of many in one column the lowest level is drawn.
     while (x < end) {
       x = Math.min(end, x + 1);
       const until = Math.min(now, momentAt(x));
@@ -58,7 +58,7 @@ export function drawLevel(track: Track, limit: number, now: number, from: number
   };
 }
 
-/** Each decision is a mark at the top: granted green, refused red and lower, with its wait as a line to the moment when it would pass. */
+/** Each decision is a mark at the top: granted green, refused red and lower, with its wait as a line to the moment it would pass. */
 function marks(plot: Plot, track: Track, now: number, from: number, name: string | undefined) {
   const { context, top } = plot;
   const [first, last] = [track.count(from - 1), track.count(now)];
@@ -79,17 +79,17 @@ function marks(plot: Plot, track: Track, now: number, from: number, name: string
   }
 }
 
-/** Each reservation is a bar, from when it was made until it ended; until it may be used, it is paler. */
+/** Each reservation is a bar from its start to its end, paler until it may be used. */
 function spans(plot: Plot, track: Track, now: number, from: number) {
   const { context, top, bottom } = plot;
   const seen = track.reservations.filter(({ at, end }) => at <= now && (end?.at ?? now) >= from);
-  // The oldest ends first, nearly always: so many lanes are enough, taken in turn.
+  // The oldest nearly always ends first, so this many lanes, used in turn, are enough.
   let [lanes, open] = [1, 0];
   for (const [i, { at }] of seen.entries()) {
     while (open < i && (seen[open]!.end?.at ?? Infinity) <= at) open += 1;
     lanes = Math.max(lanes, i - open + 1);
   }
-  // Half of the height, so that the level above is seen, unless that is too little.
+  // Half of the height, unless that is too little, so that the level above stays visible.
   const high = bottom - top;
   const lane = Math.min(LANE, Math.max(high / 2 / lanes, Math.min(THIN_LANE, high / lanes)));
   const thickness = Math.max(1, lane - 2);
@@ -138,7 +138,7 @@ function across({ context, left, right }: Plot, y: number) {
   ]);
 }
 
-/** With more, their lines would be one. */
+/** With more, their lines would merge. */
 const WAITS_SEEN = 400;
 /** Pixels. With more reservations at once than fit, lanes are thinner. */
 const [LANE, THIN_LANE] = [6, 3];

@@ -50,7 +50,7 @@ export function Levels({
           const admitted = last?.admitted[i] ?? 0;
           const limit = name ?? track.name;
           const bound = number(Math.floor(track.bound(i, now)));
-          // Each heading is one text: of several, a longer number would move those after it.
+          // Each heading is one text: with several, a longer number would move the later ones.
           return (
             <div key={limit}>
               <h3>{`${limit}: ${number(Math.floor(level))} of ${number(capacity)}${level < 0 ? " (in debt)" : ""}`}</h3>
@@ -100,7 +100,7 @@ export function Levels({
               .reverse()
               .map((event) => {
                 const { at, verb, cost, decision, states, admitted } = event;
-                // Both are in the order in which they were made.
+                // Both are in chronological order.
                 const isMade = verb === "reserve" && decision.allowed && track.reservations[made]?.at === at;
                 const { readyAt, end } = (isMade && track.reservations[made--]) || {};
                 return [

@@ -1,4 +1,4 @@
-// What became of a budget over time: what was decided, with the state after each decision, so that any moment of the past can be looked
+// A budget over time: its decisions, with the state after each, so that any moment of the past can be looked
 // at. The levels between are the package's arithmetic.
 import { bisector } from "d3-array";
 import { Bucket, type Decision, type Limit, type Snapshot, type Verb } from "tollgate";
@@ -8,16 +8,16 @@ import type { Amount } from "./amount.ts";
 export interface Event {
   readonly at: number;
   readonly verb: Exclude<Verb, "consumeUpTo"> | "settle" | "cancel" | "expired";
-  /** As it was asked: of what is settled, what the work has cost. */
+  /** The cost requested: for a settlement, what the work has cost. */
   readonly cost: Amount;
-  /** Of what is charged, refunded or closed by a caller: how many tokens of each limit that has moved, or what the work has finally cost. */
+  /** For a charge, a refund or a closing by a caller: how many tokens of each limit it has moved, or the final cost of the work. */
   readonly tokens?: readonly number[];
   readonly decision: Decision;
   /** The state of each limit afterwards. */
   readonly states: readonly Snapshot[];
-  /** What each limit has given in total, refunds taken off. */
+  /** Total granted by each limit, less refunds. */
   readonly admitted: readonly number[];
-  /** How many decisions have granted tokens so far, and how many have refused. What gives back is neither. */
+  /** How many decisions have granted tokens so far, and how many have refused. Giving back is neither. */
   readonly granted: number;
   readonly refused: number;
 }
@@ -38,10 +38,10 @@ export class Track {
   readonly events: Event[] = [];
   reservations: Reservation[] = [];
   readonly viewed: readonly Bucket[];
-  /** What was there at the beginning. */
+  /** The states at the beginning. */
   readonly first: readonly Snapshot[];
 
-  /** Without states at the beginning it begins with new buckets. */
+  /** Without initial states it begins with new buckets. */
   constructor(name: string, limits: readonly Limit<string>[], first?: readonly Snapshot[]) {
     this.name = name;
     this.limits = limits;
@@ -49,7 +49,7 @@ export class Track {
     this.first = first ?? this.viewed.map((bucket) => bucket.save(START));
   }
 
-  /** Adds a decision that is later than all that there are, and counts it. */
+  /** Adds a decision later than all others, and counts it. */
   add(decided: Omit<Event, "granted" | "refused">): Event {
     const { granted = 0, refused = 0 } = this.events.at(-1) ?? {};
     const { verb, decision } = decided;
@@ -62,19 +62,19 @@ export class Track {
     return event;
   }
 
-  /** How many decisions were made until this moment. */
+  /** How many decisions were made up to this moment. */
   count(at: number): number {
     return byMoment.right(this.events, at);
   }
 
-  /** The decision nearest to a moment, of those until `now`; -1 if there is none. */
+  /** The decision nearest to a moment, of those up to `now`; -1 if there is none. */
   nearest(at: number, now: number): number {
     const count = this.count(now);
-    // Of several at one moment, the last.
+    // Of several at the same moment, the last.
     return count === 0 ? -1 : this.count(this.events[byMoment.center(this.events, at, 0, count)]!.at) - 1;
   }
 
-  /** The level of a limit at a moment, after all that was decided until then; below zero in debt. */
+  /** The level of a limit at a moment, after all decisions up to then; below zero in debt. */
   level(limit: number, at: number): number {
     return this.levelAfter(limit, this.count(at), at);
   }
@@ -94,7 +94,7 @@ export class Track {
     return Math.min(tokens + 1, Math.max(tokens, remaining + 1 - missing));
   }
 
-  /** When all limits are full, if nothing more is asked after this moment. */
+  /** When all limits are full, without further requests after this moment. */
   fullAfterMs(at: number): number {
     const count = this.count(at);
     const now = START + Math.floor(at);
@@ -106,8 +106,8 @@ export class Track {
   }
 
   /**
-   * The most that a limit can have admitted since the trace began: what it began with, the debt it may give, and all refills. Of a
-   * fixed window, as many refills as windows have opened.
+   * The most that a limit can have admitted since the trace began: its initial level, its largest debt, and all refills. For a
+   * fixed window, one refill for each window that has opened.
    */
   bound(limit: number, at: number): number {
     const {
@@ -125,7 +125,7 @@ export class Track {
   }
 }
 
-/** How long after it was asked something may be used, or would pass: in milliseconds, `Infinity` if never. */
+/** How long after the request its tokens may be used, or it would pass: in milliseconds, `Infinity` if never. */
 export function waitOf({ at, decision }: Event): number {
   return decision.allowed ? decision.readyAt - START - at : decision.retryAfterMs;
 }
@@ -133,11 +133,11 @@ export function waitOf({ at, decision }: Event): number {
 /** Whether such a request may be granted tokens that come later. */
 export const mayWait = (verb: Event["verb"]): verb is "reserve" | "borrow" => verb === "reserve" || verb === "borrow";
 
-/** Whether such a request has a cost: what is cancelled or reset is all there is. */
+/** Whether such a request has a cost: a cancellation or reset always moves everything. */
 export const namesCost = (verb: Event["verb"]) => verb !== "cancel" && verb !== "reset";
 
 const TAKING: readonly Event["verb"][] = ["consume", "reserve", "borrow", "charge"];
 const byMoment = bisector(({ at }: Event) => at);
 
-/** When traces begin: a Monday at midnight UTC, so that the windows of a day or a week open where one expects it. */
+/** When traces begin: a Monday at midnight UTC, so that daily and weekly windows open where expected. */
 export const START = Date.UTC(2026, 0, 5);

@@ -3,13 +3,13 @@ import { length, number } from "../shared/numbers.ts";
 import { costText } from "./amount.ts";
 import { type Event, namesCost, type Track, waitOf } from "./track.ts";
 
-/** What became of a request: with how long after it the tokens may be used, or it would pass. */
+/** The outcome of a request, and how long after it the tokens may be used, or it would pass. */
 export function outcome(allowed: boolean, waitMs: number): string {
   if (allowed) return waitMs > 0 ? `granted, usable in ${length(waitMs)}` : "granted";
   return `refused, ${Number.isFinite(waitMs) ? `would pass in ${length(waitMs)}` : "can never pass"}`;
 }
 
-/** What a screen reader says of a decision about these limits. */
+/** A screen reader's text for a decision about these limits. */
 export function announced(
   event: Event,
   limits: Track["limits"],

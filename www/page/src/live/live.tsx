@@ -1,4 +1,4 @@
-// A real key of this service: its level as it changes, whoever asks, and what a twin in this tab predicts beside what the service says.
+// A real key of this service: its level as any caller changes it, and a twin's predictions beside the service's answers.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Client } from "tollgate";
 import { type Amount, costText, fitted } from "../levels/amount.ts";
@@ -33,7 +33,7 @@ export function Live({ isShown }: ViewProps) {
   const start = (event: Event) => {
     event.preventDefault();
     const { token, policy, key } = Object.fromEntries(new FormData(form.current!)) as Record<string, string>;
-    // A function, because the token is the visitor's own and not one that the page brings.
+    // A function, because the token is the visitor's own, not the page's.
     const client = new Client({ url: location.origin, token: async () => token! });
     setWatched(new Watched(client, { policy: policy!, ...(key && { key: keyOf(key)! }) }));
     say("");
@@ -131,13 +131,13 @@ export function Live({ isShown }: ViewProps) {
   );
 }
 
-/** How far the service's clock is from the one here. */
+/** How far the service's clock is from the local one. */
 function offset(aheadMs: number): string {
   if (aheadMs === 0) return "same as here";
   return `${length(Math.abs(aheadMs))} ${aheadMs < 0 ? "behind" : "ahead"}`;
 }
 
-/** Of how many predictions the service has said the same. */
+/** How many predictions the service has confirmed. */
 function rightness(asked: readonly Asked[]): string {
   const known = asked.filter(({ predicted, allowed }) => predicted && allowed !== undefined);
   const right = known.filter(({ predicted, allowed }) => predicted!.allowed === allowed);

@@ -1,4 +1,4 @@
-// A key of the service as it is followed from here: what the service says of it, what others take meanwhile, and what the package's twin
+// A key of the service as followed from here: the service's answers about it, what others take, and what the package's twin
 // has predicted.
 import {
   Bucket,
@@ -29,11 +29,11 @@ export interface Asked {
   readonly remaining?: number;
   readonly text: string;
   readonly roundTripMs: number;
-  /** What it has changed, once a state of the key is known that has it. */
+  /** What it has changed, once a state of the key that includes it is known. */
   event?: Event;
 }
 
-/** Whose budget: with a grant, the key can be that of the grant. */
+/** Whose budget: with a grant, the key may be the grant's. */
 export interface Followed {
   readonly policy: string;
   readonly key?: Key;
@@ -41,34 +41,34 @@ export interface Followed {
 
 export class Watched {
   readonly asked: Asked[] = [];
-  /** Begins anew when the numbers of the policy change. */
+  /** Restarts when the numbers of the policy change. */
   track: Track | undefined;
-  /** Why the service did not answer last; empty if it did. */
+  /** Why the last request got no answer; empty if it did. */
   problem = "";
   /** Why the credential cannot inspect the key, if it cannot: then only the answers to requests made here are followed. */
   blind = "";
-  /** Set by an answer that would only repeat: of a wrong token or key, or of nothing to follow. Nothing more is sent by itself. */
+  /** Set by an answer that would only repeat: a wrong token or key, or nothing to follow. Then nothing is sent automatically. */
   isOver = false;
-  /** Of the quickest answer: what it took, and how far the service's clock is ahead of this one. */
+  /** The quickest answer: its round trip, and how far the service's clock is ahead of this one. */
   quickest = { roundTripMs: Infinity, aheadMs: 0 };
   readonly #client: Client;
   readonly #of: Followed;
   readonly #twin: Twin;
-  /** What `sync` of the twin sends: see `#taught`. */
+  /** The request sent by `sync` of the twin: see `#taught`. */
   #next: () => Promise<Told> = () => this.#inspect();
   /** The moment of a prediction that is being made: the clock stands still meanwhile. */
   #held: number | undefined;
   /**
-   * The service's moment of its first answer. All moments here are by its clock and since then, exactly: by another clock they would be
+   * The service's time of its first answer. All moments here are by its clock and since then, exactly: by another clock they would be
    * some milliseconds off, which is a token now and then, or a window.
    */
   #origin: number | undefined;
   #numbers = "";
   #turn: Promise<unknown> = Promise.resolve();
   #awaited = 0;
-  /** A policy with shards shows its state only to those who look. */
+  /** A policy with shards shows its state only in looks. */
   #showsState = true;
-  /** Reservations that were made here, by their ids, the oldest first. */
+  /** Reservations made here, by id, the oldest first. */
   readonly #open = new Map<string, Reservation>();
 
   constructor(client: Client, followed: Followed, clock: Clock = systemClock) {
@@ -80,13 +80,13 @@ export class Watched {
     };
     this.#twin = new Twin(sender as unknown as Client, {
       ...followed,
-      // It withholds nothing here, so it predicts by what it knows, however old that is.
+      // It withholds nothing here, so it predicts from what it knows, however old that is.
       trustMs: Infinity,
       clock: { now: () => this.#held ?? clock.now(), at: (moment, wake) => clock.at(moment, wake) },
     });
   }
 
-  /** Milliseconds since the first answer, by the service's clock as far as it is known. */
+  /** Milliseconds since the first answer, by the service's clock as far as known. */
   now(): number {
     if (this.#origin === undefined) return 0;
     const now = this.#twin.clock.now() + this.quickest.aheadMs - this.#origin;
@@ -98,22 +98,22 @@ export class Watched {
     return this.#twin.remaining();
   }
 
-  /** Whether a reservation that was made here can be closed. */
+  /** Whether a reservation made here can be closed. */
   canSettle(): boolean {
     return this.#oldest() !== undefined;
   }
 
-  /** Asks how the key stands, unless an answer is awaited already or would only repeat a refusal. */
+  /** Requests the state of the key, unless an answer is awaited already or would only repeat a refusal. */
   async look(): Promise<void> {
     if (this.#awaited === 0 && !this.isOver) await this.#inTurn(() => this.#look());
   }
 
-  /** Asks something of the service, also where the twin would not, so that one can compare. Settle and cancel are for the oldest reservation. */
+  /** Sends a request to the service even if the twin would not, for comparison. Settle and cancel are for the oldest reservation. */
   ask(verb: Verb, amount: Amount): Promise<Asked> {
     return this.#inTurn(() => this.#ask(verb, amount));
   }
 
-  /** One after the other, so that an answer's state has what was asked before it, and nothing that was asked later. */
+  /** One by one, so that an answer's state includes all earlier requests and no later ones. */
   #inTurn<Result>(act: () => Promise<Result>): Promise<Result> {
     this.#awaited += 1;
     const result = this.#turn.then(act).finally(() => {
@@ -154,7 +154,7 @@ export class Watched {
     const isKnown = verb === "consume" && this.#showsState && this.track !== undefined;
     const [at, sent] = [this.now(), this.#twin.clock.now()];
     let predicted: Asked["predicted"];
-    // A token may arrive between two readings of the clock, so a prediction and what it leaves are computed at one moment.
+    // A token may arrive between two readings of the clock, so a prediction and the level it leaves are computed at one moment.
     const first = () => {
       this.#held = this.#twin.clock.now();
       const { allowed } = this.#twin.peek(cost);
@@ -165,7 +165,7 @@ export class Watched {
     };
     let answer = await this.#answered(first);
     if (answer?.status === 400 && this.#showsState && verb !== "cancel") {
-      // Nothing was done. Perhaps it would be if the state were not asked for.
+      // Nothing was done. It might be without a request for the state.
       this.#showsState = false;
       answer = await this.#answered(() => this.#send(verb, cost, false));
       this.#showsState = answer?.status === 400;
@@ -220,7 +220,7 @@ export class Watched {
       if (answer.now !== undefined) {
         this.#origin ??= answer.now;
         const aheadMs = answer.now - sent - roundTripMs / 2;
-        // Where the answer cannot have come when it did by what is known, a clock has been set or has stood still.
+        // If the answer's time is impossible by what is known, a clock has been set or has stood still.
         const isOff = Math.abs(aheadMs - this.quickest.aheadMs) > roundTripMs / 2 + 1;
         if (roundTripMs < this.quickest.roundTripMs || isOff) this.quickest = { roundTripMs, aheadMs };
       }
@@ -231,7 +231,7 @@ export class Watched {
     }
   }
 
-  /** Adds what has changed since the last state: what was done here, which it returns, and the rest as what others have done. */
+  /** Adds the changes since the last state: those made here, which it returns, and the rest as made by others. */
   #observe({ snapshot, now }: Told, done: Done | undefined): Event | undefined {
     if (!snapshot || now === undefined) return undefined;
     const here = (moment: number) => moment - this.#origin!;
@@ -252,7 +252,7 @@ export class Watched {
         // When windows open for this key.
         ...(kind === "fixed_window" && { offsetMs: ((states[i]!.at % periodMs) + periodMs) % periodMs }),
       }));
-      // A state is of the moment at which something was last taken: what has been refilled since was there at the beginning, too.
+      // A state dates from when tokens were last taken: what has been refilled since was available at the beginning, too.
       const first = limits.map((limit, i) => {
         const bucket = new Bucket(START, limit);
         bucket.restore(states[i]!);
@@ -266,7 +266,7 @@ export class Watched {
     const track = this.track!;
     const before = track.events.at(-1)?.states ?? track.first;
     const asked = track.limits.map(({ name }) => (isDone ? taken(done, name, closed?.[1]) : 0));
-    // What was done here is done to what was known; what differs from that is of others.
+    // Changes made here are applied to the known state; any difference is due to others.
     const changes = track.viewed.map((bucket, i) => {
       const tokens = () => bucket.save(START + at).tokens;
       bucket.restore(before[i]!);
@@ -277,7 +277,7 @@ export class Watched {
       const expected = known - tokens();
       bucket.restore(states[i]!);
       const moved = known - tokens();
-      // What is closed counts from its beginning. That may move fewer tokens, and the answer does not say how many.
+      // A closed reservation counts from its start. That may move fewer tokens, and the answer does not say how many.
       const own = closed ? Math.max(Math.min(0, most), Math.min(moved, Math.max(0, most))) : expected;
       return { own, others: moved - own };
     });
@@ -310,7 +310,7 @@ export class Watched {
     return event;
   }
 
-  /** The oldest reservation that was made here and can still be closed, with its id. */
+  /** The oldest reservation made here that can still be closed, with its id. */
   #oldest(): [id: string, reservation: Reservation] | undefined {
     for (const open of this.#open) {
       const { expiresAt } = open[1];
@@ -355,26 +355,26 @@ function wordsOf({
   return outcome(allowed, allowed ? readyAt - now : (waitMs ?? Infinity));
 }
 
-/** A decision about a key that is blocked or has no limits comes with a state that explains it, and is not that of its buckets. */
+/** A decision about a blocked or unlimited key has a state that explains it, not that of its buckets. */
 function withOwnState(answer: Told): Told {
   const isOther = answer.allowed !== undefined && (answer.banned || answer.unlimited);
   return isOther ? { ...answer, snapshot: undefined } : answer;
 }
 
-/** What was asked here, and what it was answered. */
+/** A request made here, and its answer. */
 interface Done {
   readonly verb: Verb;
   readonly cost: Amount;
   readonly answer: Told;
 }
 
-/** How many tokens of a limit something takes, or below zero, gives back, if there is room. */
+/** How many tokens of a limit a request takes or, if negative, gives back, if there is room. */
 function taken({ verb, cost }: Done, name: string | undefined, closed: Reservation | undefined): number {
   const [asked, reserved] = [amountOf(cost, name), amountOf(closed?.cost ?? 0, name)];
   return { consume: asked, reserve: asked, settle: asked - reserved, cancel: -reserved, refund: -asked }[verb];
 }
 
-/** How many it has taken, by the answer. */
+/** How many it has taken, according to the answer. */
 function moved(done: Done, name: string | undefined, closed: Reservation | undefined): number {
   const { verb, answer } = done;
   const { tokens } = answer.limits?.find((limit) => limit.name === name) ?? answer;
@@ -382,7 +382,7 @@ function moved(done: Done, name: string | undefined, closed: Reservation | undef
   return verb === "settle" ? tokens - amountOf(closed?.cost ?? 0, name) : -tokens;
 }
 
-/** What answers of different kinds have that is used here. */
+/** The members used here of answers of all kinds. */
 interface Told {
   readonly status: number;
   readonly allowed?: boolean | undefined;

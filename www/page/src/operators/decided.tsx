@@ -1,4 +1,4 @@
-// Decisions as they are counted: in a second, by policy; and which keys are refused most.
+// Decisions per second, by policy, and the keys refused most.
 import { sum } from "d3-array";
 import { useEffect, useState } from "preact/hooks";
 import { Chart, stroke } from "../shared/chart.tsx";
@@ -18,9 +18,9 @@ export function Decided({
   onChoose,
 }: {
   service: Service;
-  /** Those in force: each has a row, even if nothing is asked of it. */
+  /** The policies in force: each has a row, even without requests. */
   policies: readonly string[];
-  /** Else nothing is asked. */
+  /** Otherwise nothing is requested. */
   isShown: boolean;
   onProblem: (text: string) => void;
   onChoose: (chosen: Chosen) => void;
@@ -175,7 +175,7 @@ export function Decided({
   );
 }
 
-/** A table under its title and a note. */
+/** A table with a title and a note. */
 function Titled({
   label,
   note,
@@ -207,7 +207,7 @@ function share(part: number, all: number): string {
   return all > 0 ? percent.format(part / all) : "–";
 }
 
-/** What the chart shows, in words, and the colour of each. */
+/** The labels of the chart, and their colours. */
 const KINDS = [
   ["granted", "granted", "granted"],
   ["refused", "refused", "refused"],
@@ -218,7 +218,7 @@ type Kind = (typeof KINDS)[number][0];
 const percent = new Intl.NumberFormat(undefined, { style: "percent", maximumFractionDigits: 1 });
 
 const LOOK_MS = 10_000;
-/** Two each time: the counters, and the keys refused most. */
+/** Two requests each time: the counters, and the keys refused most. */
 export const REQUESTS_A_MINUTE = (2 * 60_000) / LOOK_MS;
 /** Five minutes. */
 const SEEN = 30;

@@ -1,4 +1,4 @@
-// One key: how it stands and why, and what an operator can do with it. Each act is shown with its line in the audit log.
+// One key: its state, the reason, and an operator's acts on it. Each act is shown with its line in the audit log.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Field, KeyField, Panel } from "../shared/controls.tsx";
 import { keyOf, writtenKey } from "../shared/key.ts";
@@ -6,10 +6,10 @@ import { dateTime, number } from "../shared/numbers.ts";
 import { reasonOf } from "../shared/reason.ts";
 import type { Audit, Service } from "./service.ts";
 
-/** What lists and logs show of a key. It is also a text, so it must be clear which is meant. */
+/** The hash of a key in lists and logs. It is also a text, so it must be clear which is meant. */
 const LIKE_HASH = /^\s*[0-9a-f]{32}\s*$/i;
 
-/** What can be done, and how the audit log calls it if it changes anything. */
+/** The acts, and their names in the audit log if they change anything. */
 const OPERATIONS = {
   Inspect: "",
   Explain: "",
@@ -20,7 +20,7 @@ const OPERATIONS = {
 } as const;
 type Operation = keyof typeof OPERATIONS;
 
-/** A key that was chosen elsewhere, by its hash: a new object each time. */
+/** A key chosen elsewhere, by its hash: a new object each time. */
 export interface Chosen {
   readonly policy: string;
   readonly key: { readonly hash: string };
@@ -39,7 +39,7 @@ export function OneKey({
 }) {
   const [lines, setLines] = useState<readonly string[]>([]);
   const form = useRef<HTMLFormElement>(null);
-  /** How many acts there were: what is said of an earlier one is over. */
+  /** How many acts there were: results of earlier ones are outdated. */
   const acts = useRef(0);
   useEffect(() => {
     if (!chosen) return;
@@ -117,7 +117,7 @@ export function OneKey({
   );
 }
 
-/** The line of the audit log about what was done: of an override by its moment, of a key by how the log calls the key. */
+/** The audit log's line about an act: found for an override by its moment, for a key by its name in the log. */
 async function recorded(service: Service, word: string, policy: string, key: unknown, at: number | undefined) {
   try {
     const { object } =

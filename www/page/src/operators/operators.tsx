@@ -1,4 +1,4 @@
-// For operators of the service: what is decided, which policies there are, and single keys.
+// For operators of the service: decisions, policies, and single keys.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Field, Panel, Problem } from "../shared/controls.tsx";
 import { number } from "../shared/numbers.ts";
@@ -18,9 +18,9 @@ export function Operators({ isShown }: ViewProps) {
   const [chosen, choose] = useState<Chosen>();
   const count = () => setChanges((changes) => changes + 1);
   const form = useRef<HTMLFormElement>(null);
-  /** The latest one: answers to an earlier one are ignored. */
+  /** The latest token: answers to an earlier one are ignored. */
   const latest = useRef<Service>(undefined);
-  // By panel: when one of them can be read again, the problem of another stays.
+  // By panel: when one recovers, the problem of another stays.
   const report = (panel: Reader) => (text: string) => {
     if (latest.current !== service) return;
     // Not by what was read before the token was refused: it says nothing of that.
@@ -29,7 +29,7 @@ export function Operators({ isShown }: ViewProps) {
   };
   const isAway = Boolean(problems.decided);
   useEffect(() => {
-    if (!isAway) count(); // what could not be read meanwhile is read anew
+    if (!isAway) count(); // panels that failed meanwhile are reloaded
   }, [isAway]);
   // Shown all at once: a panel that appeared later would push the others down.
   const isReady = service !== undefined && READERS.every((panel) => panel in problems);
@@ -112,6 +112,6 @@ export function Operators({ isShown }: ViewProps) {
   );
 }
 
-/** What reads by itself. */
+/** The panels that reload by themselves. */
 const READERS = ["decided", "policies", "overrides", "audit"] as const;
 type Reader = (typeof READERS)[number];

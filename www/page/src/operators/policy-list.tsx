@@ -1,4 +1,4 @@
-// The policies in force, with what the lint says. One is changed only after the service has said what the change would do.
+// The policies in force, with their lint. One is changed only after the service has reported what the change would do.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Field, Panel, Problem } from "../shared/controls.tsx";
 import { dateTime } from "../shared/numbers.ts";
@@ -10,9 +10,9 @@ interface Draft {
   readonly text: string;
   /** The version that it changes. */
   readonly etag: string;
-  /** What the service says that the text would change; nothing before it was asked about this text. */
+  /** The service's dry run of this text; nothing before it has been requested. */
   readonly changes?: readonly string[];
-  /** Why it did not say so, or did not take it. */
+  /** Why the dry run or the change failed. */
   readonly problem?: string;
 }
 
@@ -26,25 +26,25 @@ export function PolicyList({
   onChanged,
 }: {
   service: Service;
-  /** As they were read last. */
+  /** The policies as last read. */
   policies: Policies["policies"];
-  /** Each time, they are read anew. */
+  /** Reloads them each time it changes. */
   changes: number;
-  /** Else nothing is asked. */
+  /** Otherwise nothing is requested. */
   isShown: boolean;
   onProblem: (text: string) => void;
   onRead: (policies: Policies["policies"]) => void;
   onChanged: () => void;
 }) {
   const [draft, setDraft] = useState<Draft>();
-  /** Whose text was just left: the focus goes back to where it came from. */
+  /** The policy whose text was just closed: the focus returns to where it came from. */
   const left = useRef("");
   const tried = (act: () => Promise<void>) =>
     act().then(
       () => onProblem(""),
       (error) => onProblem(reasonOf(error)),
     );
-  /** What has become of a draft, unless it was changed or left meanwhile. */
+  /** Updates a draft, unless it was changed or closed meanwhile. */
   const become = ({ name, text, etag }: Draft, more: Partial<Draft> | undefined) =>
     setDraft((now) =>
       now?.name === name && now.text === text && now.etag === etag ? more && { name, text, etag, ...more } : now,
@@ -53,7 +53,7 @@ export function PolicyList({
     const { policies } = await service.ask<Policies>("/v1/policies");
     onRead(policies);
   };
-  /** Begins with policies that were just read. */
+  /** Starts with the policies just read. */
   const isNew = useRef(true);
   useEffect(() => {
     const isRead = isNew.current;
@@ -65,7 +65,7 @@ export function PolicyList({
   }, [service, isShown, changes]);
 
   const path = (name: string) => `/v1/policies/${encodeURIComponent(name)}`;
-  /** How often something was edited or is to be: a text that comes later replaces nothing. */
+  /** Counts edits and loads: a text that arrives late replaces nothing. */
   const edits = useRef(0);
   const edit = (name: string) =>
     tried(async () => {

@@ -1,9 +1,9 @@
-// What counters say of the time between two looks at them.
+// Rates between two readings of counters.
 import type { Counts } from "./service.ts";
 
 /** Counters as they were read. */
 export interface Look {
-  /** When, by the service's clock: an answer that is slow to arrive makes no rate lower. */
+  /** When, by the service's clock: a slow answer lowers no rate. */
   readonly now: number;
   readonly counts: Counts;
 }
@@ -15,19 +15,19 @@ export interface Step {
   readonly rates: readonly Rates[];
 }
 
-/** A policy, each number in a second. */
+/** A policy's numbers per second. */
 export interface Rates {
   readonly policy: string;
   readonly granted: number;
   readonly refused: number;
-  /** What limits in shadow would have refused. */
+  /** Requests that limits in shadow would have refused. */
   readonly inShadow: number;
-  /** Decided without a call of an object. */
+  /** Decided without an object call. */
   readonly saved: number;
   readonly undecided: number;
 }
 
-/** The rates between consecutive looks; if the counters have restarted in between, since then. */
+/** The rates between consecutive readings; if the counters restarted in between, since then. */
 export function stepsOf(looks: readonly Look[]): Step[] {
   return looks.slice(1).map(({ now: to, counts }, i) => {
     const before = looks[i]!;
@@ -43,7 +43,7 @@ export function beganAt(counts: Counts): number {
   return (counts.get("tollgate_metrics_start_time_seconds{}") ?? 0) * 1000;
 }
 
-/** The rates of each policy that was asked. */
+/** The rates of each policy with requests. */
 function ratesOf(before: Counts, after: Counts, ms: number): Rates[] {
   const more = (name: string, labels: string) => {
     const key = `tollgate_${name}{${labels}}`;
@@ -67,7 +67,7 @@ function ratesOf(before: Counts, after: Counts, ms: number): Rates[] {
   });
 }
 
-/** Requests that could not be decided since the counters began, by what became of them and why. */
+/** Requests that could not be decided since the counters began, by outcome and cause. */
 export function undecidedOf(counts: Counts): [cause: string, count: number][] {
   return Array.from(counts).flatMap(([key, count]): [string, number][] => {
     const [, answer, cause] = /^tollgate_undecided_requests_total\{answer="(.*?)",cause="(.*?)"\}$/.exec(key) ?? [];

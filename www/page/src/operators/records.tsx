@@ -1,4 +1,4 @@
-// What the registry has recorded: the overrides that are in force, and who has changed what. Both are read page by page.
+// The registry's records: the overrides in force, and the audit log. Both are read page by page.
 import { useEffect, useState } from "preact/hooks";
 import { Panel, Table } from "../shared/controls.tsx";
 import { writtenKey } from "../shared/key.ts";
@@ -8,7 +8,7 @@ import type { Act, Audit, Override, Overrides, Service } from "./service.ts";
 
 interface Props {
   readonly service: Service;
-  /** How often the visitor has changed something: each time, the list is read anew. */
+  /** How many changes the visitor has made: the list is reloaded after each. */
   readonly changes: number;
   readonly onProblem: (text: string) => void;
 }
@@ -61,7 +61,7 @@ function Paged({
   read,
 }: Props & {
   title: string;
-  /** What the table is called: other than its panel. */
+  /** The name of the table, different from its panel's. */
   label: string;
   columns: readonly string[];
   empty: string;
@@ -128,7 +128,7 @@ function actRow({ number: count, at, by, act, policy, key, carry, before, after,
   ];
 }
 
-/** What there was or is: the levels of a key, an override, or a policy. */
+/** A state before or after an act: the levels of a key, an override, or a policy. */
 function state(was: unknown): string {
   if (was === null || was === undefined) return "nothing";
   if (Array.isArray(was))
@@ -153,10 +153,10 @@ function terms({
   return multiple === undefined ? JSON.stringify(numbers) : `${number(multiple)} times the policy`;
 }
 
-/** Shown in place of what could not be read. */
+/** Shown in place of unreadable values. */
 export const NOT_READ = "It could not be read.";
 
-/** Of a hash: enough to tell keys apart. */
+/** Digits of a hash: enough to tell keys apart. */
 const DIGITS = 16;
-/** Entries that are read at once. */
+/** Entries per page. */
 const PAGE = 20;

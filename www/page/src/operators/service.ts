@@ -1,7 +1,7 @@
-// The admin API of this service, asked with a token that is in memory alone. Its answers are those of docs/admin.md.
+// The admin API of this service, called with a token that is only in memory. Its answers are those of docs/admin.md.
 
 export class Service {
-  /** In which words the token was refused, if it was: it is not sent again. */
+  /** The refusal of the token, if any: it is not sent again. */
   refusal: Error | undefined;
   readonly #token: string;
 
@@ -9,13 +9,13 @@ export class Service {
     this.#token = token;
   }
 
-  /** The answer's body. Throws an Error in the service's words where it refuses, and after ten seconds. */
+  /** The answer's body. Throws an Error with the service's message if it refuses, and after ten seconds. */
   async ask<Body>(path: string, { method = "GET", body, match }: Ask = {}): Promise<Body & { readonly etag: string }> {
     const { answer } = await this.#send(path, method, body, match);
     return answer as Body & { readonly etag: string };
   }
 
-  /** The counters of Prometheus's text: how much each has counted, by the labels as they are written. */
+  /** The counters in Prometheus's text: their values by labels, as written. */
   async metrics(): Promise<Counts> {
     const { text } = await this.#send("/v1/metrics", "GET");
     const lines = text.matchAll(/^(\w+)(?:\{(.*)\})? ([\d.]+)$/gm);
@@ -48,9 +48,9 @@ export class Service {
 
 interface Ask {
   readonly method?: "GET" | "POST" | "PUT";
-  /** Text is sent as it is. */
+  /** Text is sent unchanged. */
   readonly body?: unknown;
-  /** Of which version of it this is a change. */
+  /** The version that this change replaces. */
   readonly match?: string;
 }
 
@@ -94,7 +94,7 @@ export interface Act {
   readonly policy?: string;
   readonly key?: string;
   readonly carry?: string;
-  /** It was an earlier try of the same request that did it. */
+  /** An earlier attempt of the same request did it. */
   readonly replayed?: true;
   readonly before: unknown;
   readonly after: unknown;

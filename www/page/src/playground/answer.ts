@@ -1,4 +1,4 @@
-// What the service would answer by HTTP to what an event has asked: the words and headers of docs/http.md, with the package's numbers. A
+// The service's HTTP answer to an event: the words and headers of docs/http.md, with the package's numbers. A
 // test compares it with the service's own answers.
 import type { Refusal } from "tollgate";
 import { amountOf } from "../levels/amount.ts";
@@ -11,7 +11,7 @@ export interface Answer {
   readonly body: Readonly<Record<string, unknown>>;
 }
 
-/** The answer at the moment of a decision; of what gives back or closes only where it has said how many tokens that were. */
+/** The answer at the moment of a decision; for giving back or closing, only if the number of tokens is known. */
 export function answerOf(simulation: Simulation, event: Event): Answer {
   const { policy } = simulation;
   const now = START + event.at;
@@ -117,7 +117,7 @@ export const RESERVATION = "0123456789abc";
 
 type Standing = { refusal: Refusal | undefined; retryAt: number | undefined; level: number; capacity: number };
 
-/** Whether the first decides: it refuses, for longer, or has the smaller share left. */
+/** Whether the first limit decides: it refuses, for longer, or has the smaller share left. */
 function outweighs(one: Standing, other: Standing): boolean {
   const rank = ({ refusal, retryAt }: Standing) => (refusal ? (retryAt ?? Infinity) : -1);
   if (rank(one) !== rank(other)) return rank(one) > rank(other);

@@ -1,4 +1,4 @@
-// The code that would have asked, ready to copy.
+// The code for a request, ready to copy.
 import { mayWait, namesCost } from "../levels/track.ts";
 import { RESERVATION } from "./answer.ts";
 import type { Policy } from "./policy.ts";
@@ -13,7 +13,7 @@ export const LANGUAGES = [
 
 export type Language = (typeof LANGUAGES)[number][0];
 
-/** The code in a language that asks this of a service at `url`. */
+/** The code in a language that sends this to a service at `url`. */
 export function codeFor(
   language: Language,
   { name }: Policy,

@@ -1,4 +1,4 @@
-// The marked decision: what a client is told, and the code that would have asked.
+// The marked decision: the client's answer, and the code for the request.
 import { useState } from "preact/hooks";
 import type { Event } from "../levels/track.ts";
 import { announced } from "../levels/words.ts";
@@ -19,12 +19,12 @@ export function Decision({
   onOf,
 }: {
   simulation: Simulation;
-  /** Before the first decision there is none, and its place is kept. */
+  /** Absent before the first decision; its place is reserved. */
   event: Event | undefined;
-  /** What is asked first. */
+  /** The first request. */
   first: Ask;
   durationMs: number;
-  /** Whose it is, where policies are compared. */
+  /** Its policy, if two are compared. */
   of: 0 | 1 | undefined;
   onOf: (of: number) => void;
 }) {

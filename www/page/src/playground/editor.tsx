@@ -1,4 +1,4 @@
-// A policy by form or as TOML: the TOML is what is kept, and the form shows it.
+// A policy as a form or as TOML: the TOML is stored, and the form shows it.
 import { useRef, useState } from "preact/hooks";
 import { Choice, Copy, Field, Panel } from "../shared/controls.tsx";
 import { length, number } from "../shared/numbers.ts";
@@ -15,7 +15,7 @@ export function Editor({
 }: {
   title: string;
   toml: string;
-  /** The name of the policy that plays, if it is not the first. */
+  /** The name of the policy that is played, if not the first. */
   chosen: string | undefined;
   read: Read | undefined;
   onChange: (toml: string) => void;
@@ -26,7 +26,7 @@ export function Editor({
   const edited = useRef<Edited>(undefined);
   const form = formOf(toml, chosen);
   const names = namesOf(toml);
-  /** What is typed into one field is one change, so that a field which is emptied first keeps the comment on its line. */
+  /** Typing into one field is one change, so that a field that is emptied first keeps the comment on its line. */
   const edit = (field: string | undefined, changed: (form: Form) => Form) => {
     const { current: last } = edited;
     const from = field !== undefined && last?.field === field && last.to === toml ? last.from : toml;
@@ -104,7 +104,7 @@ export function Editor({
   );
 }
 
-/** A text as it was before something was typed into a field, and as it is now. */
+/** A text before typing into a field, and now. */
 interface Edited {
   readonly field: string | undefined;
   readonly from: string;
@@ -135,7 +135,7 @@ function FormFields({
   const adder = useRef<HTMLButtonElement>(null);
   const remove = (index: number) => {
     onEdit(undefined, (form) => ({ ...form, limits: form.limits.filter((_, i) => i !== index) }));
-    adder.current!.focus(); // the button that was pressed may go
+    adder.current!.focus(); // the pressed button may disappear
   };
   return (
     <>
@@ -181,7 +181,7 @@ function FormFields({
   );
 }
 
-/** A field that shows what is typed while it is: `2.0`, on the way to `2.05`, is 2 in the TOML. */
+/** A field that shows what is being typed: `2.0`, on the way to `2.05`, is 2 in the TOML. */
 function Setting({ label, value, onChange }: { label: string; value: string; onChange: (value: string) => void }) {
   const [typed, setTyped] = useState<string>();
   return (
@@ -250,7 +250,7 @@ function Meaning({ policy }: { policy: Policy }) {
   );
 }
 
-/** A number where the text is one, so that the TOML has no quotes; the reader judges the rest. */
+/** A number if the text is one, so that the TOML has no quotes; the reader judges the rest. */
 function settingOf(field: string, text: string): unknown {
   if (text.trim() === "") return undefined;
   return !["period", "name", "offset"].includes(field) && /^\d+(\.\d*)?$/.test(text.trim()) ? Number(text) : text;

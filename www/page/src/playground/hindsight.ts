@@ -1,15 +1,15 @@
-// What is closed late counts from the start: what a limit would have if each reservation had cost from the start what it finally did. The
+// A reservation closed late counts from the start: the level that a limit would have if each had its final cost from the start. The
 // service's own is src/limit/cuts.rs, which says why it is so; a test compares the answers of both.
 import type { Bucket, Limit, Snapshot } from "tollgate";
 import type { Event } from "../levels/track.ts";
 
-/** One limit, while something is open that was taken from it. Moments are Unix milliseconds. */
+/** One limit, while reservations from it are open. Moments are Unix milliseconds. */
 export class Hindsight {
   readonly #bucket: Bucket;
   readonly #perToken: bigint;
   readonly #full: bigint;
   readonly #debt: bigint;
-  /** What there would be if nothing counted that was taken before the last opening. */
+  /** The level if nothing taken before the last opening counted. */
   #newest: Snapshot;
   /** For each opening, by how many drops what there would be without all before it is above that without all after it. */
   #steps = new Row();
@@ -25,7 +25,7 @@ export class Hindsight {
     this.#newest = state;
   }
 
-  /** What was decided last may turn out to have cost another number of tokens. */
+  /** The last decision may later turn out to have another cost. */
   open(id: unknown, now: number) {
     this.#refill(now);
     this.#places.set(id, this.#steps.push(this.#drops(this.#newest) - this.#full));
@@ -41,7 +41,7 @@ export class Hindsight {
       this.#steps = new Row();
       this.#places.clear();
     } else if (verb === "refund") {
-      // It gives back anew, as far as there is room.
+      // It gives back again, as far as there is room.
       const raised = level + BigInt(cost) * this.#perToken;
       this.#set(raised < this.#full ? raised : this.#full);
       this.#lose(raised - this.#drops(this.#newest));
@@ -49,8 +49,8 @@ export class Hindsight {
   }
 
   /**
-   * Closes what has taken so many tokens at its `real` cost, or at less where that would leave less than the largest debt allows. Returns
-   * the cost at which it was closed, and what there is then.
+   * Closes a reservation of this many tokens at its `real` cost, or at less if that would exceed the largest debt. Returns
+   * the cost at which it was closed, and the level after it.
    */
   close(id: unknown, taken: number, real: number, now: number): { cost: number; state: Snapshot } {
     this.#refill(now);
@@ -68,7 +68,7 @@ export class Hindsight {
   #refill(now: number) {
     const { at } = this.#newest;
     const level = this.#drops(this.#newest);
-    // From so deep a debt all that comes back fits, or enough to fill what has been emptied since.
+    // From so deep a debt all refill fits, or enough to fill what has been emptied since.
     const deep = { tokens: -Number(lower(DEEP_DROPS / this.#perToken, DEEP_TOKENS)), drops: 0, at };
     this.#bucket.restore(deep);
     const refilled = level + this.#drops(this.#bucket.save(now)) - this.#drops(deep);
@@ -82,7 +82,7 @@ export class Hindsight {
     if (drops > 0n && this.#steps.length > 0) this.#steps.add(this.#steps.length - 1, drops);
   }
 
-  /** What there is: the least that is left by what was taken after any opening, or in all. */
+  /** The level: the least that is left after any opening, or in all. */
   #level(): bigint {
     const least = this.#steps.least();
     return this.#drops(this.#newest) + (least < 0n ? least : 0n);
@@ -106,11 +106,11 @@ export class Hindsight {
   }
 }
 
-/** Numbers in a row, and the least sum of the last ones of them: a binary tree, so that each is found without a look at all. */
+/** A sequence of numbers with its least suffix sum: a binary tree, so that each is found without scanning all. */
 class Row {
   length = 0;
   #size = 1;
-  /** Of each node, which has the two after twice its index: the sum of its numbers, and the least sum of the last of them. */
+  /** For each node, whose children are at twice its index and after: the sum of its numbers, and their least suffix sum. */
   #sums = [0n, 0n];
   #least = [NONE, NONE];
 
@@ -130,12 +130,12 @@ class Row {
     for (node >>= 1; node > 0; node >>= 1) this.#join(node);
   }
 
-  /** The least sum of at least one of the last. */
+  /** The least sum of a suffix that is not empty. */
   least(): bigint {
     return this.#least[1]!;
   }
 
-  /** The same of those that begin at this place or before. */
+  /** The same of suffixes that begin at this place or before. */
   leastUpTo(index: number): bigint {
     let node = this.#size + index;
     let least = this.#least[node]!;

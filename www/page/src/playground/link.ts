@@ -1,24 +1,24 @@
-// All that is played as text for the address, so that a link shows what its sender saw.
+// The whole scene as text for the address, so that a link shows what its sender saw.
 import { VERBS } from "../shared/verbs.ts";
 import { type Ask, TRACES, type TraceKind } from "./trace.ts";
 
-/** What reproduces a view. */
+/** Everything that reproduces a view. */
 export interface Scene {
   readonly toml: string;
-  /** Which policy of it plays; without it, the first. */
+  /** The policy to play; without it, the first. */
   readonly policy?: string;
-  /** A second policy, asked the same. */
+  /** A second policy for the same requests. */
   readonly other?: string;
   readonly otherPolicy?: string;
   readonly trace: TraceKind;
   readonly csv?: string;
   readonly cost?: Ask["cost"];
-  /** What was asked by hand. */
+  /** Requests by hand. */
   readonly acts: readonly Ask[];
-  /** The moment that is shown. */
+  /** The moment shown. */
   readonly at: number;
   readonly speed: number;
-  /** The decision that is marked, by its number, and of which of the policies; without it, the latest of the first. */
+  /** The marked decision, by number and policy; without it, the latest of the first. */
   readonly picked?: readonly [index: number, of: number];
 }
 

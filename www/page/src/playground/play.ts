@@ -1,4 +1,4 @@
-// One or two policies that are asked the same, as far as time has been played.
+// One or two policies with the same requests, as far as time has been played.
 import { bisector } from "d3-array";
 import type { Policy } from "./policy.ts";
 import { Simulation } from "./simulation.ts";
@@ -12,7 +12,7 @@ export class Play {
   /** The latest moment that was played. */
   #played = 0;
 
-  /** `acts` are what was asked by hand, among the trace. */
+  /** `acts` are requests by hand, beside the trace. */
   constructor(policies: readonly Policy[], trace: readonly Ask[], acts: readonly Ask[]) {
     this.#policies = policies;
     this.#asks = [...trace, ...acts].sort((a, b) => a.at - b.at);
@@ -23,7 +23,7 @@ export class Play {
     return this.#simulations;
   }
 
-  /** Asks all that is asked until this moment. What was decided later stays known. */
+  /** Plays all requests up to this moment. Later decisions stay known. */
   advance(to: number) {
     for (let ask = this.#asks[this.#asked]; ask && ask.at <= to; ask = this.#asks[this.#asked]) {
       for (const simulation of this.simulations) simulation.ask(ask);
@@ -33,7 +33,7 @@ export class Play {
     this.#played = Math.max(this.#played, to);
   }
 
-  /** Asks one thing more. What was decided after its moment is forgotten, and decided anew. */
+  /** Adds a request. Decisions after its moment are forgotten, and made again. */
   act(ask: Ask) {
     this.advance(ask.at);
     this.#asks.splice(byMoment.right(this.#asks, ask.at), 0, ask);
@@ -41,7 +41,7 @@ export class Play {
     this.advance(ask.at);
   }
 
-  /** The moment of the next request after this one; nothing if none is left. */
+  /** The moment of the next request after this one, if any. */
   next(after: number): number | undefined {
     return this.#asks[byMoment.right(this.#asks, after)]?.at;
   }

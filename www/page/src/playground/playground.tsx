@@ -1,4 +1,4 @@
-// The playground: a policy, what is asked of it, and what one sees. All arithmetic is the package's; this file only arranges.
+// The playground: a policy, its requests, and its charts. All arithmetic is the package's; this file only arranges.
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Levels } from "../levels/levels.tsx";
 import { announced } from "../levels/words.ts";
@@ -18,7 +18,7 @@ import { summary } from "./words.ts";
 
 export function Playground({ isShown }: ViewProps) {
   const [scene, setScene] = useState(sceneOfAddress);
-  /** What is shown in place of a link that cannot be read. */
+  /** Shown in place of an unreadable link. */
   const [instead, setInstead] = useState(() => (isUnreadable() ? scene : undefined));
   const [reads, setReads] = useState<readonly Read[]>([]);
   const [policies, setPolicies] = useState<readonly Policy[]>([]);
@@ -27,9 +27,9 @@ export function Playground({ isShown }: ViewProps) {
   const [now, setNow] = useState(scene.at);
   const [playing, setPlaying] = useState(false);
   const [picked, setPicked] = useState(scene.picked);
-  /** How often it was come to by an address that says nothing. */
+  /** How often it was opened by an address without a scene. */
   const [visits, visit] = useState(0);
-  /** What the link leaves out, in words. */
+  /** What the link omits, in words. */
   const [leftOut, setLeftOut] = useState("");
   const [status, say] = useAnnouncer();
   const { toml, policy: chosen, other, otherPolicy, acts } = scene;
@@ -42,7 +42,7 @@ export function Playground({ isShown }: ViewProps) {
         setFailure("");
         setReads(reads);
         const policies = reads.flatMap(({ ...one }) => ("policy" in one && one.policy ? [one.policy] : []));
-        // While there is a mistake, what was read before goes on.
+        // While there is an error, the last valid policy goes on.
         if (policies.length === reads.length) setPolicies(policies);
       },
       (error) => isLatest && setFailure(`The policy cannot be read; load the page again. ${reasonOf(error)}.`),
@@ -59,11 +59,11 @@ export function Playground({ isShown }: ViewProps) {
     [policy, scene.trace, cost, scene.csv],
   );
   const skipped = useMemo(() => (scene.trace === "csv" ? passedOver(scene.csv ?? "") : []), [scene.trace, scene.csv]);
-  // The acts are not among what it is made of: each is asked of the play that there is.
+  // Acts are not among its inputs: each is added to the existing play.
   const known = useRef(acts);
   known.current = acts;
   const play = useMemo(() => played && new Play(policies, played.asks, known.current), [policies, played]);
-  // What is asked only by hand plays for some seconds of the visitor's, too.
+  // With requests only by hand it still plays for some seconds of the visitor's time.
   const byHandMs = scene.trace === "none" ? scene.speed * BY_HAND_MS : 0;
   const durationMs = Math.max(played?.durationMs ?? 60_000, byHandMs, acts.at(-1)?.at ?? 0);
   const shown = Math.min(now, durationMs);
@@ -96,7 +96,7 @@ export function Playground({ isShown }: ViewProps) {
     setPicked(undefined);
   };
 
-  // The address follows when nothing moves; the page of before stays the one to go back to.
+  // The address follows when nothing moves; the previous page stays the one to go back to.
   useEffect(() => {
     if (playing || !isShown) return undefined;
     const { picked: _, csv, ...rest } = scene;
@@ -137,14 +137,14 @@ export function Playground({ isShown }: ViewProps) {
     const event = play?.simulations[of]?.events[index];
     if (event) say(announced(event, play!.simulations[of]!.limits), delayMs);
   };
-  /** When something was last asked by hand. */
+  /** When a request was last made by hand. */
   const lastAct = useRef(0);
   const act = (verb: Ask["verb"], cost: Ask["cost"], heldTimes?: number) => {
     if (!play) return;
     const times = heldTimes ?? 1;
     const [from, to] = [Math.min(lastAct.current, shown), Math.floor(shown)];
     lastAct.current = shown;
-    // What a button that is held asks since the last picture is spread over the time between.
+    // The requests of a held button are spread over the time since the last frame.
     const asks = Array.from({ length: times }, (_, i) => {
       return { at: Math.floor(from + ((to - from) * (i + 1)) / times), verb, cost };
     });
@@ -160,12 +160,12 @@ export function Playground({ isShown }: ViewProps) {
     play!.advance(next);
     tell(play!.simulations[whose]!.count(next) - 1, whose);
   };
-  /** Marks a decision of one of the policies: the nearest to the one that is marked, or if that is the latest, the latest. */
+  /** Marks a decision of one of the policies: the nearest to the marked one, or the latest if that is marked. */
   const turnTo = (of: number) => {
     if (index < LATEST && event) tell(simulations[of]!.nearest(event.at, shown), of);
     else setPicked([LATEST, of]);
   };
-  // Everything comes at once, so that nothing moves when it does.
+  // Everything appears at once, so that nothing moves.
   if (reads.length === 0) return failure ? <Problem text={failure} /> : <p class="quiet">Loading …</p>;
   const preset = PRESETS.find((preset) => preset.toml === toml)?.id ?? "own";
 
@@ -358,13 +358,13 @@ export function Playground({ isShown }: ViewProps) {
   );
 }
 
-/** In place of the number of a decision: the latest that there is. */
+/** In place of a decision's number: the latest. */
 const LATEST = Number.MAX_SAFE_INTEGER;
-/** Characters: a field with more of them is slow. */
+/** Characters: a field with more is slow. */
 const MOST_TO_EDIT = 20_000;
 /** Of the visitor's time: at 1,000× a minute would be over at once. */
 const BY_HAND_MS = 10_000;
-/** Of the slider: less than two pixels each, and a key that is held goes through them in some seconds. */
+/** Of the slider: less than two pixels each, and a held key goes through them in some seconds. */
 const SLIDER_STEPS = 500;
 
 function sceneOfAddress(): Scene {
@@ -376,12 +376,12 @@ function isUnreadable(): boolean {
   return linked() !== "" && decode(linked()) === undefined;
 }
 
-/** What the address says of a scene. */
+/** A scene in an address. */
 function linked(): string {
   return location.hash.startsWith("#playground?") ? location.hash.slice("#playground?".length) : "";
 }
 
-/** The cost that was chosen, if it fits the policy; else one that shows something. */
+/** The chosen cost, if it fits the policy; otherwise one that shows something. */
 function costFor(chosen: Ask["cost"] | undefined, { limits }: Policy): Ask["cost"] {
   const named = limits.every(({ name }) => name !== undefined);
   if (!named) return typeof chosen === "number" ? chosen : 1;

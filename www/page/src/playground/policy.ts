@@ -1,4 +1,4 @@
-// A policy as it is edited: as TOML, which goes into wrangler.toml, and as a form. The Worker's own reader says what is wrong, and what
+// A policy while it is edited: as TOML, which goes into wrangler.toml, and as a form. The Worker's own reader says what is wrong, and what
 // the policy means; nothing is decided here.
 import { TomlError } from "smol-toml";
 import type { Limit } from "tollgate";
@@ -10,17 +10,17 @@ import { type Fields, isOfLimit, policiesOf, tablesOf, withLimits } from "./sour
 /** A policy that can be played. */
 export interface Policy {
   readonly name: string;
-  /** The numbers of those limits that are enforced. */
+  /** The numbers of the enforced limits. */
   readonly limits: readonly Limit<string>[];
   /** How long after its start a reservation can be settled. */
   readonly reservationTtlMs: number;
   readonly refundsUnsettled: boolean;
   readonly lint: PolicyLint;
-  /** The limits whose windows each key has at moments of its own, and when those that are played first open. */
+  /** The limits whose windows differ by key, and when the played ones first open. */
   readonly ownWindows: readonly { readonly limit: string; readonly opensAt: number }[];
 }
 
-/** A mistake, and the line of the TOML that it is about, if that is known. Lines count from 1. */
+/** An error, and its line of the TOML, if known. Lines count from 1. */
 export interface Mistake {
   readonly text: string;
   readonly line?: number;
@@ -39,7 +39,7 @@ export function namesOf(toml: string): string[] {
   }
 }
 
-/** The policy that plays: the chosen one, or the first where there is none of this name. */
+/** The policy to play: the chosen one, or the first if there is none of this name. */
 export function chosenOf(names: readonly string[], chosen: string | undefined): string | undefined {
   return names.find((name) => name === chosen) ?? names[0];
 }
@@ -100,7 +100,7 @@ export async function read(toml: string, chosen?: string): Promise<Read> {
   };
 }
 
-/** The limits that a policy is written with; a policy of one limit is its own. */
+/** The limits as written; a policy of one limit is its own. */
 export function limitFields(policy: unknown): Fields[] {
   const { limits } = Object(policy) as Fields;
   if (Array.isArray(limits)) return limits;
@@ -111,13 +111,13 @@ export function limitFields(policy: unknown): Fields[] {
   ];
 }
 
-/** A policy as the form shows it. */
+/** A policy in the form. */
 export interface Form {
   readonly name: string;
   readonly limits: readonly Fields[];
 }
 
-/** A policy of a TOML text for the form; nothing where there is none. */
+/** A policy of a TOML text for the form, if there is one. */
 export function formOf(toml: string, chosen?: string): Form | undefined {
   try {
     const policies = policiesOf(toml);
@@ -129,7 +129,7 @@ export function formOf(toml: string, chosen?: string): Form | undefined {
   }
 }
 
-/** The TOML with what the form says now. */
+/** The TOML with the form's current values. */
 export function tomlOf(toml: string, { name, limits }: Form): string {
   return withLimits(toml, name, formOf(toml, name)!.limits, limits);
 }
@@ -156,7 +156,7 @@ function millis(text: string): number {
   return /^\s*0\s*\D*$/.test(text) ? 0 : rate(`1/${text}`).periodMs;
 }
 
-/** The line that an error of the reader is about: it begins with the path of the field, `POLICIES.llm.limits[1].rate: …`. */
+/** The line of a reader's error, which begins with the path of the field, `POLICIES.llm.limits[1].rate: …`. */
 function lineOf(error: string, toml: string): { line?: number } {
   // Names may have points and colons, too: the longest that fits is meant.
   const fitting = namesOf(toml).filter((name) => error.startsWith(`POLICIES.${name}`));
@@ -172,7 +172,7 @@ function lineOf(error: string, toml: string): { line?: number } {
 }
 
 /**
- * Stands for the phase that the service derives from a key, which nobody else can know: windows of the usual periods open some time
+ * Stands for the phase that the service derives from a key, which only it can know: windows of the usual periods open some time
  * after the trace begins, neither with it nor together.
  */
 const PHASE_MS = 0.4 * 86_400_000 + 24_400;

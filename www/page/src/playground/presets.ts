@@ -1,4 +1,4 @@
-// Policies to begin with, each with the trace that shows best what it does.
+// Initial policies, each with the trace that best shows what it does.
 import type { TraceKind } from "./trace.ts";
 
 export interface Preset {
@@ -6,7 +6,7 @@ export interface Preset {
   readonly title: string;
   readonly toml: string;
   readonly trace: TraceKind;
-  /** So fast that one soon sees a refusal or a wait, and can follow. */
+  /** Fast enough to see a refusal or a wait soon, slow enough to follow. */
   readonly speed: number;
 }
 

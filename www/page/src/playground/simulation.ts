@@ -1,4 +1,4 @@
-// A policy that is asked: the decisions of the package, in virtual time.
+// A simulated policy: the package's decisions, in virtual time.
 import { bisector } from "d3-array";
 import { Budget, type Snapshot } from "tollgate";
 import { type Amount, amountOf, fitted } from "../levels/amount.ts";
@@ -14,9 +14,9 @@ export class Simulation extends Track {
   #hindsight: readonly Hindsight[] = [];
   /** How many reservations are open. */
   #open = 0;
-  /** So many reservations, from the first on, are known to have ended. */
+  /** How many reservations, from the first on, are known to have ended. */
   #past = 0;
-  /** The places of reservations, by when they expire, of which so many from the first on are dealt with. */
+  /** The places of reservations by expiry, and how many from the first on are done. */
   #expiring: number[] = [];
   #expired = 0;
 
@@ -26,7 +26,7 @@ export class Simulation extends Track {
     this.#budget = new Budget<string>(START, policy.limits);
   }
 
-  /** Answers what is asked, not before anything that was asked already. */
+  /** Answers a request, no earlier than any previous one. */
   ask({ at, verb, cost: asked }: Ask): Event | undefined {
     this.expire(at);
     const named = namesCost(verb) ? asked : 0;
@@ -57,7 +57,7 @@ export class Simulation extends Track {
       const { end, expiresAt, cost } = this.reservations[index]!;
       if (expiresAt > now) return;
       if (end) continue;
-      // Nothing was decided since: it is called before each decision.
+      // Nothing has been decided since: it is called before each decision.
       if (this.policy.refundsUnsettled) this.#close(expiresAt, "expired", index, cost);
       else this.#ended(index, expiresAt, "expired");
     }
@@ -68,7 +68,7 @@ export class Simulation extends Track {
     return this.reservations.some(({ at: made, end }) => made <= at && !(end && end.at <= at));
   }
 
-  /** How a limit stands right after a decision, and what it alone has said. */
+  /** A limit's state right after a decision, and its own verdict. */
   standing(limit: number, { at, verb, cost, states, decision }: Event) {
     const bucket = this.viewed[limit]!;
     const now = START + at;
@@ -80,12 +80,12 @@ export class Simulation extends Track {
     const hasNoSay = amount === 0 && this.policy.limits.some(({ name }) => amountOf(cost, name) > 0);
     const isRefund = hasNoSay || verb === "settle" || verb === "cancel" || verb === "expired";
     const asked = { verb: isRefund ? "refund" : verb, cost: amount } as const;
-    // Where each limit may have a start of its own, it is asked again as before.
+    // If each limit may have its own start, it is asked again as before.
     const isAdvance = decision.allowed && mayWait(verb);
     if (isAdvance) bucket.decide(now, { verb: "refund", cost: asked.cost });
     const alone = decision.allowed && !isAdvance ? decision : bucket.peek(now, asked);
     bucket.restore(states[limit]!);
-    // The next token for a caller who takes all that there are.
+    // The next token for a caller that takes all of them.
     bucket.tryConsume(now, remaining);
     const next = bucket.peek(now);
     bucket.decide(now, { verb: "reset" });

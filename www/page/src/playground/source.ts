@@ -1,8 +1,8 @@
-// A TOML text by its lines: where the limits of a policy are written, and how one value is changed while every other byte stays. The
+// A TOML text by lines: where the limits of a policy are written, and how one value is changed while every other byte stays. The
 // parser alone says where a statement ends and what it means; a change that it does not read back as meant is not made here.
 import { parse, stringify } from "smol-toml";
 
-/** Fields of a policy or a limit, as the settings have them. */
+/** Fields of a policy or a limit, as in the settings. */
 export type Fields = Record<string, unknown>;
 
 /** A key with its value, or the head of a table: lines `from` to `to`, the last not included, counted from 0. */
@@ -18,13 +18,13 @@ interface Block {
   readonly keys: readonly Statement[];
 }
 
-/** The policies by name: those under `[vars.POLICIES]` of a wrangler.toml, or else all tables there are. */
+/** The policies by name: those under `[vars.POLICIES]` of a wrangler.toml, or else all tables. */
 export function policiesOf(toml: string): Fields {
   const settings = parse(toml) as Fields;
   return (within(settings) ?? settings) as Fields;
 }
 
-/** Where a policy is: its line, if it is its rate alone, or else its own table, if it has one, and those of its limits. */
+/** Where a policy is: its line, if it is only a rate, or else its own table, if any, and those of its limits. */
 export function tablesOf(toml: string, policy: string) {
   const place = [...(within(parse(toml) as Fields) ? ["vars", "POLICIES"] : []), policy];
   const blocks = blocksOf(toml.split("\n"));
@@ -34,8 +34,8 @@ export function tablesOf(toml: string, policy: string) {
 }
 
 /**
- * The text in which a policy has these limits instead of those, which it has. Comments, order and spaces stay as they are, unless the
- * policy is written in a way that this does not know, such as in one line: then all of the text is written anew.
+ * The text in which a policy has these limits in place of its own. Comments, order and spaces stay, unless the
+ * policy is written in an unsupported form, such as on one line: then the whole text is rewritten.
  */
 export function withLimits(toml: string, policy: string, before: readonly Fields[], after: readonly Fields[]): string {
   const settings = parse(toml) as Fields;
@@ -79,7 +79,7 @@ function inPlace(
   const opened = lines[last.head.from]!.match(/^\s*\[+(.*?)\]/)?.[1];
   const opens = `[[${limits.length > 0 ? opened : `${opened}.limits`}]]`;
   if (after.length > before.length && limits.length === 0) {
-    // What is of the policy comes first, and its only limit gets a table of its own.
+    // The policy's own fields come first, and its only limit gets its own table.
     for (const { from, to } of last.keys.filter(({ path }) => !isOfLimit(path[0]!))) {
       text.add(last.head, lines.slice(from, to).map(trimmedEnd));
       text.remove(from, to);
@@ -126,7 +126,7 @@ function exchanged(lines: readonly string[], { from, to }: Statement, value: unk
   return name + before + one("x", other).slice("x = ".length) + after + text.slice(written.length);
 }
 
-/** The lines of a text while it is changed. Each keeps its place until all is done. */
+/** The lines of a text during a change. Each keeps its place until the end. */
 class Lines {
   readonly #lines: string[][];
   /** How its lines end, but for the line feed. */
@@ -199,7 +199,7 @@ function written(settings: Fields): string {
     .trim();
 }
 
-/** The same for the same, in whatever order its fields are. */
+/** Equal for equal values, whatever the order of fields. */
 function canonical(value: unknown): string {
   const sorted = (_: string, inner: unknown) =>
     typeof inner === "object" && inner !== null && !Array.isArray(inner)

@@ -1,9 +1,9 @@
-// Traces: who asks for what, and when. A trace is made for a policy, so that it shows what this policy does; it is the same at each
+// Traces: requests and their times. A trace is made for a policy, so that it shows what this policy does; it is the same at each
 // play, and the same for two policies that are compared.
 import type { Limit, Verb } from "tollgate";
 import { type Amount, amountOf } from "../levels/amount.ts";
 
-/** Something asked of the limits. Moments are milliseconds since the trace began. */
+/** A request. Moments are milliseconds since the trace began. */
 export interface Ask {
   readonly at: number;
   readonly verb: Exclude<Verb, "consumeUpTo"> | "settle" | "cancel";
@@ -50,7 +50,7 @@ export function trace(kind: TraceKind, limits: readonly Limit<string>[], cost: A
       );
     }
     case "burst": {
-      // As much as there is just before a window closes, and again just after.
+      // All tokens just before a window closes, and again just after.
       const edge = periodMs;
       const count = Math.max(2, budget);
       return at(
@@ -63,14 +63,14 @@ export function trace(kind: TraceKind, limits: readonly Limit<string>[], cost: A
       );
     }
     case "reserved": {
-      // Each burst is more than there is at once; the second is more than can be owed.
+      // Each burst exceeds the capacity; the second exceeds the largest debt.
       const refillMs = Math.min(YEAR, Math.max(1000, reservable / perMs || 0));
       const burst = (start: number, share: number) =>
         spread(start * refillMs, (start + 0.2) * refillMs, Math.max(2, share * reservable));
       return at([...burst(0.2, 0.7), ...burst(1.2, 1.6), ...burst(2.8, 0.7)], 4 * refillMs, "reserve");
     }
     case "retry": {
-      // Each client asks again every tenth of a period, whatever it is told.
+      // Each client retries every tenth of a period, whatever the answer.
       const clients = Math.min(400, Math.max(10, budget));
       const tries = Array.from({ length: clients }, () => periodMs * (0.5 + random() * 0.1));
       return at(
@@ -106,7 +106,7 @@ export function trace(kind: TraceKind, limits: readonly Limit<string>[], cost: A
   }
 }
 
-/** Reads lines of `seconds,cost,verb`; the last two may be missing, and a line that is not of this form is passed over. */
+/** Reads lines of `seconds,cost,verb`; the last two may be missing, and other lines are skipped. */
 export function fromCsv(text: string, cost: Amount): Ask[] {
   return text
     .split("\n")
@@ -121,7 +121,7 @@ export function fromCsv(text: string, cost: Amount): Ask[] {
     .toSorted((a, b) => a.at - b.at);
 }
 
-/** The numbers of the lines of a CSV that are passed over, but for a heading and for empty ones. */
+/** The numbers of the skipped lines of a CSV, except for a heading and empty ones. */
 export function passedOver(text: string): number[] {
   return text.split("\n").flatMap((line, i) => (i > 0 && line.trim() && !isAsk(cellsOf(line)) ? [i + 1] : []));
 }
@@ -136,7 +136,7 @@ function isAsk([seconds, amount, verb]: readonly string[]): boolean {
 
 /** How many requests of this cost the tightest limit admits at once and in a millisecond, and the period to which that belongs. */
 function scale(limits: readonly Limit<string>[], cost: Amount) {
-  // What never refills has a period that says nothing.
+  // A limit that never refills has a meaningless period.
   const refilled = limits.filter(({ rate }) => rate > 0);
   const usedMs = refilled.length > 0 ? Math.min(...refilled.map(({ periodMs }) => periodMs)) : USED_MS;
   const each = limits.map(({ name, rate, periodMs: ownMs, capacity = rate, maxDebt = 0 }) => {
@@ -176,7 +176,7 @@ function sequence() {
 /** The most requests of a trace. */
 export const MOST = 100_000;
 const DAY = 86_400_000;
-/** In four of these a trace uses up what never refills. */
+/** In four of these a trace uses up a limit that never refills. */
 const USED_MS = 12_000;
 /** No trace plays longer periods. */
 const YEAR = 366 * DAY;

@@ -1,4 +1,4 @@
-// What a visitor can ask by hand: a click or a key asks once, holding either asks on.
+// A visitor's requests by hand: a click or a key sends one, holding either repeats it.
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import type { Amount } from "../levels/amount.ts";
 import { Field } from "./controls.tsx";
@@ -19,13 +19,13 @@ export function Acts({
   /** Whether there is an open reservation. */
   canSettle: boolean;
   cost: Amount;
-  /** How many times faster than real time a button that is held asks. */
+  /** How many times faster than real time a held button repeats. */
   speed?: number;
   onCost: (cost: Amount) => void;
-  /** Asks once, or as often as a button that is held says; while what it returns is pending, such a button asks nothing more. */
+  /** Sends one request, or as many as a held button needs; while its result is pending, a held button sends no more. */
   onAct: (verb: Verb, cost: Amount, heldTimes?: number) => unknown;
 }) {
-  /** What is typed where it is no cost, by the name of the limit. */
+  /** Typed texts that are not costs, by the name of the limit. */
   const [wrong, setWrong] = useState<Readonly<Record<string, string>>>({});
   const row = useRef<HTMLDivElement>(null);
   const id = useId();
@@ -106,7 +106,7 @@ function Held({
       frame.current = requestAnimationFrame(step);
       if (now < last) return;
       const { act, speed } = latest.current;
-      // The first batch is one request: no time has gone by in which more were missed.
+      // The first batch is one request: no time has passed in which more were missed.
       due = isRepeated.current ? Math.min(MOST_AT_ONCE, due + ((now - last) * speed) / HELD_MS) : 1;
       last = now;
       isRepeated.current = true;
@@ -138,7 +138,7 @@ function Held({
     if (isRepeated.current) event.preventDefault();
   };
   const click = ({ detail: clicks }: MouseEvent) => {
-    // A key press is none of the pointer that has held it.
+    // A key press does not belong to the pointer that held it.
     if (clicks === 0 || !isRepeated.current) act();
     isRepeated.current = false;
   };
@@ -165,7 +165,7 @@ function Held({
   );
 }
 
-/** Longer than a click: so long until a button is held, and then, of the time that is played, between two requests. */
+/** Longer than a click: the delay until a button counts as held, and then the played time between two requests. */
 const HELD_MS = 250;
-/** After a busy moment it goes on, and does not ask all that it has missed. */
+/** After a busy moment it continues without making up for all missed requests. */
 const MOST_AT_ONCE = 1000;

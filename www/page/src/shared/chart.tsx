@@ -21,14 +21,14 @@ export interface Plot {
 }
 
 export interface ChartProps {
-  /** What a screen reader says of it. */
+  /** The screen reader's text. */
   readonly label: string;
   readonly height: number;
-  /** The shown moments, in milliseconds. */
+  /** The moments shown, in milliseconds. */
   readonly span: readonly [from: number, to: number];
   readonly range: readonly [lowest: number, highest: number];
   readonly draw: (plot: Plot) => void;
-  /** Called with the moment that the visitor clicks. */
+  /** Called with the moment clicked. */
   readonly onPick?: (moment: number) => void;
 }
 
@@ -142,7 +142,7 @@ export function stroke(
   context.stroke();
 }
 
-/** Moments between two, about so many, a step apart that clocks show. */
+/** About this many moments between two, at round clock intervals. */
 function momentTicks(from: number, to: number, count: number): number[] {
   const rough = (to - from) / Math.max(1, count);
   const step = STEPS.find((step) => step >= rough) ?? Math.ceil(rough / 604_800_000) * 604_800_000;

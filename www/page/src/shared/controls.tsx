@@ -4,13 +4,13 @@ import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { keyOf } from "./key.ts";
 
 /**
- * Says things to screen readers: an element that the view shows, and what fills it. Each text is an element of its own, because one
+ * Announces texts to screen readers: an element for the view, and a function that fills it. Each text has its own element, because one
  * that is the same as before would not be announced.
  */
 export function useAnnouncer() {
   const [{ text, count }, set] = useState({ text: "", count: 0 });
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
-  /** At once, or after so long, if nothing else is said until then. */
+  /** At once, or after this delay, if nothing else is announced until then. */
   const say = useCallback((text: string, delayMs?: number) => {
     const fill = () => set(({ count }) => ({ text, count: count + 1 }));
     clearTimeout(timer.current);
@@ -25,10 +25,10 @@ export function useAnnouncer() {
   return [status, say] as const;
 }
 
-/** While a button is held, decisions come quicker than anyone could hear: the last one is said. */
+/** While a button is held, decisions come faster than anyone could hear: only the last one is announced. */
 export const SAID_AFTER_MS = 300;
 
-/** A button that copies a text, and says that it has. */
+/** A button that copies a text, and confirms it. */
 export function Copy({ text, label = "Copy" }: { text: string; label?: string }) {
   const [said, say] = useState("");
   useEffect(() => {
@@ -37,7 +37,7 @@ export function Copy({ text, label = "Copy" }: { text: string; label?: string })
     return () => clearTimeout(timer);
   }, [said]);
   const copy = () =>
-    // There is no clipboard by plain HTTP.
+    // Plain HTTP has no clipboard.
     Promise.resolve()
       .then(() => navigator.clipboard.writeText(text))
       .then(
@@ -51,7 +51,7 @@ export function Copy({ text, label = "Copy" }: { text: string; label?: string })
   );
 }
 
-/** One of several: buttons in a row, of which one is pressed. */
+/** A choice: buttons in a row, one of them pressed. */
 export function Choice<Id extends string>({
   label,
   options,
@@ -86,7 +86,7 @@ export function Field({ label, children }: { label: string; children: ComponentC
   );
 }
 
-/** A field for whose budget it is. */
+/** A field for the key. */
 export function KeyField({
   label,
   defaultValue = "",
@@ -135,7 +135,7 @@ export function Panel({
   );
 }
 
-/** What went wrong, if anything did. */
+/** The error, if any. */
 export function Problem({ text }: { text: string | undefined }) {
   if (!text) return null;
   return (
@@ -145,7 +145,7 @@ export function Problem({ text }: { text: string | undefined }) {
   );
 }
 
-/** A table that says the same as the chart beside it, closed until it is wanted. */
+/** A table with the same data as the chart beside it, closed at first. */
 export function DataTable({
   caption,
   columns,
@@ -166,7 +166,7 @@ export function DataTable({
   );
 }
 
-/** What a cell shows: a text, or a control with one. */
+/** The content of a cell: a text, or a control with one. */
 export type Cell = string | number | VNode;
 
 /** A table that scrolls where it does not fit. */
@@ -180,7 +180,7 @@ export function Table({
   rows: readonly (readonly Cell[])[];
 }) {
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by the keyboard
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling region must be reachable by keyboard
     <section class="scrolls" tabIndex={0} aria-label={label}>
       <table>
         <thead>

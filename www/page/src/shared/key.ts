@@ -1,7 +1,7 @@
-// Keys as people write them: a text as it is, and as JSON what is no plain text.
+// Keys as typed: literal text, or JSON for anything else.
 import type { Key } from "tollgate/client";
 
-/** The key that is meant: what begins like JSON is JSON, for lists, addresses, and texts that begin so. Nothing if it is malformed. */
+/** The key meant: text that begins like JSON is JSON, for lists, addresses, and texts that begin so. Nothing if malformed. */
 export function keyOf(written: string): Key | undefined {
   if (!isLikeJson(written)) return written;
   try {
@@ -11,7 +11,7 @@ export function keyOf(written: string): Key | undefined {
   }
 }
 
-/** The same the other way round. */
+/** The reverse. */
 export function writtenKey(key: unknown): string {
   return typeof key === "string" && !isLikeJson(key) ? key : JSON.stringify(key);
 }

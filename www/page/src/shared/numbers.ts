@@ -22,7 +22,7 @@ export function length(ms: number | null): string {
   return /[\u0590-\u08ff]/.test(text) ? `\u2068${text}\u2069` : text;
 }
 
-/** A moment of the played time: 1 day 02:03:04.005, with milliseconds only where `span` is short. */
+/** A moment of the played time: 1 day 02:03:04.005, with milliseconds only if `span` is short. */
 export function moment(ms: number, span = 0): string {
   const days = Math.floor(ms / DAY);
   const hours = twoDigits.format(Math.floor((ms % DAY) / 3_600_000));
@@ -32,7 +32,7 @@ export function moment(ms: number, span = 0): string {
   return `${days ? `${length(days * DAY)} ` : ""}${hours}:${minutes}:${seconds}`;
 }
 
-/** A moment of the calendar, as it is here: 11/25/2026, 5:30:00 PM. */
+/** A calendar moment in local time: 11/25/2026, 5:30:00 PM. */
 export function dateTime(ms: number): string {
   return new Date(ms).toLocaleString();
 }

@@ -1,4 +1,4 @@
-// Why there is no answer, in words.
+// The reason for a missing answer, in words.
 
 export function reasonOf(error: unknown): string {
   const { code, name, message } = Object(error);

@@ -1,4 +1,4 @@
-// What a visitor can ask by hand, and what its buttons are called.
+// The verbs of requests by hand, and the labels of their buttons.
 
 export const VERBS = [
   ["consume", "Consume"],
