@@ -1,7 +1,7 @@
-// How the files of src need each other, by their `use` lines and the paths in their code; tests aside.
+// Dependencies between the files of src, by their `use` lines and the paths in their code, without tests.
 //   node scripts/rings.mjs           prints which ring needs which
 //   node scripts/rings.mjs --check   fails if two files or two rings need each other, or if CONTRIBUTING.md says something else
-// A ring is a folder of src, or a file beside them. What a module exports again counts for the file that has it.
+// A ring is a folder of src, or a file beside them. A re-export counts for the file that defines it.
 import { globSync, readFileSync } from "node:fs";
 
 const ROOT = new URL("../", import.meta.url);
@@ -13,7 +13,7 @@ for (const file of globSync("src/**/*.rs", { cwd: ROOT })) {
   files.set(path.replaceAll("/", "::"), { file, ...parsed(readFileSync(new URL(file, ROOT), "utf8")) });
 }
 
-/** The paths of a file's `use` lines, those that it exports again by name, and the paths in its code. */
+/** The paths of a file's `use` lines, its re-exports by name, and the paths in its code. */
 function parsed(text) {
   const code = text.replace(/\/\/.*$/gm, "").replace(/^#\[cfg\(test\)\]\s*mod \w+ \{[\s\S]*?^\}/gm, "");
   const used = [];
@@ -52,7 +52,7 @@ function leaves(tree, before = "") {
   return parts.filter((part) => part.trim()).flatMap((part) => leaves(part.trim(), prefix));
 }
 
-/** The module that has what `path` names in `module`, if it is one of ours. */
+/** The module that defines what `path` names in `module`, if it is one of ours. */
 function home(module, path, tried = new Set()) {
   let [at, ...names] = path.split("::");
   let where = module;
@@ -90,7 +90,7 @@ for (const [module, of] of needs) {
   for (const other of of) if (ringOf(other) !== ringOf(module)) ring.add(ringOf(other));
 }
 
-/** Those that need each other, as lists; found by Tarjan's algorithm. */
+/** The cycles, as lists, by Tarjan's algorithm. */
 function circles(graph) {
   const [index, low, stack, found] = [new Map(), new Map(), [], []];
   const visit = (node) => {

@@ -1,4 +1,4 @@
-// Runs every law over and over, each time with another seed, on all cores.
+// Runs every law repeatedly, each time with a new seed, on all cores.
 //
 //   npm run soak -- --minutes 60    without --minutes: until Ctrl-C
 //   npm run soak -- ledger package  only these groups
@@ -20,23 +20,23 @@ const {
 } = parseArgs({ options: { minutes: { type: "string" } }, allowPositionals: true });
 if (minutes !== undefined && !(Number(minutes) > 0)) throw new Error(`--minutes ${minutes} is not a number above 0`);
 
-/** What a group gets of the time, beside the others. The ledger has the most to go wrong. */
+/** Relative share of the time for each group. The ledger has the most to go wrong. */
 const SHARES = { core: 2, ledger: 5, edge: 2, package: 1 };
-/** Tests of Rust that belong to no group of their own are the core's. */
+/** Rust tests without their own group are the core's. */
 const groupOf = (program) => (program in SHARES ? program : "core");
 
-/** A batch takes about so long: its seed is soon printed, and starting a process costs nothing beside it. */
+/** Target duration of a batch: short enough to print its seed soon, long beside starting a process. */
 const BATCH_MS = 15_000;
-/** So few cases the first time, when nothing is known of the speed: some take seconds. */
+/** Cases in the first batch, when the speed is unknown: some take seconds. */
 const FIRST_CASES = 2;
-/** A batch that takes so many times longer than expected, and this long at least, will not end. */
+/** A batch that takes this many times longer than expected, and at least this long, is considered hung. */
 const PATIENCE = 20;
 const PATIENCE_MS = 300_000;
-/** What began before the end may go on for so long after it. */
+/** How long a running batch may go on after the end. */
 const GRACE_MS = 30_000;
 
 const FAILURES = "build/soak/failures.txt";
-/** Of a failure's output, the end: above it are the panics of shrinking. */
+/** Characters kept from the end of a failure's output: above are the panics of shrinking. */
 const KEPT_CHARACTERS = 20_000;
 
 const running = new Set();
@@ -64,7 +64,7 @@ await Promise.all(Array.from({ length: lanes }, lane));
 report();
 process.exit(laws.some(({ failed }) => failed) ? 1 : 0);
 
-/** Runs one batch after another, always of the law that has had the least of its share. */
+/** Runs batch after batch, always of the law that is furthest below its share. */
 async function lane() {
   while (!interrupted && Date.now() < ends) {
     const waiting = laws.filter(({ failed }) => !failed);
@@ -78,13 +78,13 @@ async function batch(law) {
   const expectedMs = Math.min(BATCH_MS, ends - Date.now());
   const cases = law.perMs ? Math.max(1, Math.floor(law.perMs * expectedMs)) : FIRST_CASES;
   const seed = randomInt(law.seeds);
-  law.usedMs += expectedMs; // for the other lanes, until it is known
+  law.usedMs += expectedMs; // an estimate for the other lanes
   const start = Date.now();
   const patienceMs = Math.max(PATIENCE_MS, PATIENCE * expectedMs);
   const { code, output } = await run(law.command, seed, cases, Math.min(patienceMs, ends + GRACE_MS - Date.now()));
   const tookMs = Date.now() - start;
   law.usedMs += tookMs - expectedMs;
-  if (interrupted || Date.now() >= ends + GRACE_MS) return; // not to its end, so it does not count
+  if (interrupted || Date.now() >= ends + GRACE_MS) return; // incomplete, so it does not count
   const place = `${law.group} ${law.name}`;
   if (code !== 0 || !isLaw(output)) {
     law.failed = true;
@@ -100,7 +100,7 @@ async function batch(law) {
   console.log(`${clock()} ${place}: seed ${seed}, ${cases} more, ${law.count} now; all laws ${sum}`);
 }
 
-/** Runs a law's command to its end, or to the end of patience. */
+/** Runs a law's command until it ends or times out. */
 function run([program, ...args], seed, cases, patienceMs) {
   const chance = { TOLLGATE_SEED: String(seed), TOLLGATE_CASES: String(cases) };
   const child = spawn(program, args, {
@@ -157,7 +157,7 @@ function law(group, name, seeds, command, repeat) {
   return { group, name, seeds, command, repeat, share: 1, usedMs: 0, perMs: 0, count: 0, failed: false };
 }
 
-/** Those of the test programs in Rust. A test that does not say that it is a law is run this once only. */
+/** The laws in Rust test programs. A test that does not identify itself as a law is run only this once. */
 async function rustLaws() {
   if (chosen.length > 0 && chosen.every((group) => group === "package")) return [];
   const build = ["test", "--profile", "soak", "--features", "api"];
@@ -187,7 +187,7 @@ async function rustLaws() {
   return found;
 }
 
-/** Those of the package. A law says so after its result. */
+/** The package's laws. A law identifies itself after its result. */
 async function packageLaws() {
   if (chosen.length > 0 && !chosen.includes("package")) return [];
   const paths = readdirSync("tests/package").map((name) => `tests/package/${name}`);

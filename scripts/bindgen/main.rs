@@ -33,7 +33,7 @@ const CHANGES: [(&str, usize, &str); 3] = [
     ("import source wasmModule from", 1, "import wasmModule from"),
     // Watches every instance for panics: the first one, and those that `__wbg_reset_state` creates.
     ("wasmInstance.exports;", 2, "watched(wasmInstance.exports, __wbg_reset_state);"),
-    // Of the objects that Rust makes, one for each request. Nobody lists their properties, and this is ten times as fast.
+    // Rust makes one of these objects for each request. Nothing lists their properties, and this is ten times as fast.
     (
         "Object.defineProperty(obj, '__wbg_inst', { value: __wbg_instance_id, writable: true });",
         2,
@@ -41,5 +41,5 @@ const CHANGES: [(&str, usize, &str); 3] = [
     ),
 ];
 
-/// The folder lies beside it.
+/// The folder is beside it.
 const RECOVERY: &str = "import { watched } from \"../recovery.mjs\";\n";
