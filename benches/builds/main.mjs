@@ -1,4 +1,4 @@
-// CPU time per request in several builds of the Worker, side by side: what their Rust and its bindings take, without a
+// CPU time per request in several builds of the Worker, side by side: that of their Rust and its bindings, without a
 // runtime. A frontend and an object call each other directly.
 //   scripts/build-worker && cp -r build/worker build/worker-before, then the other, then:
 //   node_modules/.bin/node benches/builds/main.mjs build/worker-before build/worker

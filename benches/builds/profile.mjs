@@ -1,5 +1,5 @@
 // Where the processor's time of a grant goes, function by function, in several builds of the Worker on workerd, with Tollgate inside the
-// Worker that is asked.
+// Worker.
 //   scripts/build-worker && cp -r build/worker build/worker-before, then the other, then:
 //   node_modules/.bin/node benches/builds/profile.mjs build/worker-before build/worker
 // Shares of all samples, so that a busy machine changes little.
@@ -10,7 +10,7 @@ import { build } from "esbuild";
 import { bindings, Runtime } from "../../tests/http/runtime.mjs";
 
 const SECONDS = 6;
-/** Functions with less than this share in all builds are left out. */
+/** Functions with less than this share in all builds are omitted. */
 const LEAST = 0.003;
 const SETTINGS = {
   policies: { busy: { rate: 10_000, period: "1s" } },
@@ -96,7 +96,7 @@ async function embedded(folder) {
   return Object.fromEntries(paths.map((path) => [basename(path), path]));
 }
 
-/** Sixteen at a time, over and over. */
+/** Sixteen at a time, repeatedly. */
 async function load(port) {
   const ends = performance.now() + SECONDS * 1_000;
   const each = async () => {

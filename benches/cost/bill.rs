@@ -1,22 +1,22 @@
-//! What Cloudflare charges for, and how much.
+//! Cloudflare's billed quantities, and their prices.
 
 use std::ops::AddAssign;
 
-/// What was used.
+/// The quantities used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// Requests that callers made.
+    /// Callers' requests.
     pub(crate) decisions: u64,
-    /// Those that were refused.
+    /// Refused requests.
     pub(crate) refused: u64,
-    /// Calls of objects.
+    /// Object calls.
     pub(crate) calls: u64,
     /// Their alarms, each billed as a request.
     pub(crate) alarms: u64,
     pub(crate) rows_read: u64,
     /// Deletions and alarms that are set count as rows written.
     pub(crate) rows_written: u64,
-    /// For how long objects were at work, or kept awake by a timer.
+    /// How long objects were working, or kept awake by a timer.
     pub(crate) awake_ms: u64,
 }
 
@@ -38,13 +38,13 @@ impl Usage {
             + self.per(self.rows_written, 1.0) * ROWS_WRITTEN
     }
 
-    /// The part of it that is for calls and the objects' time. Of an attack the rows belong to what is granted.
+    /// The part for calls and the objects' time. In an attack the rows belong to the granted requests.
     pub(crate) fn price_without_rows(&self) -> f64 {
         let each = |count: u64, price: f64| self.per(count, 1.0) * price;
         each(self.calls + self.alarms, REQUESTS) + each(self.awake_ms, DURATION * GIGABYTES / 1_000.0)
     }
 
-    /// How many of that there are to so many decisions.
+    /// The number of these per this many decisions.
     pub(crate) fn per(&self, count: u64, decisions: f64) -> f64 {
         count as f64 / self.decisions.max(1) as f64 * decisions
     }

@@ -1,4 +1,4 @@
-//! Who answers: Tollgate in its modes, and the designs that people write by hand.
+//! The designs compared: Tollgate in its modes, and those that people write by hand.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ pub(crate) trait Design {
     /// Answers a request; returns whether it was granted.
     fn ask(&mut self, request: Request, usage: &mut Usage) -> bool;
 
-    /// Nothing more is asked: alarms ring until there are none.
+    /// No more requests: alarms fire until none is left.
     fn end(&mut self, _usage: &mut Usage) {}
 }
 
-/// The columns of the table: their names, and what makes them.
+/// The columns of the table: their names and constructors.
 pub(crate) const DESIGNS: &[(&str, Make)] = &[
     ("Tollgate", |trace| Box::new(Tollgate::new(trace, ""))),
     ("without refusal cache", |trace| Box::new(Tollgate::new(trace, r#","refusal_cache":"0s""#))),
@@ -41,7 +41,7 @@ struct Tollgate {
     deployed: Arc<Policies>,
     isolates: Vec<Frontend>,
     objects: BTreeMap<String, KeyObject>,
-    /// Calls that have got leases: when to look at them, and how many timers were set before.
+    /// Calls with leases: when to check them, and how many timers were set before.
     timers: BTreeMap<(i64, usize), Call>,
     timers_set: usize,
 }
@@ -55,7 +55,7 @@ impl Tollgate {
         Self { deployed, isolates, objects: BTreeMap::new(), timers: BTreeMap::new(), timers_set: 0 }
     }
 
-    /// Makes all calls of objects.
+    /// Makes all object calls.
     fn carry_out(&mut self, call: &mut Call, at: i64, usage: &mut Usage) {
         while let Some(ObjectCall { object: index, request, .. }) = call.next(now(at)) {
             let policies = policies_of(call, index, &self.deployed);
@@ -71,7 +71,7 @@ impl Tollgate {
         self.keep_lease(call, at);
     }
 
-    /// Sets the timer of the lease that came with the answer, if one did.
+    /// Sets the timer of the lease in the answer, if any.
     fn keep_lease(&mut self, call: Call, at: i64) {
         if let Some(ms) = call.lease_ms() {
             self.timers.insert((at.saturating_add_unsigned(ms), self.timers_set), call);
@@ -139,7 +139,7 @@ impl Design for RowPerCall {
     }
 }
 
-/// The same in memory alone: a key that is evicted has everything again.
+/// The same in memory alone: an evicted key is full again.
 struct MemoryOnly {
     bucket: Float,
     objects: BTreeMap<usize, (Presence, Option<(f64, i64)>)>,

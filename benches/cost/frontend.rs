@@ -1,4 +1,4 @@
-//! The real frontend of an isolate, as benchmarks use it: requests come as JSON, and the benchmark makes the calls of objects.
+//! The real frontend of an isolate for benchmarks: requests are JSON, and the benchmark makes the object calls.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(crate) struct Frontend {
 }
 
 impl Frontend {
-    /// One under the policies of its deployment.
+    /// A frontend under the policies of its deployment.
     pub(crate) fn new(deployed: &Arc<Policies>, seed: u64) -> Self {
         let settings = Settings::trusting(Arc::clone(deployed));
         Self { service: Service::new(Ok(settings), Rc::default()), random: Random(seed) }

@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     if is_checked && !missed.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// The table of a trace, and what is missed. To check, only what has an aim is played.
+/// The table of a trace, and the missed aims. A check plays only traces with an aim.
 fn play(trace: &Trace, is_checked: bool) -> (String, Vec<String>) {
     let mut table = vec![trace.name.to_owned(), HEAD.to_owned()];
     let mut missed = Vec::new();
@@ -103,9 +103,9 @@ fn line(name: &str, usage: &Usage) -> String {
     )
 }
 
-/// What should be true of a trace in a mode of Tollgate.
+/// An aim for a trace in a mode of Tollgate.
 struct Aim {
-    /// What its name begins with, before the colon.
+    /// The beginning of its name, before the colon.
     trace: &'static str,
     mode: &'static str,
     words: &'static str,
@@ -119,14 +119,14 @@ const AIMS: [Aim; 12] = [
         words: "at most 20 rows written for 1 000 decisions",
         is_met: |usage| rows(usage) <= 2.0,
     },
-    // A tenth of what is written if each request is.
+    // A tenth of the rows written if each request is.
     Aim {
         trace: "regular",
         mode: "Tollgate",
         words: "at most 100 rows written for 1 000 decisions",
         is_met: |usage| rows(usage) <= 10.0,
     },
-    // Each of the four isolates asks about twice for each token that comes back.
+    // Each of the four isolates asks about twice for each token refilled.
     Aim {
         trace: "attack",
         mode: "Tollgate",
@@ -165,7 +165,7 @@ const AIMS: [Aim; 12] = [
         words: "at least 89 of 100 decisions without a call",
         is_met: |usage| calls(usage) <= 11.0,
     },
-    // Each lease's row is paid for by what is granted.
+    // The grants of each lease pay for its row.
     Aim {
         trace: "attack",
         mode: "leases",

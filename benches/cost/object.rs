@@ -1,4 +1,4 @@
-//! An object as Cloudflare runs it: woken by calls and alarms, kept awake by timers, evicted when nothing is going on.
+//! An object as Cloudflare runs it: woken by calls and alarms, kept awake by timers, evicted when idle.
 
 use std::mem;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tollgate::protocol::{ObjectReply, ObjectRequest, Rows};
 use crate::bill::Usage;
 use crate::stored::Stored;
 
-/// How long an object that has nothing to do stays in memory. It is not billed for that.
+/// How long an idle object stays in memory. This is not billed.
 const IDLE_MS: i64 = 10_000;
 
 /// How long a call takes, and one whose answer waits for a row: time is billed, not work. These are assumptions, the same for all
@@ -34,7 +34,7 @@ impl Presence {
         now < self.in_memory_until
     }
 
-    /// Something happens at `now`, which may wait for a row, or set a timer.
+    /// An event at `now`, which may wait for a row or set a timer.
     pub(crate) fn happens(&mut self, now: i64, waits_for_row: bool, timer_at: Option<i64>, usage: &mut Usage) {
         let end = now + if waits_for_row { WRITE_MS } else { CALL_MS };
         let end = timer_at.map_or(end, |at| end.max(at));
@@ -44,7 +44,7 @@ impl Presence {
     }
 }
 
-/// The object of a key: the real ledger, and what `src/worker/key_object.mjs` does for it.
+/// The object of a key: the real ledger, and the duties of `src/worker/key_object.mjs`.
 pub(crate) struct KeyObject {
     stored: Stored,
     presence: Presence,
@@ -109,7 +109,7 @@ impl KeyObject {
         }
     }
 
-    /// What a step at `now` has cost. Its rows arrive at once.
+    /// The cost of a step at `now`. Its rows arrive at once.
     fn count(&mut self, now: i64, usage: &mut Usage) {
         self.stored.arrive(usize::MAX);
         let Rows { read, written } = self.stored.kept.take_rows();

@@ -1,4 +1,4 @@
-//! What is asked: made from a seed, so that every run is the same.
+//! Traces of requests, made from a seed, so that every run is the same.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ pub(crate) struct Trace {
     pub(crate) capacity: u64,
     /// How many frontends share the requests, at random.
     pub(crate) isolates: usize,
-    /// In the order of time.
+    /// In chronological order.
     pub(crate) requests: Vec<Request>,
 }
 
@@ -112,12 +112,12 @@ fn keys(count: usize, random: &mut Random, mut moments: impl FnMut(&mut Random) 
     (0..count).flat_map(|key| moments(random).into_iter().map(move |at| (at, key)).collect::<Vec<_>>()).collect()
 }
 
-/// So many moments within a time.
+/// This many moments within a time.
 fn spread(ms: u64, count: usize, random: &mut Random) -> Vec<i64> {
     (0..count).map(|_| i64::try_from(random.next() % ms).expect("a short time")).collect()
 }
 
-/// Moments within a time, each so long after the one before.
+/// Moments within a time, at this interval.
 fn paces(ms: i64, pause_ms: Range<u64>, random: &mut Random) -> Vec<i64> {
     let mut next = || {
         let pause_ms = pause_ms.start + random.next() % (pause_ms.end - pause_ms.start);

@@ -1,8 +1,8 @@
-// Whether the contestants answer alike: a grant and a refusal. Whatever the others say, Tollgate says the same.
+// Checks that the contestants answer alike, a grant and a refusal: Tollgate's answers have everything the others' do.
 import assert from "node:assert/strict";
 import { Lane } from "./lane.mjs";
 
-/** Throws if not. The first of them is Tollgate. */
+/** Throws if they do not. The first contestant is Tollgate. */
 export async function checkThatTheyAnswerAlike(contestants) {
   const scenario = { keys: 1, asked: { spent: null } };
   const lanes = await Promise.all(contestants.map((contestant) => Lane.start(contestant, scenario, 1)));
@@ -19,7 +19,7 @@ export async function checkThatTheyAnswerAlike(contestants) {
   for (const lane of lanes) await lane.end();
 }
 
-/** The status, each header and each member of the body, without the digits of moments and of times until them. */
+/** The status, each header and each member of the body, without the digits of moments and durations. */
 function partsOf(answer) {
   const [head, body] = answer.replace(/\d{5,}/g, "…").split("\r\n\r\n");
   const [status, ...headers] = head.split("\r\n");

@@ -4,7 +4,7 @@ import { basename } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
-/** The Worker in a file with what it imports in it, as Wrangler would send it. */
+/** The Worker bundled with its imports into one file, as Wrangler would send it. */
 export async function bundled(url) {
   const outdir = fileURLToPath(new URL("../../build/bench/", import.meta.url));
   const { outputFiles } = await build({

@@ -42,7 +42,7 @@ for (const [name, columns] of Object.entries(seen)) {
   console.log(name.padEnd(26) + texts.join(""));
 }
 
-/** What one start took, in the order of the columns. */
+/** The times of one start, in the order of the columns. */
 async function coldStart(modules) {
   const runtime = new Runtime();
   const began = performance.now();

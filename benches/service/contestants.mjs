@@ -1,4 +1,4 @@
-// Who is asked: Tollgate in its modes, limiters written by hand on the same runtime, and databases behind a server.
+// The contestants: Tollgate in its modes, limiters written by hand on the same runtime, and databases behind a server.
 import { createHmac, randomBytes } from "node:crypto";
 import { fileURLToPath } from "node:url";
 import { bindings, tollgate } from "../../tests/http/runtime.mjs";
@@ -22,7 +22,7 @@ const EMBEDDED = await bundled(contestant("embedded.mjs"));
 const GRANT_KEY = randomBytes(32);
 
 /**
- * `start` starts it, `credentialOf` is what a key is asked with, and `needs` is a program that may be missing. Those of which
+ * `start` starts it, `credentialOf` returns the credential for a key, and `needs` is a program that may be missing. Those whose
  * `isCompared` is true are compared with all others.
  */
 export const CONTESTANTS = [
@@ -43,7 +43,7 @@ export const CONTESTANTS = [
   },
 ];
 
-/** Tollgate inside the Worker that asks. */
+/** Tollgate inside the calling Worker. */
 function embedded(settings) {
   return onWorkerd({ modules: EMBEDDED, bindings: bindings(settings) });
 }
@@ -64,7 +64,7 @@ function grantOf(key) {
   return `${text}.${createHmac("sha256", GRANT_KEY).update(text).digest("base64url")}`;
 }
 
-/** Another Worker is asked instead, and asks Tollgate by RPC. */
+/** Another Worker is called instead, and calls Tollgate by RPC. */
 function byRpc() {
   const bindings = { MAIN: 'service = "main"', TOLLGATE: 'service = (name = "main", entrypoint = "Tollgate")' };
   const before = { modules: { "rpc.mjs": fileURLToPath(contestant("rpc.mjs")) }, bindings };

@@ -1,4 +1,4 @@
-// Around each of the contestants: counts the rows that its objects write, as the platform bills them, and tells at /rows.
+// Wraps each contestant: counts the rows that its objects write, as the platform bills them, and reports them at /rows.
 import * as counted from "./counted.mjs";
 
 export * from "./counted.mjs";
@@ -35,7 +35,7 @@ function watch(storage) {
 }
 let isWatched = false;
 
-/** Adds the rows that each call of the method has written. */
+/** Adds the rows written by each call of the method. */
 function wrap(object, name, rowsOf) {
   const prototype = Object.getPrototypeOf(object);
   const method = prototype[name];

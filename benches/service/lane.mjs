@@ -1,4 +1,4 @@
-// A contestant in its processes, with what it was seen to do, round by round.
+// A contestant in its processes, with its measurements, round by round.
 import { TOKEN } from "./contestants.mjs";
 import { Client, get, post } from "./load.mjs";
 import { cpuMicros } from "./measure.mjs";
@@ -12,15 +12,15 @@ export class Lane {
 
   /** Requests answered per second. */
   perSecond = [];
-  /** Of all answers of a round, the milliseconds that half of them and 99 of 100 took at most. */
+  /** The median and the 99th percentile of a round's response times, in milliseconds. */
   p50 = [];
   p99 = [];
-  /** Microseconds of processor time that the processes took for a request; none where the system does not tell. */
+  /** Microseconds of processor time per request; none if the system does not report it. */
   cpu = [];
   /** Over all rounds. */
   answers = 0;
   granted = 0;
-  /** Rows written; none where they are not counted. */
+  /** Rows written; none if they are not counted. */
   rows = NaN;
 
   static async start({ name, isCompared = false, start, credentialOf = () => TOKEN }, scenario, connections) {
@@ -35,7 +35,7 @@ export class Lane {
 
   async warmUp(seconds) {
     const first = this.#requests.map((request) => ({ ...request, status: 200 }));
-    await this.#client.each(first).catch(this.#explain); // wakes every object, and spends what is to be refused
+    await this.#client.each(first).catch(this.#explain); // wakes every object, and spends the budgets to be refused
     await this.#load(seconds);
     this.rows = -(await this.#rowsSoFar());
   }

@@ -2,7 +2,7 @@
 //
 //   npm run bench -- --leasing [--rounds 7] [--seconds 3]
 //
-// Both are exact: what is granted is debited before. Both are asked in this process, so many at a time, and in turn; the ratio is
+// Both are exact: tokens are debited before they are granted. Both are called in this process, this many at a time, and in turn; the ratio is
 // within each round. It fails if more is granted than is allowed. The package must be built: scripts/build-package.
 import { readFileSync } from "node:fs";
 import { setImmediate } from "node:timers/promises";
@@ -16,7 +16,7 @@ const { Client } = await import("../../build/package/client.js");
 const { LeasingLimiter } = await import("../../build/package/leases.js");
 
 const TOKEN = "the-bearer-token-of-the-benchmarks";
-/** More than can be asked for, a small part of what is asked for, and one that is spent. */
+/** More than can be requested, a small part of the requests, and one that is spent. */
 const POLICIES = {
   busy: { rate: 20_000_000, seconds: 1, capacity: 20_000_000 },
   hot: { rate: 1_000, seconds: 1, capacity: 1_000 },
@@ -72,7 +72,7 @@ async function main() {
   for (const lane of lanes) await lane.end();
 }
 
-/** Asks so many at a time. As in a server, what else has happened gets its turn in between. */
+/** Makes this many requests at a time. As in a server, other events get their turn in between. */
 async function load({ consume }, policy, keys, seconds, atOnce = AT_ONCE) {
   const names = Array.from({ length: keys }, (_, i) => `user-${i}@example.com`);
   const began = performance.now();

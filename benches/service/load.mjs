@@ -1,5 +1,5 @@
-// Load as cheap as it can be made, since it shares the processors with what it measures: each connection sends bytes that
-// were made before, waits for the whole answer, and sends the next.
+// The cheapest possible load, since it shares the processors with what it measures: each connection sends bytes that
+// were prepared before, waits for the whole answer, and sends the next.
 import { once } from "node:events";
 import { connect } from "node:net";
 
@@ -49,8 +49,8 @@ export class Client {
   }
 
   /**
-   * Sends the requests in turn, over and over, for so many seconds, each as soon as a connection has its last answer. Returns how long
-   * each answer took, in milliseconds, how many were grants, and for how many seconds it went on.
+   * Sends the requests in turn, repeatedly, for this many seconds, each as soon as a connection has its last answer. Returns how long
+   * each answer took, in milliseconds, how many were grants, and how many seconds it took in all.
    */
   load(requests, seconds) {
     return this.#seen((connections, seen, end) => {
@@ -65,7 +65,7 @@ export class Client {
   }
 
   /**
-   * The same, with so many requests each second, evenly spaced, whether they are answered or not: one that finds no connection free
+   * The same, with this many requests per second, evenly spaced, whether they are answered or not: one that finds no free connection
    * waits for it, and that counts.
    */
   offer(requests, perSecond, seconds) {
@@ -95,7 +95,7 @@ export class Client {
     return this.#with(this.#connections, run);
   }
 
-  /** With connections of its own until it ends, by a call without an error or with one. */
+  /** With its own connections until it ends, with an error or without. */
   async #with(count, run) {
     const connections = await Promise.all(Array.from({ length: count }, () => Connection.to(this.#port)));
     try {
@@ -129,11 +129,11 @@ function inTurn(connections, requests, seen, end) {
   connections.forEach(next);
 }
 
-/** So many requests each second, `total` in all. */
+/** This many requests per second, `total` in all. */
 function atPace(connections, requests, { perSecond, total }, seen, end) {
   const began = performance.now();
   const free = [...connections];
-  /** When each request that waits for a connection came. */
+  /** The arrival time of each request that waits for a connection. */
   const waiting = [];
   let [come, answered] = [0, 0];
   const send = () => {
@@ -162,7 +162,7 @@ function* endless(requests, goesOn) {
   for (let i = 0; goesOn(); i = (i + 1) % requests.length) yield requests[i];
 }
 
-/** What was answered. */
+/** The answers. */
 class Seen {
   took = [];
   granted = 0;
@@ -181,11 +181,11 @@ const [GRANTED, REFUSED] = [`${START}200 `, `${START}429 `];
 
 class Connection {
   #socket;
-  /** What has arrived of an answer that is not whole yet. */
+  /** The part of an incomplete answer that has arrived. */
   #part = "";
   #onAnswer;
 
-  /** Called when it breaks, or when an answer is not what it should be. */
+  /** Called when the connection breaks, or an answer is not the expected one. */
   onError = () => {};
 
   static async to(port) {
@@ -204,7 +204,7 @@ class Connection {
     return connection;
   }
 
-  /** Sends bytes once those before were answered, and passes on the whole answer. */
+  /** Sends bytes once the previous ones were answered, and passes on the whole answer. */
   send(bytes, onAnswer) {
     this.#onAnswer = onAnswer;
     this.#socket.write(bytes);
@@ -233,7 +233,7 @@ function isWhole(answer) {
   const end = answer.indexOf("\r\n\r\n");
   if (end === -1) return false;
   const length = LENGTH.exec(answer);
-  // The answers of a Worker that gives no length come in chunks, the last of them empty.
+  // Answers without a length come in chunks, the last of them empty.
   return length ? answer.length >= end + 4 + Number(length[1]) : answer.endsWith("\r\n0\r\n\r\n");
 }
 

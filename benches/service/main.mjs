@@ -6,8 +6,8 @@
 //   npm run bench -- --among embedded,leases                 only the contestants with one of these in their names
 //
 // All are asked in turn, round after round, so that a machine that slows down slows all of them; what is compared is the ratio
-// within each round. It fails if any answer is not the expected one, if more is granted than is allowed, or if the others say what Tollgate
-// does not.
+// within each round. It fails if any answer is not the expected one, if more is granted than is allowed, or if Tollgate's answers lack
+// something that others have.
 import { parseArgs } from "node:util";
 import { checkThatTheyAnswerAlike } from "./alike.mjs";
 import { CONTESTANTS } from "./contestants.mjs";
@@ -30,7 +30,7 @@ async function main() {
     const lanes = await Promise.all(contestants.map((contestant) => Lane.start(contestant, scenario, connections)));
     for (const lane of lanes) await lane.warmUp(seconds);
     for (let round = 0; round < rounds; round++) {
-      // Each begins as often as any other, and has each of its neighbours before it as often as after it.
+      // Each is first as often as any other, and comes before each neighbour as often as after it.
       const turn = (round >> 1) % lanes.length;
       const inTurn = [...lanes.slice(turn), ...lanes.slice(0, turn)];
       for (const lane of round % 2 === 0 ? inTurn : inTurn.reverse()) await lane.run(seconds);
@@ -40,7 +40,7 @@ async function main() {
   }
 }
 
-/** Says what is skipped. */
+/** Reports the skipped ones. */
 function isThere({ name, needs }) {
   if (needs === undefined || needs.path !== undefined) return true;
   console.log(`Skipped: ${name}. For it, run: apt-get install ${needs.packaged}`);

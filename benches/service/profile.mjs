@@ -1,10 +1,10 @@
-// Where the processor's time goes: Linux's perf samples workerd while it answers, with the names of what V8 has compiled; and PostgreSQL
+// Where the processor's time goes: Linux's perf samples workerd while it answers, with the names of V8's compiled functions; and PostgreSQL
 // with the server in front of it, where it is installed.
 //
 //   npm run bench -- --profile                     the exact path, beside an object that keeps everything in memory
 //   npm run bench -- --profile "one key, refused"  another scenario
 //
-// It prints the microseconds of a request by whose code takes them, and those of Tollgate's own functions. That names are kept costs some.
+// It prints the microseconds of a request by owner of the code, and those of Tollgate's own functions. Keeping names costs some.
 import { execFileSync, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
@@ -67,7 +67,7 @@ async function main([title = "one key, allowed"]) {
   }
 }
 
-/** What a request takes, and each function of it, in microseconds. */
+/** The time of a request and of each function in it, in microseconds. */
 async function profile(start, scenario) {
   const folder = mkdtempSync(join(tmpdir(), "tollgate-profile-"));
   const data = join(folder, "perf.data");
@@ -95,7 +95,7 @@ async function onWorkerd(file) {
   const folder = mkdtempSync(join(tmpdir(), "tollgate-profile-"));
   const runtime = new Runtime();
   const modules = await bundled(new URL(`contestants/${file}`, import.meta.url));
-  // V8 writes the names of what it compiles where perf looks for them; and a log, which goes into the folder.
+  // V8 writes the names of compiled functions where perf looks for them, and a log, which goes into the folder.
   const log = ["--no-logfile-per-isolate", `--logfile=${join(folder, "v8.log")}`];
   const v8Flags = ["--perf-basic-prof", "--interpreted-frames-native-stack", ...log];
   await runtime.start({ modules, bindings: bindings(EXACT), keepsObjects: true, v8Flags });
@@ -124,7 +124,7 @@ function samplesOf(data, micros) {
     .sort((a, b) => b.micros - a.micros);
 }
 
-/** Functions of WebAssembly have numbers: what they were is in a file that the build writes. */
+/** WebAssembly functions have numbers: their names are in a file that the build writes. */
 function readable(name) {
   const text = name.replace(/^\[[.k]\] /, "");
   const [, number] = text.match(/wasm-function\[(\d+)\]/) ?? [];

@@ -1,7 +1,7 @@
 // The tables.
 import { quartiles } from "./measure.mjs";
 
-/** What each lane did in a scenario, and how those of Tollgate compare with the others. */
+/** The results of each lane in a scenario, and how Tollgate's compare with the others. */
 export function report({ title }, lanes) {
   console.log(`\n${title}`);
   console.log(line("", ["requests/s", "p50 ms", "p99 ms", "CPU µs", "rows/1000", "granted %"]));
@@ -27,7 +27,7 @@ export function report({ title }, lanes) {
   }
 }
 
-/** The median of the ratios within each round, and the quartiles between which half of them lie. */
+/** The median and the quartiles of the ratios within each round. */
 function ratio(ours, theirs) {
   const [low, middle, high] = quartiles(ours.map((our, i) => our / theirs[i])).map((value) => value.toFixed(2));
   return orNothing(`${middle} (${low} to ${high})`);

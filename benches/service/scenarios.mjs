@@ -1,4 +1,4 @@
-// What is asked, and what must be answered.
+// Requests, and their expected answers.
 
 const RATES = {
   // One that grants as many requests as can come (Redis on a quick machine answers more than 10 000 a second), one of a common size, and one
@@ -6,12 +6,12 @@ const RATES = {
   busy: { rate: 100_000, period: "1s" },
   common: { rate: 100, period: "1s", capacity: 200 },
   spent: { rate: 1, period: "1day", capacity: 1 },
-  // For a tenth of what comes.
+  // Enough for a tenth of the requests.
   hot: { rate: 50, period: "1s", capacity: 5 },
   tight: { rate: 5, period: "1s", capacity: 1 },
 };
 
-/** The policies, each with these further fields. */
+/** The policies, each with these additional fields. */
 export function policies(fields) {
   return Object.fromEntries(Object.entries(RATES).map(([name, policy]) => [name, { ...policy, ...fields }]));
 }
@@ -22,8 +22,8 @@ export const POLICIES = Object.keys(RATES);
 const MANY = 200;
 
 /**
- * Of each key, each policy is asked in turn, which must answer with its status. `offered` is how many requests come in a second,
- * whether they were answered or not; otherwise the next comes when one was answered.
+ * For each key, each policy is requested in turn, and must answer with its status. `offered` is the number of requests per second,
+ * whether they are answered or not; without it the next comes when one was answered.
  */
 export const SCENARIOS = [
   { title: "one key, allowed", keys: 1, asked: { busy: 200 } },
@@ -36,14 +36,14 @@ export const SCENARIOS = [
   { title: "10 keys, ten times what is allowed", keys: 10, asked: { tight: null }, offered: 500 },
 ];
 
-/** All that is asked of a scenario, as {@link Client} takes it: `bytesOf(policy, key)` makes the bytes. */
+/** All requests of a scenario in {@link Client}'s form: `bytesOf(policy, key)` makes the bytes. */
 export function requestsOf({ keys, asked }, bytesOf) {
   return Array.from({ length: keys }, (_, i) => `user-${i}@example.com`).flatMap((key) =>
     Object.entries(asked).map(([policy, status]) => ({ bytes: bytesOf(policy, key), status })),
   );
 }
 
-/** The most that may be granted in so many seconds, where not all is. */
+/** The most that may be granted in this many seconds, if not everything. */
 export function mostGranted({ keys, asked }, seconds) {
   const [name] = Object.keys(asked).filter((name) => asked[name] === null);
   if (name === undefined) return Infinity;

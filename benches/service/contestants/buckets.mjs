@@ -4,7 +4,7 @@ export class Buckets {
   /** By name: the level in tokens, and the moment at which it was that. */
   #levels = new Map();
 
-  /** `save(name, level, at)` is told of each level that has changed. */
+  /** `save(name, level, at)` is called for each level that has changed. */
   constructor(save = () => {}) {
     this.save = save;
   }

@@ -1,4 +1,4 @@
-// Tollgate inside the Worker that asks, as the limiters written by hand are inside theirs.
+// Tollgate inside the calling Worker, as the limiters written by hand are inside theirs.
 import { tollgate } from "../../../build/worker/embedded.mjs";
 
 export { KeyObject } from "../../../build/worker/key_object.mjs";

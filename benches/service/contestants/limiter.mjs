@@ -1,7 +1,7 @@
-// A rate limiter as it is written by hand, whatever decides and whatever it runs on: what a request may say, and what is answered.
-// Its answers match Tollgate's in everything a client acts on, as far as what decides tells it.
+// A rate limiter written by hand, whatever decides and wherever it runs: its requests and answers.
+// Its answers match Tollgate's in everything a client acts on, as far as the decision provides it.
 //
-// What it leaves out: new numbers of a policy are put over old levels as they are, and the settings are not checked.
+// Omitted: old levels are simply read under a policy's new numbers, and the settings are not checked.
 
 export class Limiter {
   #token;
@@ -20,7 +20,7 @@ export class Limiter {
     this.#decide = decide;
   }
 
-  /** The answer to a request whose headers `header` gives by their names, and whose body `json`. */
+  /** The answer to a request, with `header` returning a header by name and `json` the body. */
   async answer({ method, pathname, header, json }) {
     if (!this.#isAuthorized(header("authorization"))) return problem(401, "Unauthorized");
     if (pathname !== "/v1/consume") return problem(404, "Not found");
@@ -54,7 +54,7 @@ export class Limiter {
   }
 }
 
-/** Policies by their names, from those of the settings. */
+/** Policies by name, from the settings. */
 export function policiesFrom(settings) {
   return new Map(Object.entries(settings).map(([name, policy]) => [name, policyOf(name, policy)]));
 }

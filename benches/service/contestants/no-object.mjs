@@ -1,5 +1,5 @@
 // No object at all: the Worker answers from its own memory, as if there were no other isolate. That limits nothing where there are
-// two, so it is not a limiter to be had: it is the least that a request to a Worker can take.
+// two, so it is not a usable limiter: it is the least that a request to a Worker can take.
 import { DurableObject } from "cloudflare:workers";
 import { Buckets } from "./buckets.mjs";
 import { decides } from "./worker.mjs";

@@ -1,4 +1,4 @@
-// A Node server in front of a limiter that is written by hand. Its settings come in the environment, as JSON; it tells its parent on
+// A Node server in front of a limiter written by hand. Its settings come in the environment, as JSON; it reports to its parent on
 // which port it listens.
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { createServer } from "node:http";
@@ -10,7 +10,7 @@ const { token, policies, keySecret, database } = JSON.parse(process.env.SETTINGS
 /** The port of the database. */
 export { database };
 
-/** Listens. `decide(name, policy, cost)` is as that of {@link Limiter}, with a name of the key that does not tell it. */
+/** Listens. `decide(name, policy, cost)` is like that of {@link Limiter}, with a name that does not reveal the key. */
 export function serve(decide) {
   const limiter = new Limiter({
     token,

@@ -1,5 +1,5 @@
-// Asks PostgreSQL, by the function of an article, which takes one token. It tells how many remain, and so that is all that the
-// answer says.
+// Asks PostgreSQL, by the function of an article, which takes one token. It returns how many remain, so that is all that the
+// answer has.
 import { readFileSync } from "node:fs";
 import pg from "pg";
 import { database, serve } from "./node-server.mjs";

@@ -1,4 +1,4 @@
-// Asks Redis, by the script of an article. It tells how long to wait, and so that is all that the answer says.
+// Asks Redis, by the script of an article. It returns how long to wait, so that is all that the answer has.
 import { readFileSync } from "node:fs";
 import { Redis } from "ioredis";
 import { database, serve } from "./node-server.mjs";

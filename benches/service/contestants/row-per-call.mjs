@@ -1,4 +1,4 @@
-// An object per key that writes the level on every grant, as the platform's examples do: nothing that was spent is forgotten.
+// An object per key that writes the level on every grant, as the platform's examples do: no spent token is forgotten.
 import { DurableObject } from "cloudflare:workers";
 import { Buckets } from "./buckets.mjs";
 import { asksObjects, policiesOf } from "./worker.mjs";

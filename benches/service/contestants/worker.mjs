@@ -1,4 +1,4 @@
-// The Worker in front of a limiter that is written by hand.
+// The Worker in front of a limiter written by hand.
 import { Limiter, policiesFrom } from "./limiter.mjs";
 
 /** A Worker that decides by what `make(env)` returns: see {@link Limiter}. */

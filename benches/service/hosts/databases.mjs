@@ -35,14 +35,14 @@ export const postgres = {
     const init = join(this.path, "../initdb");
     execFileSync(init, ["--pgdata", data, "--username", "tollgate", "--auth", "trust"], { ...user, stdio: "pipe" });
     const options = ["-D", data, "-h", "127.0.0.1", "-p", String(port), "-k", folder];
-    // SIGQUIT: at once, with all the processes that it has started.
+    // SIGQUIT: at once, with all its child processes.
     const program = new Program(spawn(this.path, options, user), { folder, signal: "SIGQUIT" });
     await program.prints("ready to accept connections");
     return { port, program };
   },
 };
 
-/** The path of a program, also where Debian puts PostgreSQL's. */
+/** The path of a program, including where Debian puts PostgreSQL's. */
 function installed(name) {
   const versions = list("/usr/lib/postgresql").sort((a, b) => Number(b) - Number(a));
   const folders = [
@@ -69,7 +69,7 @@ function list(folder) {
   }
 }
 
-/** Who PostgreSQL runs as, which root may not: somebody who owns nothing but the folder. */
+/** The user for PostgreSQL, which does not run as root: one that owns only the folder. */
 function unprivileged(folder) {
   if (process.getuid() !== 0) return { cwd: folder };
   const [uid, gid] = ["-u", "-g"].map((option) => Number(execFileSync("id", [option, "nobody"])));

@@ -1,9 +1,9 @@
-// A Node server and the database that it asks, each in a process of its own.
+// A Node server and its database, each in its own process.
 import { fork } from "node:child_process";
 import { once } from "node:events";
 import { Program } from "./program.mjs";
 
-/** Starts the server in a file on an empty database. It is given the settings, and in them the database's port. */
+/** Starts the server in a file on an empty database. Its settings include the database's port. */
 export async function onNode(file, database, settings) {
   const { port, program } = await database.start();
   const env = { ...process.env, SETTINGS: JSON.stringify({ ...settings, database: port }) };

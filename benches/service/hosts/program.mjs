@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { rmSync } from "node:fs";
 
 export class Program {
-  /** All that it has printed. */
+  /** Its whole output. */
   log = "";
   #folder;
   #signal;

@@ -1,8 +1,8 @@
-// A Worker on workerd, in a process of its own with its objects on disk.
+// A Worker on workerd, in its own process with its objects on disk.
 import { fileURLToPath } from "node:url";
 import { Runtime } from "../../../tests/http/runtime.mjs";
 
-/** Starts it. What it tells at `/rows` is how many rows its objects have written. */
+/** Starts it. `/rows` reports how many rows its objects have written. */
 export async function onWorkerd(worker) {
   const runtime = new Runtime();
   await runtime.start({ ...counting(worker), keepsObjects: true });
@@ -16,7 +16,7 @@ export async function onWorkerd(worker) {
   };
 }
 
-/** The same Worker, with its written rows counted: for a microsecond or two of the hundreds that a request takes. */
+/** The same Worker, counting the rows written, which takes a microsecond or two of a request's hundreds. */
 function counting({ modules, ...others }) {
   const [[, main], ...rest] = Object.entries(modules);
   const around = fileURLToPath(new URL("../counting.mjs", import.meta.url));
