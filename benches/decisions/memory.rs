@@ -12,7 +12,7 @@ pub(crate) fn compare() {
     }
 }
 
-/// Bytes on the heap for each of the keys.
+/// Heap bytes per key.
 fn heap_each(make: fn(Case, u32) -> Box<dyn Asked>, case: Case, keys: u32) -> f64 {
     let before = counting::live_bytes();
     let asked = make(case, keys);

@@ -11,7 +11,7 @@ use crate::frontend::{Frontend, now, policies_of};
 use crate::measure::{head, least_nanos, line, weighed};
 use crate::object::{NOW, Object, policies, policy_in};
 
-/// All ask at once, each step of all before the next step of any: the worst order for an object.
+/// All call at once, each step of all before the next step of any: the worst order for an object.
 pub(crate) fn of_an_object() {
     let columns = ["isolate, bytes each", "each request, ns"];
     head("Concurrent requests for one key", &columns);
@@ -36,7 +36,7 @@ pub(crate) fn of_recent_batches() {
             carry_out(slice::from_mut(&mut call), objects, &deployed);
             assert_eq!(call.reply(now(NOW)).status, 200);
         };
-        commit(&mut [Object::new(), Object::new()]); // what the isolate keeps of the first is no part of what is weighed
+        commit(&mut [Object::new(), Object::new()]); // what the isolate keeps of the first is not weighed
         let (bytes, mut object) = weighed(|| {
             let mut objects = [Object::new(), Object::new()];
             objects[0].consume(&policy, NOW);
@@ -69,7 +69,7 @@ fn row(callers: usize, keys: usize, url: &str, body: &str) {
     line(&callers.to_string(), [format!("{:.0}", bytes as f64 / callers as f64), format!("{nanos:.0}")]);
 }
 
-/// Each makes the calls that it has to make, and then gets all answers, until there are none. The objects are those of the same keys.
+/// Each makes its calls and then gets all answers, until there are none. The objects are those of the same keys.
 fn carry_out(calls: &mut [Call], objects: &mut [Object], deployed: &Policies) {
     loop {
         let mut in_flight = Vec::new();

@@ -1,5 +1,5 @@
-// A flood of a million distinct keys through one isolate on workerd: what it does to a key that is below its limit, to one that is over
-// it, and to the memory of the process.
+// A flood of a million distinct keys through one isolate on workerd: its effect on a key that is below its limit, on one that is over
+// it, and on the memory of the process.
 //
 //   npm run growth -- workerd                    six minutes
 //   npm run growth -- workerd --keys 100000      fewer keys: four
@@ -33,17 +33,17 @@ const { values } = parseArgs({
 });
 const [KEYS, ROUNDS] = [Number(values.keys), Number(values.rounds)];
 
-/** How long a round takes, how often the two keys are asked, and the others, in a second. */
+/** How long a round takes, and how many requests per second the two keys and the others get. */
 const SECONDS = 3;
 const CALM_PER_SECOND = 200;
 const SPENT_PER_SECOND = 20;
 const FLOOD_PER_SECOND = 200;
 
-/** How many keys come at once, between the rounds. */
+/** How many keys are in flight at once between the rounds. */
 const AT_ONCE = 100;
 
 const nothing = async () => {};
-/** The two isolates are equal but for this: what the one is asked about is new each time. */
+/** The two isolates differ only in this: one gets a new key each time. */
 const sameKeys = { policy: "uncached", next: () => 0 };
 const newKeys = {
   policy: "flooded",
@@ -86,7 +86,7 @@ async function started(modules) {
   return { runtime, calm, spent, flood };
 }
 
-/** What 99 of 100 requests of the key below its limit took at most, in milliseconds. */
+/** The 99th percentile of response times for the key below its limit, in milliseconds. */
 async function round({ calm, spent }, others) {
   const [{ took }] = await Promise.all([
     calm.offer(CALM, CALM_PER_SECOND, SECONDS),
@@ -97,13 +97,13 @@ async function round({ calm, spent }, others) {
   return took[Math.floor(took.length * 0.99)];
 }
 
-/** Asks about one key with each request. */
+/** Requests for one key each. */
 function offered({ flood }, keys) {
   const requests = Array.from({ length: SECONDS * FLOOD_PER_SECOND }, () => about(keys, 1));
   return flood.offer(requests, FLOOD_PER_SECOND, SECONDS);
 }
 
-/** Asks about so many keys, as fast as it can. */
+/** Requests this many keys, as fast as it can. */
 async function pour({ spent, flood }, keys, count) {
   const requests = Array.from({ length: Math.max(0, Math.ceil(count / AT_ONCE)) }, () => about(keys, AT_ONCE));
   const asked = { isOver: false };

@@ -1,5 +1,5 @@
-//! A flood of distinct keys through one isolate, each of which has been granted one request and is refused the next, while one key that
-//! is over its limit goes on asking.
+//! A flood of distinct keys through one isolate, each granted one request and refused the next, while one key that
+//! is over its limit keeps sending requests.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::frontend::{Frontend, now, policies_of};
 use crate::measure::{head, line, timed};
 use crate::object::{NOW, Object, policies, policy_in};
 
-/// What is bounded and was not.
+/// The bounds that were exceeded.
 pub(crate) fn of_keys() -> Vec<String> {
     let [often, less, seldom] = EVERY_MS.map(|ms| format!("calls in 1000, {ms} ms"));
     head(
@@ -39,16 +39,16 @@ pub(crate) fn of_keys() -> Vec<String> {
     missed
 }
 
-/// How often each of the keys is asked that are over their limits. A generation is full after 41 ms of flood.
+/// Intervals between requests of the keys over their limits. A generation is full after 41 ms of flood.
 const EVERY_MS: [usize; 3] = [1, 10, 100];
 
 struct Seen {
-    /// What the isolate takes.
+    /// The isolate's memory.
     bytes: i64,
     /// Of the keys over their limits.
     calls_per_1000: [f64; 3],
     granted: usize,
-    /// What it takes to begin a request about a key of which nothing is known, and about one that is refused: the median.
+    /// Median time to begin a request for an unknown key, and for a refused one.
     unknown_ns: Option<u64>,
     known_ns: Option<u64>,
 }
@@ -100,7 +100,7 @@ fn flood(keys: usize) -> Seen {
     Seen { bytes: with_tables - live_bytes(), calls_per_1000, granted, unknown_ns, known_ns }
 }
 
-/// An isolate, and how long it took to begin requests about keys of which it knew nothing and about those that it refused, in nanoseconds.
+/// An isolate, and the nanoseconds it took to begin requests for unknown keys and for those that it refused.
 struct Isolate {
     frontend: Frontend,
     deployed: Arc<Policies>,
@@ -113,7 +113,7 @@ impl Isolate {
         Self { frontend: Frontend::new(&deployed, 0), deployed, unknown: Vec::new(), known: Vec::new() }
     }
 
-    /// Whether the object has granted it; `None` if it was refused from memory.
+    /// Whether the object granted it; `None` if it was refused from memory.
     fn ask(&mut self, key: &str, object: &mut Object, at: i64) -> Option<bool> {
         let body = format!(r#"{{"policy":"p","key":"{key}"}}"#);
         let (took, mut call) = timed(|| self.frontend.ask("/v1/consume", &body, at));
@@ -130,10 +130,10 @@ impl Isolate {
     }
 }
 
-/// How many keys come in a millisecond.
+/// Keys per millisecond.
 const PER_MS: usize = 100;
 
-/// It lasts at least as long as if so many came.
+/// It lasts at least as long as with this many keys.
 const SHORTEST: usize = 1_000_000;
 
 /// Two generations of refusals with what they and their trees take, and the summary of refused keys.

@@ -19,7 +19,7 @@ export default {
   },
 };
 
-/** The same for each request: Tollgate knows it by that. */
+/** The same object for each request, by which Tollgate recognizes it. */
 function elsewhere(env) {
   namespace ??= { getByName: (name) => ({ decide: (...question) => decide(name, env, question) }) };
   return namespace;

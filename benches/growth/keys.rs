@@ -1,4 +1,4 @@
-//! Keys: what an isolate keeps of them, and what the objects of all take.
+//! Keys: what an isolate keeps of them, and the memory of all their objects.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::split_mix::Random;
 
 const COUNTS: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
 
-/// Keys that are refused once each: what one isolate keeps of them.
+/// What one isolate keeps of keys that are refused once each.
 pub(crate) fn of_an_isolate() {
     head("Refused keys, in one isolate", &["bytes", "to ask, ns", "to reply, ns", "to refuse again, ns"]);
     let deployed = policies(SPENT);
@@ -47,8 +47,8 @@ pub(crate) fn of_an_isolate() {
     }
 }
 
-/// Asks for `count` keys, each of which its object refuses. Returns how many nanoseconds it takes to begin the request of each, and to
-/// make its reply of the object's answer.
+/// Requests `count` keys, each refused by its object. Returns how many nanoseconds it takes to begin each request, and to
+/// build its reply from the object's answer.
 fn refused(frontend: &mut Frontend, count: usize, refusal: &ObjectReply) -> [f64; 2] {
     let mut took = [Duration::ZERO; 2];
     for first in (0..count).step_by(STEP) {
@@ -75,7 +75,7 @@ fn body(key: usize) -> String {
     format!(r#"{{"policy":"p","key":"{key}"}}"#)
 }
 
-/// The objects of so many keys in one process, as a simulation or a test has them; in production they are spread.
+/// The objects of this many keys in one process, as in a simulation or a test; in production they are spread.
 pub(crate) fn of_a_machine() {
     head("Objects of keys that are asked at random", &["bytes each", "a grant, ns"]);
     let policy = policy(r#""rate":100,"period":"1s","capacity":200"#);
@@ -102,5 +102,5 @@ pub(crate) fn of_a_machine() {
 
 const SPENT: &str = r#""rate":1,"period":"1h","capacity":1"#;
 const STEP: usize = 1_000;
-/// The fastest counts.
+/// The fastest run counts.
 const PASSES: usize = 3;

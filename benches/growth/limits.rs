@@ -20,7 +20,7 @@ pub(crate) fn of_a_policy() {
             let limits: Vec<_> = (0..count).map(|n| limit(n, if n + 1 == count { capacity } else { MANY })).collect();
             policies(&format!(r#""limits":[{}]"#, limits.join(",")))
         };
-        // All but the last let everything pass.
+        // All but the last allow everything.
         let (deployed, closed) = (with_last(MANY), policy_in(&with_last(1)));
         let open = policy_in(&deployed);
         let (bytes, mut object) = weighed(|| {

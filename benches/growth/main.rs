@@ -1,11 +1,11 @@
 //! How time and memory grow with keys, limits, open reservations and concurrent callers, and what a flood of distinct keys does: the real
-//! frontends, objects and registry, natively, on a virtual clock. Memory is what is asked of the allocator.
+//! frontends, objects and registry, natively, on a virtual clock. Memory is what is requested from the allocator.
 //!
 //! ```sh
 //! npm run growth -- native  # some seconds, and a few minutes for the first build
 //! ```
 //!
-//! It fails where something has grown that is bounded.
+//! It fails if something bounded has grown.
 #![expect(clippy::cast_precision_loss, reason = "counts of some millions, for people to read")]
 
 use std::process::ExitCode;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::counting;
 
-/// How long something took.
+/// The duration of a call.
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
     let began = Instant::now();
@@ -12,7 +12,7 @@ pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
     (began.elapsed(), result)
 }
 
-/// Nanoseconds for each of so many.
+/// Nanoseconds per item.
 pub(crate) fn nanos_each(took: Duration, count: usize) -> f64 {
     took.as_secs_f64() * 1e9 / count as f64
 }
@@ -25,7 +25,7 @@ pub(crate) fn least_nanos(count: usize, mut run: impl FnMut()) -> f64 {
 
 const RUNS: usize = 9;
 
-/// What it makes, and the bytes that that keeps.
+/// The result of a call, and the bytes that it keeps.
 pub(crate) fn weighed<T>(make: impl FnOnce() -> T) -> (i64, T) {
     let before = counting::live_bytes();
     let result = make();

@@ -1,4 +1,4 @@
-//! An object, with its rows written at once; and what is asked of it.
+//! An object, with its rows written at once, and its requests.
 
 use std::slice;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl Object {
         reply
     }
 
-    /// Takes a token, if there is one.
+    /// Takes a token, if one is left.
     pub(crate) fn consume(&mut self, policy: &Arc<Policy>, now: i64) -> Decided {
         decided(self.ask(slice::from_ref(policy), &request(Action::Take(Verb::Consume), policy), now, 0))
     }
@@ -61,7 +61,7 @@ pub(crate) fn policy(fields: &str) -> Arc<Policy> {
     policy_in(&policies(fields))
 }
 
-/// The policies of a deployment with just that one.
+/// A deployment's policies, with just that one.
 pub(crate) fn policies(fields: &str) -> Arc<Policies> {
     Arc::new(Policies::parse(&format!(r#"{{"p":{{{fields}}}}}"#)).expect("a policy"))
 }
@@ -69,7 +69,7 @@ pub(crate) fn policies(fields: &str) -> Arc<Policies> {
 /// That one.
 pub(crate) fn policy_in(deployed: &Policies) -> Arc<Policy> {
     let policy = deployed.get("p").expect("it is there");
-    // Computed once it is asked for, and no part of what is weighed.
+    // Computed on first use, and not weighed.
     _ = policy.numbers();
     Arc::clone(policy)
 }

@@ -1,4 +1,4 @@
-//! Overrides of keys: what they take in an isolate, and in the registry.
+//! Overrides of keys: their memory in an isolate, and in the registry.
 
 use std::hint::black_box;
 
@@ -59,7 +59,7 @@ fn isolate(count: usize) -> Overrides {
     overrides
 }
 
-/// Nanoseconds to set one of the last, and the registry.
+/// Nanoseconds to set one of the last ones, and the registry.
 fn timed_registry(count: usize) -> (f64, Registry) {
     let mut registry = Registry::default();
     let poll = Poll {
@@ -101,5 +101,5 @@ const POLICIES: &str = r#"{"api":"10/1s"}"#;
 const PAGE: usize = 1_000;
 const FOUND: usize = 1_000;
 const AT_ONCE: usize = 100;
-/// The fastest of so many counts.
+/// The fastest of this many runs counts.
 const LATEST: usize = 9;

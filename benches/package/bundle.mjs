@@ -1,4 +1,4 @@
-// Bundles a module as a browser gets it.
+// Bundles a module as for a browser.
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
@@ -7,8 +7,8 @@ export const PACKAGE = fileURLToPath(new URL("../../build/package", import.meta.
 const HERE = fileURLToPath(new URL(".", import.meta.url));
 
 /**
- * The text of `source`, bundled and minified with whatever it imports but for what is `external`. Of the package's module
- * `without`, only the names of what it exports are left: the result is there to be weighed, not to be run.
+ * The text of `source`, bundled and minified with its imports except the `external` ones. Of the package's module
+ * `without`, only the names of its exports are left: the result is for weighing, not for running.
  */
 export async function bundled(source, { external = [], minify = true, without } = {}) {
   const { outputFiles } = await build({
@@ -27,7 +27,7 @@ export async function bundled(source, { external = [], minify = true, without } 
   return outputFiles[0].text;
 }
 
-/** `tollgate` is the package that was built, by its own `exports`. */
+/** `tollgate` is the built package, by its own `exports`. */
 const TOLLGATE = {
   name: "tollgate",
   setup(build) {
@@ -38,7 +38,7 @@ const TOLLGATE = {
   },
 };
 
-/** Replaces what `module` of the package exports by nothing. */
+/** Replaces the exports of the package's `module` with nothing. */
 function emptied(module) {
   return {
     name: "emptied",

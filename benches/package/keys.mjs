@@ -59,7 +59,7 @@ async function run(name, keys) {
   const warmUp = async (limit) => {
     for (let i = 0; i < 2; i++) await ask(limit, (i) => `warm:${i % 2000}`);
   };
-  await warmUp(contestants[name]()); // few keys, whose memory counts for nothing
+  await warmUp(contestants[name]()); // few keys, whose memory is negligible
   const before = bytes();
   const limit = contestants[name]();
   const first = await ask(limit, (i) => `user:${i}`);
@@ -68,7 +68,7 @@ async function run(name, keys) {
   let later = Infinity;
   for (let round = 0; round < 7; round++) later = Math.min(later, await ask(limit, (i) => some[i]));
   console.log(JSON.stringify({ bytes: perKey, first, later }));
-  process.exit(); // one has timers that would keep it
+  process.exit(); // one has timers that would keep it running
 }
 
 const KEYS = 100_000;

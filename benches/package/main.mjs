@@ -1,12 +1,12 @@
-// What the npm package weighs and how long its decisions take, beside others and beside plain JavaScript, in Node and in
+// The npm package's size and the time of its decisions, beside others and beside plain JavaScript, in Node and in
 // Chromium.
 //
 //   npm run bench:package                    all: half a minute
 //   npm run bench:package -- --sizes         only the sizes
 //   npm run bench:package -- --parts         only what each part of `Limiter` adds to its size
 //   npm run bench:package -- --keys          only limiters of many keys: bytes per key, and time
-//   npm run bench:package -- --check         also fails where a promise is broken
-//   npm run bench:package -- --rounds 101    31, if left out
+//   npm run bench:package -- --check         also fails if a promise is broken
+//   npm run bench:package -- --rounds 101    31 by default
 import { parseArgs } from "node:util";
 import { bundled } from "./bundle.mjs";
 import { JOINS } from "./joins.mjs";
@@ -24,7 +24,7 @@ const LARGEST = {
 };
 /** Bytes: Chrome before version 114 compiles no larger module at once. */
 const LARGEST_CORE = 4095;
-/** How many times as long as theirs Tollgate's decision takes at most, with the time given. */
+/** Maximum ratio of Tollgate's decision time to theirs, with time as an argument. */
 const CASES = ["allowed", "refused", "mixed"];
 const SLOWEST = [
   // Like with like: both are bare calls. Not with mixed answers, where mispredicted branches take most of the time.
@@ -68,7 +68,7 @@ async function main() {
     }
   }
   if (broken.length > 0) console.log(`\nBroken promises:\n${broken.map((line) => `  ${line}`).join("\n")}`);
-  process.exit(values.check && broken.length > 0 ? 1 : 0); // the others have timers that would keep us for a day
+  process.exit(values.check && broken.length > 0 ? 1 : 0); // the others have timers that would keep us running for a day
 }
 
 /** Returns the promises that are broken. */
@@ -114,7 +114,7 @@ function reportSpeed(runtime, groups) {
     );
 }
 
-/** Of each the median of its runs, and, in parentheses, Tollgate's as a part of theirs. */
+/** The median of each one's runs and, in parentheses, Tollgate's as a fraction of theirs. */
 function reportKeys(measured) {
   const [ours] = Object.values(measured);
   const columns = { bytes: "bytes per key", first: "ns, new key", later: "ns, known key" };
@@ -143,13 +143,13 @@ function nanos(ns) {
   return cells([quartiles(ns)[1], leastOf(ns)].map((value) => value.toFixed(value < 100 ? 1 : 0)));
 }
 
-/** The median of the ratios within each round, and the quartiles between which half of them lie. */
+/** The median and the quartiles of the ratios within each round. */
 function ratio(ours, theirs) {
   const [low, middle, high] = quartiles(ours.map((our, i) => our / theirs[i])).map((value) => value.toPrecision(2));
   return `${middle} (${low} to ${high})`;
 }
 
-/** The values below which a quarter, a half and three quarters of all lie. */
+/** The quartiles. */
 function quartiles(values) {
   const sorted = values.toSorted((a, b) => a - b);
   return [1, 2, 3].map((quarter) => sorted[Math.floor(((sorted.length - 1) * quarter) / 4)]);

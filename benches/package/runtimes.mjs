@@ -1,7 +1,7 @@
-// Where it is measured: the same bundle of speed.mjs, in this Node and on a page in Chromium.
+// The runtimes: the same bundle of speed.mjs, in this Node and on a page in Chromium.
 import { chromium } from "playwright-core";
 
-/** `{ version, groups }`: what `measure` of the bundle returns. */
+/** `{ version, groups }`: the result of the bundle's `measure`. */
 export async function inNode(source, options) {
   const { measure } = await import(`data:text/javascript;base64,${Buffer.from(source).toString("base64")}`);
   return { version: process.versions.node, groups: await measure(options) };

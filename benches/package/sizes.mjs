@@ -7,7 +7,7 @@ import { brotliCompressSync } from "node:zlib";
 import { minify } from "terser";
 import { bundled, PACKAGE } from "./bundle.mjs";
 
-/** What is imported; in parentheses, the one class of it that decides. */
+/** The import; in parentheses, its one class that decides. */
 const IMPORTS = [
   { name: "tollgate (Bucket)", source: `export { Bucket } from "tollgate"` },
   { name: "tollgate", source: `export * from "tollgate"` },
@@ -66,7 +66,7 @@ export async function sizes() {
   }));
 }
 
-/** The modules that `Limiter` alone brings, and what is in them. */
+/** The modules that `Limiter` alone brings, and their contents. */
 const PARTS = {
   wasm: "the WebAssembly and its decoder",
   limiter: "`Limiter`: the forecast of who waits how long, pauses, save and restore",
@@ -81,8 +81,8 @@ const PARTS = {
 };
 
 /**
- * What each part of `Limiter` alone weighs: by how many bytes the whole is smaller without it, as esbuild minifies and
- * gzip compresses. What several have in common is in none of them.
+ * The weight of each part of `Limiter`: by how many bytes the whole is smaller without it, as esbuild minifies and
+ * gzip compresses. Code shared by several is in none of them.
  */
 export async function parts() {
   const imports = Object.keys(PARTS).map((module) => `export * from "${join(PACKAGE, module)}.js";`);
@@ -95,7 +95,7 @@ export async function parts() {
   return await Promise.all(rows);
 }
 
-/** By the command: the zlib that Node brings is another, and makes other sizes. */
+/** By the command: Node's own zlib gives different sizes. */
 function gzip(bytes) {
   return execFileSync("gzip", ["-9n"], { input: bytes }).length;
 }

@@ -1,7 +1,7 @@
-// How long a decision takes, wherever this file runs. All are asked in turn, round after round, so that a machine that slows
+// The time of a decision, wherever this file runs. Contestants take turns, round after round, so that a machine that slows
 // down slows all of them. It fails if any answer is not the expected one.
 //
-// Each contestant has a loop of its own, alike as they are: one loop for all would be compiled for a call that may go anywhere.
+// Each contestant has its own loop, alike as they are: a shared one would be compiled for a call that may go anywhere.
 import { Bucket } from "tollgate";
 import { bucket, bucketWithClock, plain } from "./contestants/bucket.mjs";
 import { limiterConsume, pacer } from "./contestants/calling.mjs";
@@ -13,11 +13,11 @@ import { flexibleOneByOne, flexibleTogether } from "./contestants/rate-limiter-f
 import { bottleneck, limiterThrottle, pThrottled } from "./contestants/scheduling.mjs";
 import { measureWaiting } from "./waiting.mjs";
 
-/** Which limit each call asks: 0 is the one that grants, 1 the one that refuses. */
+/** The limit of each call: 0 grants, 1 refuses. */
 const CASES = { allowed: () => 0, refused: () => 1, mixed: () => Math.floor(Math.random() * 2) };
 const ALL_CASES = Object.keys(CASES);
 
-/** Contestants that do the same: Tollgate first, then what it is compared with. */
+/** Contestants that do the same: Tollgate first, then those it is compared with. */
 const GROUPS = [
   { title: "time given", all: [bucket, core, empty, plain], cases: ALL_CASES },
   { title: "own clock", all: [bucketWithClock, limiter, flexibleOneByOne, flexibleTogether], cases: ALL_CASES },
@@ -52,7 +52,7 @@ export async function measure({ rounds }) {
   return [...decisions, await measureWaiting()];
 }
 
-/** A contestant in a case, with what it was seen to take. */
+/** A contestant in a case, with its measurements. */
 class Lane {
   #run;
   #limitOf;
@@ -96,7 +96,7 @@ class Lane {
   }
 }
 
-/** For any request, the bucket in plain JavaScript gives the same answer as Tollgate's. */
+/** Checks that the bucket in plain JavaScript answers any request like Tollgate's. */
 function checkThatPlainAnswersAlike() {
   const upTo = (max) => Math.floor(Math.random() * (max + 1));
   for (let i = 0; i < 300; i++) {
@@ -117,9 +117,9 @@ function checkThatPlainAnswersAlike() {
 }
 
 const START = 1_800_000_000_000;
-/** The time that is given; it only ever goes on, by a millisecond for two questions. */
+/** The time argument; it only goes forward, a millisecond for every two calls. */
 let clock = START;
-/** Long beside what `performance.now()` of a browser counts in, short beside what else the machine does. */
+/** Long beside the resolution of a browser's `performance.now()`, short beside interruptions by the machine. */
 const ROUND_MS = 2;
 const FEWEST = 10;
 const MOST = 204_800;

@@ -1,4 +1,4 @@
-// How long it takes a hundred thousand calls to join a queue and to be admitted, wherever this file runs. Contestants take
+// The time for a hundred thousand calls to join a queue and to be admitted, wherever this file runs. Contestants take
 // turns, so that a machine that slows down slows both.
 import { limiterQueue, pQueue } from "./contestants/queues.mjs";
 import { JOINS } from "./joins.mjs";

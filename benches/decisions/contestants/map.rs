@@ -1,4 +1,4 @@
-//! The map and the hasher, for every contestant that lets us choose, and two contestants that measure the harness.
+//! The map and the hasher for every contestant that allows a choice, and two contestants that measure the harness.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -15,7 +15,7 @@ mod naive;
 mod ratelimit;
 mod tollgate;
 
-/// A limiter that is measured.
+/// A measured limiter.
 trait Contestant: Sized {
     /// A moment in the contestant's form.
     type Moment: Copy;
@@ -24,7 +24,7 @@ trait Contestant: Sized {
     /// The state of one key.
     type Bucket;
 
-    /// With a full bucket of `quota` for each of the keys `0..keys`. Direct contestants have one key.
+    /// Creates it with a full bucket of `quota` for each of the keys `0..keys`. Direct contestants have one key.
     fn new(quota: &Quota, keys: u32) -> Self;
 
     /// `ms` milliseconds after the beginning.
@@ -119,7 +119,7 @@ pub(crate) struct Request {
     ms: u64,
 }
 
-/// The first contestant, which all others are compared with.
+/// The first contestant, with which all others are compared.
 pub(crate) const OURS: &str = "tollgate";
 
 /// All contestants for `keys` keys; one key is "direct", without a map.
@@ -192,10 +192,10 @@ pub(crate) const START_MS: u64 = 1_000;
 
 /// A contestant whose buckets are prepared for a case.
 pub(crate) trait Asked {
-    /// Converts `requests`, and returns how many of them will be asked.
+    /// Converts `requests`, and returns how many of them will be used.
     fn prepare(&mut self, requests: &[Request]) -> usize;
 
-    /// Asks the prepared requests.
+    /// Makes the prepared requests.
     fn ask(&mut self) -> Answers;
 }
 
@@ -208,7 +208,7 @@ struct Prepared<C: Contestant> {
     contestant: C,
     keys: u32,
     requests: Vec<(u64, C::Moment)>,
-    /// The time of the requests that it skipped, which for this contestant did not pass.
+    /// The time of the skipped requests, which for this contestant did not pass.
     left_out_ms: u64,
 }
 

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::map::{Map, filled, with};
 use super::{Contestant, Quota};
 
-/// Remembers the moment of every grant within the last window, and grants while they are fewer than the capacity. Over
+/// Remembers the moment of every grant within the last window, and grants while there are fewer than the capacity. Over
 /// the time that a bucket takes to fill, the same number passes; how it is spread may differ.
 #[derive(Default)]
 pub(crate) struct Log {

@@ -179,7 +179,7 @@ impl Contestant for LockedKeyed {
     }
 }
 
-/// The limiter for many keys: sharded, of bounded memory, it forgets keys that are full again.
+/// The limiter for many keys: sharded, with bounded memory; forgets keys that are full again.
 pub(super) struct Shared(KeyedLimiter<u64, 1, Hash>);
 
 impl Contestant for Shared {

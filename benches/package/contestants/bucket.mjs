@@ -1,4 +1,4 @@
-// Tollgate's Bucket with the time given, with its own clock, and the same in plain JavaScript.
+// Tollgate's Bucket with time as an argument, with its own clock, and the same in plain JavaScript.
 import { Bucket, systemClock } from "tollgate";
 import { PLENTY, SPENT } from "../limits.mjs";
 import { Bucket as PlainBucket } from "./plain.mjs";

@@ -1,4 +1,4 @@
-// The core's own `consume`, called as the empty one is: what a decision costs in WebAssembly, without the class that checks
+// The core's own `consume`, called like the empty one: what a decision costs in WebAssembly, without the class that checks
 // its arguments.
 import { wasm } from "../../../build/package/wasm.js";
 import { PLENTY, SPENT } from "../limits.mjs";

@@ -1,5 +1,5 @@
-// A call into WebAssembly that does nothing, with the parameters and the result of the core's `consume`: what no decision in
-// WebAssembly can be faster than.
+// A call into WebAssembly that does nothing, with the parameters and the result of the core's `consume`: the lower bound of
+// any decision in WebAssembly.
 
 // (module (func (export "consume") (param i32 f64 f64) (result i32) (i32.const 1)))
 const module = new Uint8Array([

@@ -1,14 +1,14 @@
 // The same token bucket, exact, in plain JavaScript. It needs no BigInt: a level is a whole number of drops, as in
 // Tollgate, in a double, and the constructor rejects numbers that need more than its 53 bits; Tollgate has 63.
 //
-// What it leaves out: fixed windows, debt, every verb but `consume` and `peek`, snapshots, and saying which number was wrong.
+// Omitted: fixed windows, debt, every verb but `consume` and `peek`, snapshots, and errors that name the wrong number.
 
 export class Bucket {
-  /** Drops that come back in a millisecond; drops that are a token; the most drops. */
+  /** Drops refilled per millisecond, drops per token, and the most drops. */
   #rate;
   #period;
   #full;
-  /** The drops that there were at a moment. */
+  /** The level in drops, and its moment. */
   #level;
   #at;
 
@@ -25,7 +25,7 @@ export class Bucket {
     this.#at = assertMoment(now);
   }
 
-  /** Takes `cost` tokens now, or none, and says which. */
+  /** Takes `cost` tokens now, or none, and returns which. */
   consume(now, cost = 1) {
     this.#at = this.#anchor(assertMoment(now));
     const left = this.#levelAt(now) - assertWhole(cost) * this.#period;
@@ -36,7 +36,7 @@ export class Bucket {
     return true;
   }
 
-  /** What `consume` would say, and when it would grant; nothing is taken. */
+  /** The answer of `consume`, and when it would grant; nothing is taken. */
   peek(now, cost = 1) {
     const at = this.#anchor(assertMoment(now));
     const lacking = assertWhole(cost) * this.#period - this.#levelAt(now);

@@ -1,4 +1,4 @@
-// Limiters that many calls wait for at once: Tollgate's beside p-queue. All join while nothing is admitted; then all are.
+// Limiters with many waiting calls: Tollgate's beside p-queue. All join while nothing is admitted; then all are admitted.
 import PQueue from "p-queue";
 import { Limiter } from "tollgate";
 import { LONG_MS } from "../joins.mjs";

@@ -19,7 +19,7 @@ export const flexibleOneByOne = {
   },
 };
 
-/** Many asked before the first is awaited, in the way that costs least. */
+/** Many calls before the first is awaited, in the cheapest way. */
 export const flexibleTogether = {
   name: "rate-limiter-flexible, together",
   make() {
@@ -39,7 +39,7 @@ export const flexibleTogether = {
   },
 };
 
-/** A window is a day, which is not over while it is measured; one of them has no points at all. */
+/** A window of a day, which does not end during the measurement; one of them has no points at all. */
 function windows() {
   return [PLENTY, SPENT].map(
     ({ capacity, initial = capacity }) => new RateLimiterMemory({ points: initial, duration: 86_400 }),
