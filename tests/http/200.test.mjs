@@ -1,4 +1,4 @@
-// Granted: what is left, when there is more, and when all of it is back.
+// Granted: what is left, when there is more, and when the budget is full again.
 import { test } from "node:test";
 import { allowed, assertAnswer } from "./answers.mjs";
 import { NOW, start, TOKEN } from "./workerd.mjs";

@@ -19,7 +19,7 @@ const tollgate = await start({
   },
 });
 
-/** Sends a body to all of `paths`, and sees that alice's budget is what it was. */
+/** Sends a body to all of `paths`, and checks that alice's budget is unchanged. */
 async function assertRefusedUnchanged(body, expected, headers, paths = ["/v1/consume", "/v1/peek"]) {
   const look = async () => (await tollgate.peek({ policy: "api", key: "alice", cost: 0 })).body;
   const before = await look();

@@ -1,4 +1,4 @@
-// A token or a grant that is valid, but not for this: what it lacks, and nothing changes.
+// A valid token or grant without this right: the answer says what it lacks, and nothing changes.
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { test } from "node:test";
@@ -45,7 +45,7 @@ function bodyFor(path, { policy = "api", key = "alice" } = {}) {
   return JSON.stringify(/settle|cancel|extend/.test(path) ? { ...item, reservation: "1" } : item);
 }
 
-/** Asks without a right, and makes sure that nothing has changed for it. */
+/** Asks without a right, and checks that this changes nothing. */
 async function assertForbidden(path, body, credential, expected) {
   assertAnswer(await tollgate.send({ path, body, ...bearer(credential) }), expected, `${path} ${body}`);
   for (const policy of ["api", "daily"]) {
@@ -94,7 +94,7 @@ test("a token restricted to some policies", async () => {
     });
     assert.ok([200, 404].includes(answer.status) && !/policy/.test(answer.body.type), answer.text);
   }
-  // One of its policies that is not there any more: it learns of no other.
+  // One of its policies is gone: it learns of no other.
   const gone = await tollgate.consume({ policy: "gone", key: "alice" }, bearer(tokens.daily.text));
   assert.equal(gone.body.detail, 'there is no policy "gone"; there is only daily');
 });

@@ -48,7 +48,7 @@ test("an unknown policy: the answer lists the policies", async () => {
     ["constructor", '"constructor"'],
     ["toString", '"toString"'],
     ["api\0", '"api\\0"'],
-    ["\u202eipa", '"\\u{202e}ipa"'], // turns the text after it around, so it is not shown as it is
+    ["\u202eipa", '"\\u{202e}ipa"'], // reverses the text after it, so it is not shown unchanged
     ["'; DROP TABLE bucket; --", '"\'; DROP TABLE bucket; --"'],
     ["p".repeat(80), `"${"p".repeat(80)}"`],
   ]) {

@@ -1,4 +1,4 @@
-// The path is there, but not for this method.
+// The path exists, but not for this method.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { assertAnswer, PATHS, problem } from "./answers.mjs";
@@ -6,7 +6,7 @@ import { start } from "./workerd.mjs";
 
 const tollgate = await start({ policies: { api: { rate: 10, period: "10s" } } });
 
-/** Those that the runtime passes on. PROPFIND, QUERY and so on are real ones that no library here has a name for. */
+/** The methods that the runtime passes on. PROPFIND, QUERY and so on are real ones that no library here knows. */
 const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "TRACE", "PROPFIND", "QUERY", "PURGE", "REPORT"];
 
 test("any other method: the answer names the right one, and nothing changes", async () => {

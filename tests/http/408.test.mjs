@@ -27,7 +27,7 @@ test("an unfinished body times out after 5 s, with or without a length, whatever
 test("a body of 16 KiB in one-byte chunks costs little processor time", async (t) => {
   const cpuMs = () => {
     const stat = `/proc/${tollgate.pid}/stat`;
-    if (!existsSync(stat)) return 0; // only Linux says it so finely
+    if (!existsSync(stat)) return 0; // only Linux is this precise
     // utime and stime, in hundredths of a second.
     const fields = readFileSync(stat, "utf8").split(") ").pop().split(" ");
     return (Number(fields[11]) + Number(fields[12])) * 10;
@@ -37,6 +37,6 @@ test("a body of 16 KiB in one-byte chunks costs little processor time", async (t
   const cost = cpuMs() - before;
   t.diagnostic(`${cost} ms of CPU`);
   assert.equal(answer.status, 200, answer.text);
-  // Each as a chunk of its own in JavaScript, it was 450 ms.
+  // With one JavaScript chunk per byte it was 450 ms.
   assert.ok(cost < 250, `${cost} ms of CPU`);
 });

@@ -10,7 +10,7 @@ const MAX = 16 * 1_024;
 const tooLarge = problem(413, "body-too-large", "Body too large", "the body may have at most 16384 bytes");
 const remaining = async () => (await tollgate.peek({ policy: "api", key: "alice", cost: 0 })).body.remaining;
 
-/** A valid request, as long as it must be. */
+/** A valid request of this length. */
 const padded = (length) => '{"policy":"api","key":"alice"}'.padEnd(length);
 const inPieces = (text, size) =>
   Array.from({ length: Math.ceil(text.length / size) }, (_, i) => text.slice(i * size, (i + 1) * size));

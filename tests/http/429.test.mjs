@@ -1,4 +1,4 @@
-// Refused: when to retry, in RateLimit and Retry-After, and that it is granted then.
+// Refused: when to retry, by RateLimit and Retry-After, and a grant at that time.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { assertAnswer, refused } from "./answers.mjs";
@@ -27,7 +27,7 @@ const FIELDS = {
 };
 const tollgate = await start({ policies: POLICIES });
 
-// What is taken first; then each row is refused: at, cost, tokens left, full again, retry at, Retry-After, and `t` where
+// The cost taken first; then each row is refused: at, cost, tokens left, full again, retry at, Retry-After, and `t` if
 // there are more tokens before there are enough. All moments in ms after NOW, which is 22:13:20 UTC.
 const tables = {
   api: [
@@ -38,7 +38,7 @@ const tables = {
     [999, 2, 0, 10_000, 2_000, 2, 1], // 1 001 ms are 2 s
     [1_000, 2, 1, 10_000, 2_000, 1],
     [1_000, 10, 1, 10_000, 10_000, 9, 1],
-    [-59_999, 1, 0, 10_000, 1_000, 61], // a clock that stepped back is waited for
+    [-59_999, 1, 0, 10_000, 1_000, 61], // it waits for a clock that stepped back
     [9_999, 10, 9, 10_000, 10_000, 1],
   ],
   thirds: [
@@ -78,7 +78,7 @@ const tables = {
   empty: [
     [0, 0],
     [0, 1, 0, 10_000, 1_000, 1],
-    [999, 1, 0, 10_000, 1_000, 1], // it fills from when it was first asked, not from now
+    [999, 1, 0, 10_000, 1_000, 1], // it refills from its first request on, not from now
     [1_000, 10, 1, 10_000, 10_000, 9, 1],
   ],
 };

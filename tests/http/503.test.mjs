@@ -156,7 +156,7 @@ test("a table with other columns", async () => {
 test("a damaged database; once it is repaired the budget is as before", async () => {
   let intact;
   const tollgate = await down((file) => {
-    execute(file, ["VACUUM"]); // takes what is in the log beside the file into it
+    execute(file, ["VACUUM"]); // moves the log beside the file into it
     intact = readFileSync(file);
     writeFileSync(file, "this is not a database".repeat(500));
   });

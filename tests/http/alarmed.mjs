@@ -1,5 +1,5 @@
 // Around the built Worker: runs the alarms of the objects whose ids are in the body of a request to /alarms, at the moment
-// that the test's clock shows. The runtime's own alarms keep to the wall clock. With the header `x-storage: broken` their rows
+// that the test's clock shows. The runtime's own alarms follow the wall clock. With the header `x-storage: broken` their rows
 // cannot be listed.
 import front, { KeyObject as Real, PolicyRegistry as RealRegistry } from "./entry.js";
 

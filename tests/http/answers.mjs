@@ -1,4 +1,4 @@
-// What the Worker should answer, whole: every test compares status, all headers that are its own, and the whole body.
+// Complete expected answers: every test compares the status, all headers of the Worker's own, and the whole body.
 import assert from "node:assert/strict";
 
 /** The endpoints. */
@@ -32,7 +32,7 @@ export function assertAnswer(answer, expected, message = "") {
     assert.equal(answer.text, `${JSON.stringify(answer.body)}\n`, "no member twice, no spaces, one line");
 }
 
-/** 200 for `{ policy, cost, limit, remaining, now, reset_at }`; `t` is the seconds until more than `remaining` can be had, if ever. */
+/** 200 for `{ policy, cost, limit, remaining, now, reset_at }`; `t` is the seconds until more than `remaining` is available, if ever. */
 export function allowed(verdict, rateLimitPolicy, t) {
   return {
     status: 200,

@@ -19,7 +19,7 @@ const tollgate = await start({ policies: POLICIES, around });
 const withFaults = (...faults) => ({ headers: { "x-fault": JSON.stringify(faults) } });
 const batch = (requests, options) => tollgate.post("batch", { requests }, options);
 const spend = (one) => tollgate.post("charge", { ...one, cost: 10 });
-/** One request for each policy, each for a key of its own. */
+/** One request for each policy, each with its own key. */
 const of = (name, policies) => policies.map((policy) => ({ policy, key: `${name}, ${policy}` }));
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
@@ -54,7 +54,7 @@ const refused = (policy, results, acts) => ({
   },
 });
 
-/** What is left of each once nothing is held: aborts after the answer take a moment. */
+/** The tokens left in each once nothing is held: aborts after the answer take a moment. */
 async function levels(requests) {
   const left = [];
   for (const { policy, key } of requests) {
@@ -70,7 +70,7 @@ async function levels(requests) {
   return left;
 }
 
-/** Waits until this is left: undoing after the answer takes a moment. */
+/** Waits until this many are left: undoing after the answer takes a moment. */
 async function assertLevels(requests, expected, message) {
   let left;
   for (let tries = 0; tries < 100; tries++) {
@@ -131,13 +131,13 @@ test("a batch costs a peek, a hold and a commit per key, a refused one a peek; o
 
 test("a refused batch writes no row and sets no alarm", async () => {
   const own = await start({ policies: POLICIES, around });
-  // Each with keys of its own, since their order is that of their hashes.
+  // Each with its own keys, since their order is that of their hashes.
   for (let n = 0; n < 4; n++) {
     const fresh = ["a", "b", "c"].map((key) => ({ policy: "budget", key: `${key} ${n}` }));
     const spent = { policy: "closed", key: `spent ${n}`, cost: 10 };
     await own.post("charge", spent);
     assert.equal((await own.post("batch", { requests: [...fresh, spent] })).status, 429);
-    // Nor does one that is refused after it held.
+    // Nor does one refused after a hold.
     const taken = { policy: "closed", key: `taken since ${n}`, cost: 10 };
     const slow = withFaults({ fault: "slow", ms: 300, act: "hold", policy: "closed" });
     const late = own.post("batch", { requests: [...fresh, taken] }, slow);
@@ -175,7 +175,7 @@ test("a batch is answered within 5 s, and what it has done by then is undone", a
 
 const COMMITS = [
   [{ fault: "throws" }, "failed"],
-  [{ fault: "overloaded" }, "failed"], // others may have been done, and perhaps cannot be undone
+  [{ fault: "overloaded" }, "failed"], // others may have been carried out, and perhaps cannot be undone
   [{ fault: "hangs" }, "timeout"],
   [{ fault: "retryable" }, "failed"],
   [{ fault: "retryable", after: true }, "failed"],
@@ -344,7 +344,7 @@ test("an overloaded key fails a batch open only if every policy in it lists over
     assert.equal(status === 200 ? answer.body.degraded : answer.body.cause, "overloaded");
     assert.deepEqual(await levels(requests), Array(policies.length).fill(10));
   }
-  // Nor does a policy that names this cause open for another.
+  // Nor does a policy that names this cause fail open for another.
   const other = await batch([{ policy: "flooded", key: "other" }], withFaults({ fault: "throws" }));
   assert.deepEqual([other.status, other.body.cause], [503, "failed"], other.text);
 });

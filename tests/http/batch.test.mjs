@@ -1,4 +1,4 @@
-// Batches: all of their requests are granted or none, over one key or many.
+// Batches: all requests are granted or none, over one key or many.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { assertAnswer, problem } from "./answers.mjs";
@@ -22,7 +22,7 @@ const tollgate = await start({ policies: POLICIES });
 const ask = (policy, key, cost) => ({ policy, key, cost });
 const batch = (requests, options) => tollgate.post("batch", { requests }, options);
 
-/** One of the results. `retry`: it would have been refused until then; `null`: for good. Moments: ms after NOW. */
+/** One of the results. `retry`: it would have been refused until then; `null`: permanently. Moments: ms after NOW. */
 function result({ policy, cost = 1 }, at, { left, full, retry }) {
   const limit = POLICIES[policy].capacity ?? POLICIES[policy].rate;
   return {
@@ -72,7 +72,7 @@ async function left(policy, key, options) {
   return body.limits[0].remaining - body.limits[0].owed;
 }
 
-// Each of these is asked with all requests on one key and with each on a key of its own; the answers are the same.
+// Each is sent with all requests on one key and with each on its own key; the answers are the same.
 const tables = {
   "what can be granted is, and every request has its result": [
     [

@@ -1,4 +1,4 @@
-// What the holder of a service binding may do: what its `props` say, by RPC and by `fetch`, whatever comes through it.
+// The rights of a service binding: those in its `props`, by RPC and by `fetch`, whatever comes through it.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -20,7 +20,7 @@ async function bound(props) {
     bindings: { TOLLGATE: `service = (name = "main", entrypoint = "Tollgate"${designated})` },
   };
   const tollgate = await start({ policies, registry: true, tokens: { all: all.entry }, before });
-  // A visitor's own credential, which must count for nothing.
+  // A visitor's own credential, which must be ignored.
   const headers = { authorization: `Bearer ${all.text}` };
   const call = async (verb, ask, options) =>
     (await tollgate.send({ path: "/before", body: JSON.stringify({ verb, ask, options }), headers })).body;
@@ -46,7 +46,7 @@ const ADMIN = Object.entries(contract.paths).flatMap(([path, item]) =>
     : [],
 );
 
-/** Calls everything by RPC and by `fetch`, and compares with whether the scope is one of these. */
+/** Calls everything by RPC and by `fetch`, and checks that exactly these scopes are allowed. */
 async function assertScopes({ call, pass }, scopes) {
   for (const [scope, verbs] of Object.entries(SCOPES)) {
     const status = scopes.includes(scope) ? 200 : 403;

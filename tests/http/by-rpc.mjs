@@ -1,5 +1,5 @@
 // A Worker with a service binding to Tollgate: calls the method `verb`, such as `keys.inspect`, with `ask` and `options`, and answers with
-// what it returns. The verb `fetch` sends the request `options` to the path `ask`, with the visitor's headers.
+// its result. The verb `fetch` sends the request `options` to the path `ask`, with the visitor's headers.
 export default {
   async fetch(request, env) {
     const { verb, ask, options } = await request.json();

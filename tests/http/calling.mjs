@@ -1,4 +1,4 @@
-// A Worker with a service binding to Tollgate: asks by RPC what comes by HTTP.
+// A Worker with a service binding to Tollgate: passes HTTP requests on by RPC.
 export default {
   async fetch(request, { TOLLGATE }) {
     const { status, headers, ...body } = await TOLLGATE.consume(await request.json());

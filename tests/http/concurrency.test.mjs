@@ -88,7 +88,7 @@ test("one key, many costs and peeks: nothing is granted twice, nothing available
     const { body: end } = await tollgate.peek({ policy: "api", key, cost: 0 });
     assert.equal(taken + end.remaining, 50);
     for (const { status, body } of answers) {
-      // Tokens only decrease, so a refused caller wanted more than are left at the end.
+      // Tokens only decrease, so every refused cost is more than is left at the end.
       if (status === 429)
         assert.ok(body.cost > body.remaining && body.remaining >= end.remaining, JSON.stringify(body));
     }
@@ -130,7 +130,7 @@ test("in real time, as deployed: exactly what the model admits at the times of t
   assert.ok(count <= 20 + Math.floor((3 * (last - first)) / 70), `${count} in ${last - first} ms`);
   assert.ok(count < answers.length, "some were refused, or this shows nothing");
 
-  // And the model, in seventieths of a token: at each moment, as many of those who asked as there are tokens.
+  // And the model, in seventieths of a token: at each moment as many callers as there are tokens.
   let [level, at] = [20 * 70, first];
   for (const now of [...new Set(moments)].sort((a, b) => a - b)) {
     level = Math.min(20 * 70, level + 3 * (now - at));

@@ -1,4 +1,4 @@
-// Whether an answer is one that the contract, src/api/openapi.json, describes. Every answer of these tests is checked.
+// Checks every answer of these tests against the contract, src/api/openapi.json.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { isIPv4, isIPv6 } from "node:net";
@@ -35,7 +35,7 @@ export function pointerTo(...names) {
   return names.map((name) => `/${name.replaceAll("~", "~0").replaceAll("/", "~1")}`).join("");
 }
 
-/** The responses that an answer of this status may be: several only where the contract has no such path or method. */
+/** The responses possible for this status: several only if the contract has no such path or method. */
 function responsesTo(method, path, status) {
   if (method === "OPTIONS") return status === 204 ? [named("Preflight")] : [];
   const described = Object.keys(contract.paths).find((pattern) => isPathOf(pattern, path));
@@ -54,7 +54,7 @@ function isPathOf(pattern, path) {
   return variable === undefined ? pattern === path : path.startsWith(start) && !path.slice(start.length).includes("/");
 }
 
-/** What a path or method that the contract lacks is answered. */
+/** The answers to a path or method that the contract lacks. */
 const ELSEWHERE = ["Unauthorized", "NotFound", "MethodNotAllowed", "Misconfigured", "Unavailable"];
 
 const named = (name) => resolved({ $ref: `#/components/responses/${name}` });
@@ -116,10 +116,10 @@ function headerFaults(described, pointer, headers) {
 /** `content-type` is checked with the body. */
 const OF_THE_CONNECTION = new Set(["connection", "content-length", "content-type", "keep-alive", "transfer-encoding"]);
 
-/** Paths that the modules around the Worker answer, or before it: alarmed.mjs, calling.mjs, evicting.mjs, and the package's before.mjs. */
+/** Paths answered by modules around or before the Worker: alarmed.mjs, calling.mjs, evicting.mjs, and the package's before.mjs. */
 const PATHS_OF_THE_TESTS = new Set(["/alarms", "/before", "/evict", "/rpc"]);
 
-/** What the modules around the Worker add: faulty.mjs. */
+/** Headers added by modules around the Worker: faulty.mjs. */
 const OF_THE_TESTS = new Set(["x-asked", "x-acts"]);
 
 function schemaFaults(pointer, value) {

@@ -1,4 +1,4 @@
-// The contract that the service describes itself with: its examples, its bounds, and that the tests would see a breach of it.
+// The service's own contract: its examples, its bounds, and that the tests detect a violation.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, test } from "node:test";
@@ -82,7 +82,7 @@ test("every example of a request is valid, and is answered", async () => {
     for (const { value } of Object.values(examples)) {
       assertValid(schemaOf(path), value);
       const { status, body } = await tollgate.send({ path, body: JSON.stringify(value) });
-      // The reservation of the examples is not open here.
+      // The reservation in the examples is not open here.
       assert.equal(status, /settle|cancel|extend/.test(path) ? 404 : 200, JSON.stringify(body));
     }
   }

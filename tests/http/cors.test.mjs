@@ -1,4 +1,4 @@
-// A page on another origin may call the API and read every answer: the checks that a browser makes before and after.
+// A page on another origin may call the API and read every answer: the browser's checks before and after.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ownHeaders, PATHS } from "./answers.mjs";

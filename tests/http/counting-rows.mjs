@@ -1,5 +1,5 @@
-// Around the built Worker: counts what the objects of keys ask of storage. A request to /rows is answered with the rows read and
-// written so far, where a deletion and an alarm that is set are a row each; one to /evict evicts all objects.
+// Around the built Worker: counts the storage operations of key objects. A request to /rows is answered with the rows read and
+// written so far, where a deletion and setting an alarm are a row each; one to /evict evicts all objects.
 import unsafe from "workerd:unsafe";
 import front, { KeyObject as Real } from "./entry.js";
 
@@ -37,7 +37,7 @@ function watch(storage) {
 }
 let isWatched = false;
 
-/** Lets `count` see what each call of the method returns; it may return something equal. */
+/** Passes the result of each call of the method to `count`, which may return something equal. */
 function wrap(object, name, count) {
   const prototype = Object.getPrototypeOf(object);
   const method = prototype[name];

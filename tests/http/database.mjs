@@ -1,9 +1,9 @@
-// What is in an object's SQLite file. It may be read while the Worker runs: nothing here writes.
+// The contents of an object's SQLite file. It may be read while the Worker runs: nothing here writes.
 import { existsSync, readFileSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import { deserialize } from "node:v8";
 
-/** The rows that the object keeps, `[name, bytes]` in the order of their names, and when its alarm rings, if it has one. */
+/** The object's rows, `[name, bytes]` sorted by name, and when its alarm fires, if it has one. */
 export function contents(file) {
   const database = new DatabaseSync(file, { readOnly: true, timeout: TIMEOUT_MS });
   try {

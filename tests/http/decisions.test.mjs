@@ -1,4 +1,4 @@
-// Decisions as they are made: whoever looks on sees those of all isolates, and when nobody does, nothing is sent.
+// Decisions as they are made: a listener sees those of all isolates, and without listeners nothing is sent.
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
 import { after, test } from "node:test";
@@ -46,7 +46,7 @@ async function started(changes) {
     tollgate,
     ask,
     listen,
-    /** Goes on listening until `enough` of what came: it comes a moment after the answers. Without the cursor and what is always so. */
+    /** Listens until `enough` has arrived, a moment after the answers. Without the cursor and constant members. */
     async heard(first, query, enough, token) {
       const seen = { decisions: [], omitted: 0, interrupted: false };
       let { cursor } = first.body;
@@ -210,7 +210,7 @@ test("nothing is sent without listeners, or after the last one has left", async 
   service.wait(10_001); // each asks the registry before it answers
   await work();
   await service.heard(first, "", count(40));
-  service.wait(15_000); // later than the listener asked last
+  service.wait(15_000); // later than the listener's last request
   const sent = service.calls("hear");
   await work();
   service.wait(4_000);

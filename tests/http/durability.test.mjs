@@ -43,7 +43,7 @@ for (const [name, write_ahead] of [
       let answered = 0;
       let killed;
       const caller = async () => {
-        // Until it is not answered: what was on its way when it was killed may still have been.
+        // Until a request is not answered: those in flight at the kill may have been carried out.
         for (;;) {
           const answer = await tollgate.consume(ask).catch((error) => {
             if (!killed) throw error;
@@ -164,7 +164,7 @@ test("what was spent stays spent when a policy's numbers change, and old state i
   await tollgate.restart({ policies: policies(3) });
   await eachRow(async (name, ask, { left, now }) => {
     assert.equal((await tollgate.peek({ ...ask, cost: 0 }, { now })).body.remaining, left, name);
-    // The tokens it reports can be taken, and that is kept too.
+    // The tokens it reports can be taken, and that is durable too.
     assert.equal((await tollgate.consume({ ...ask, cost: left }, { now })).status, 200, name);
   });
   await tollgate.kill();
@@ -176,7 +176,7 @@ test("what was spent stays spent when a policy's numbers change, and old state i
 });
 
 test("retry_at holds after a change of numbers, even if the object restarts in between", async () => {
-  // At the old rate a token takes a day. If each sleep forgot the change, the new rate would never count.
+  // At the old rate a token takes a day. If each restart forgot the change, the new rate would never count.
   const tollgate = await start({ policies: { api: { rate: 1, period: "1day" } } });
   await tollgate.consume(ask);
   let now = NOW;

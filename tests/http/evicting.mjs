@@ -27,7 +27,7 @@ export default {
   async fetch(request, env, context) {
     if (new URL(request.url).pathname !== "/evict") return front.fetch(request, env, context);
     await unsafe.evictAllDurableObjects();
-    // Finalizers free what the first collection finds dead; only the next one finds what that kept alive.
+    // Finalizers free what the first collection finds dead; only the next one finds what those objects kept alive.
     for (let turn = 0; turn < 5; turn++) {
       gc();
       await scheduler.wait(1);

@@ -6,7 +6,7 @@ import { start } from "./workerd.mjs";
 
 const around = fileURLToPath(new URL("evicting.mjs", import.meta.url));
 
-/** WebAssembly's memory grows by these. */
+/** The unit in which WebAssembly's memory grows. */
 const PAGE_BYTES = 65_536;
 
 test("evicted objects are freed, in JavaScript and in WebAssembly, and lose nothing", async () => {
@@ -27,7 +27,7 @@ test("evicted objects are freed, in JavaScript and in WebAssembly, and lose noth
     const { body: found } = await tollgate.send({ path: "/evict", body: "" });
     assert.deepEqual([found.made, found.alive], [round * KEYS, 0]);
     bytes ??= found.bytes;
-    // Where what is free is in pieces, a page more may be needed. Objects that are not freed take more than the 131 bytes each that this hides.
+    // Fragmentation may cost one more page. Objects that are not freed take more than the 131 bytes each that this hides.
     assert.ok(found.bytes - bytes <= PAGE_BYTES, `round ${round}: memory is flat: ${bytes}, then ${found.bytes}`);
   }
   const { body } = await tollgate.peek({ policy: "api", key: "user 1 0", cost: 0 });

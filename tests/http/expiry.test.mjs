@@ -1,4 +1,4 @@
-// Alarms delete what is no longer needed: buckets that are full again, and at last the whole storage of their object.
+// Alarms delete what is no longer needed: buckets that are full again, and finally the object's whole storage.
 import assert from "node:assert/strict";
 import { DatabaseSync } from "node:sqlite";
 import { test } from "node:test";
@@ -20,7 +20,7 @@ async function inGroups(asks, send) {
   return answers;
 }
 
-/** Where the runtime keeps all alarms: in an object's own file there is a copy. */
+/** Where the runtime keeps all alarms: an object's own file has a copy. */
 const alarms = (tollgate) => tollgate.stateFiles().find((path) => path.endsWith("/metadata.sqlite"));
 
 /** Runs the alarms of these objects at this moment. */
@@ -164,7 +164,7 @@ test("an alarm fires by itself and empties the storage", async () => {
       const { rows, alarmAt } = contents(file);
       return rows.length === 0 && alarmAt === undefined;
     } catch (error) {
-      if (/unable to open/.test(error.message)) return false; // it is just being replaced by an empty one
+      if (/unable to open/.test(error.message)) return false; // it is being replaced by an empty one
       throw error;
     }
   };

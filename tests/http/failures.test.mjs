@@ -17,7 +17,7 @@ const tollgate = await start({ policies: POLICIES, around });
 const withFault = (fault, more) => ({ headers: { "x-fault": JSON.stringify(fault), ...more } });
 const asked = (times) => ({ "x-asked": String(times) });
 
-/** Those for what objects were asked are for others. */
+/** Without the headers about object calls, which other tests check. */
 const assertAnswered = ({ headers: { "x-acts": _, ...headers }, ...answer }, ...expected) =>
   assertAnswer({ ...answer, headers }, ...expected);
 
@@ -64,11 +64,11 @@ const remaining = async (policy, key, options) => {
   return [limits[0].remaining, open_reservations];
 };
 
-// What happens, the cause that is named, how often the object is asked, and how many tokens that took.
+// The fault, the reported cause, the number of object calls, and how many tokens they took.
 const FAULTS = [
   [{ fault: "throws" }, "failed", 1, 0],
   [{ fault: "overloaded" }, "overloaded", 1, 0],
-  [{ fault: "overloaded and retryable" }, "overloaded", 1, 0], // more requests are what it has too many of
+  [{ fault: "overloaded and retryable" }, "overloaded", 1, 0], // more requests would add to the overload
   [{ fault: "retryable" }, "failed", 2, 0],
   [{ fault: "retryable", after: true }, "failed", 2, 1], // it decided both times: the second was a repetition
   [{ fault: "of another version" }, "failed", 1, 0],
@@ -111,7 +111,7 @@ test("each concurrent request times out on its own, even after the first is answ
   for (const isAborted of [false, true]) {
     const slow = ask("slow", { fault: "slow", ms: 300 });
     const gone = new AbortController();
-    // The second begins to watch for all that follow.
+    // The second starts the timer for all that follow.
     const second = isAborted
       ? fetch(`http://127.0.0.1:${tollgate.port}/v1/consume`, {
           method: "POST",
@@ -300,7 +300,7 @@ test("requests in flight while another panics do not harm later ones", async () 
     assert.equal(status, 200, text);
   }
   await own.stop();
-  // They belong to the old instance's memory: none of it may be freed in the new instance's.
+  // They belong to the old instance's memory: none of it may be freed in the new one's.
   const harm = own.log.match(/take ownership of Rust value|memory access out of bounds/g) ?? [];
   assert.deepEqual(harm, []);
 });

@@ -43,7 +43,7 @@ export default {
   },
 };
 
-/** Questions that it refuses. */
+/** Polls that it rejects. */
 const WRONG = {
   nonsense: "{",
   mismatch: JSON.stringify({ as_of: 0, born_at: 0, deployment: "00", policies: { api: "1/1s" } }),

@@ -65,7 +65,7 @@ function numbersOf(reply, count) {
   return reply.split(" ").slice(0, count).join(" ");
 }
 
-/** How the runtime reports that a call did not reach its object, or its answer did not come back. */
+/** How the runtime reports that a call or its answer was lost. */
 function fail(properties) {
   throw Object.assign(new Error("the way to the object is blocked"), properties);
 }

@@ -1,4 +1,4 @@
-// A service whose policies operators change while it runs, at moments that each test goes through on its own.
+// A service whose policies operators change while it runs, with a clock of its own for each test.
 import { after } from "node:test";
 import { bearer } from "./credentials.mjs";
 import { NOW, start } from "./workerd.mjs";

@@ -1,4 +1,4 @@
-// The dashboard of docs fits Grafana's own types of dashboards.
+// The dashboard in docs type-checks against Grafana's own types.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -12,7 +12,7 @@ after(() => rmSync(folder, { recursive: true }));
 
 const dashboard = readFileSync(join(root, "docs/grafana.json"), "utf8");
 
-/** What the compiler says of a dashboard, as JSON. */
+/** The compiler's errors for a dashboard, given as JSON. */
 function faultsOf(json) {
   const file = join(folder, "dashboard.ts");
   writeFileSync(

@@ -1,4 +1,4 @@
-// Grants: JWTs as backends make them with their libraries, and every way in which one may be wrong.
+// Grants: JWTs as backends make them with their libraries, and every possible flaw.
 import assert from "node:assert/strict";
 import { generateKeyPairSync, randomBytes } from "node:crypto";
 import { request } from "node:http";
@@ -111,7 +111,7 @@ test("a grant that expires while the body arrives is rejected", async () => {
   assert.equal((await promise).statusCode, 401);
 });
 
-/** Every way in which a grant may be wrong, and what the log says of it. */
+/** Every flaw of a grant, and the reason in the log. */
 function attacks() {
   const good = grant();
   const [header, payload, signature] = good.split(".");

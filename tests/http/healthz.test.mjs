@@ -1,4 +1,4 @@
-// Whether the service is up and its settings are valid. It needs no token and wakes no object.
+// Whether the service is up and its settings are valid. Needs no token and wakes no object.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { assertAnswer } from "./answers.mjs";

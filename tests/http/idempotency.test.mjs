@@ -21,7 +21,7 @@ async function restart() {
   await tollgate.restart();
 }
 
-/** What remains of a budget, owed tokens negative. */
+/** The tokens left in a budget, negative in debt. */
 async function left(policy, key, options) {
   const [{ remaining, owed }] = (await tollgate.post("inspect", { policy, key }, options)).body.limits;
   return remaining - owed;
@@ -50,7 +50,7 @@ test("every verb that moves tokens moves them once", async () => {
   const of = { policy: "api", key: "bob" };
   const reserved = (await tollgate.consume({ ...of, mode: "reserve", cost: 1 })).body.reservation;
   const another = (await tollgate.consume({ ...of, mode: "reserve", cost: 1 })).body.reservation;
-  // One after the other from 8 of 10; each is sent three times, the third after a kill.
+  // One by one from 8 of 10; each is sent three times, the third after a kill.
   const rows = [
     ["extend", { reservation: another, cost: 1 }, 7, { reservation: another, expires_at: NOW + 600_000 }],
     ["consume", { mode: "take", cost: 1 }, 6],
@@ -237,7 +237,7 @@ test("a batch is replayed as a whole, over one key or several, even after kill -
         assertAnswer(await tollgate.post("batch", { requests }, withId(id)), expected({ replayed: true }), `${keys}`);
       }
     }
-    // Nothing is held either, which would come back later.
+    // Nothing is held either, or it would come back later.
     assert.deepEqual([await left("api", keys[0]), await left("other", keys[1])], [6, 9]);
     assert.equal(await left("other", keys[1], { now: NOW + 500 }), 9);
   }
@@ -314,7 +314,7 @@ test("killed midway, and all sent again: each is charged once", async () => {
     const answered = new Set();
     let next = 0;
     let killed;
-    // Each goes on until it is not answered: what was on its way when it was killed may still have been.
+    // Each goes on until it gets no answer: a request in flight at the kill may have been carried out.
     const caller = async () => {
       for (;;) {
         const n = next++;

@@ -37,7 +37,7 @@ const item = (path, limits) => {
   return /settle|cancel|extend/.test(path) ? { ...one, reservation: "1" } : one;
 };
 
-/** Tokens of a policy that comes with the request cannot be leased. */
+/** Tokens of inline limits cannot be leased. */
 const TAKING = PATHS.filter((path) => path !== "/v1/lease");
 
 test("a credential that may not bring limits gets 403 at every endpoint, and changes nothing", async () => {
@@ -198,7 +198,7 @@ test("a new key starts full under any numbers, and a peek writes no row", async 
   }
 });
 
-// The articles that bring the numbers with each call.
+// The articles that pass the numbers with each call.
 test("PostgreSQL: rate_limiting_token_bucket_request(id, refill_per_sec, window_seconds)", async () => {
   const request = async (id, refillPerSec, windowSeconds, now) => {
     const limits = { rate: refillPerSec, period: "1s", capacity: windowSeconds * refillPerSec, write_ahead: 0 };
@@ -212,7 +212,7 @@ test("PostgreSQL: rate_limiting_token_bucket_request(id, refill_per_sec, window_
   await watch(NOW, 13);
   await watch(NOW + 5_300, 6);
   assert.deepEqual(session, [9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, -1, -1, 3, 2, 1, 0, -1, -1]);
-  // Under other arguments the rest of their window is there at once, and the time since the last grant counts as they count it.
+  // Under other arguments the rest of their window is available at once, and the time since the last grant counts at their rate.
   assert.equal(await request("user1", 1_000, 3_600, NOW + 5_900), 3_599_999);
   assert.equal(await request("user1", 1, 10, NOW + 5_901), -1, "and back");
   assert.equal(await request("user2", 1_000, 3_600, NOW), 3_599_999);

@@ -1,4 +1,4 @@
-// Texts are taken as they are: any two that differ have two budgets. Lists never collide, and an address is one however it is
+// Texts are taken literally: any two that differ have two budgets. Lists never collide, and an address is one key however it is
 // written.
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -94,7 +94,7 @@ test("no answer contains the key, whatever the cost", async () => {
   }
 });
 
-/** Lists, no two of which mean the same: those that a careless encoding would join, and the texts that it would join them to. */
+/** Lists, all different: those that a careless encoding would merge, and the texts that it would merge them with. */
 const LISTS = [
   ...[["alice"], ["ali", "ce"], ["a", "lice"], ["a", "l", "i", "c", "e"], ["tenant 7", "alice"], ["alice", "tenant 7"]],
   ...[

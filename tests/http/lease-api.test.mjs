@@ -27,7 +27,7 @@ const lease = (request, { at = 0, ...options } = {}, service = tollgate) =>
   service.post("lease", request, { now: NOW + at, ...options });
 const give = (budget, lease, spent) => ({ ...budget, returned: [{ lease, spent }] });
 
-/** What is left of a budget beside all leases. */
+/** The tokens left in a budget beside all leases. */
 async function remaining(budget, at = 0, service = tollgate) {
   const { body } = await service.post("peek", budget, { now: NOW + at });
   return body.limits?.map(({ remaining }) => remaining) ?? body.remaining;
@@ -109,7 +109,7 @@ test("a cost is taken as by consume, and the rest is leased", async () => {
   assert.deepEqual([taken.allowed, taken.tokens, taken.remaining], [true, 3, 8]);
   assert.equal(await remaining(budget), 5);
   assert.equal((await lease({ ...budget, cost: 5 })).body.allowed, true);
-  // Nothing is there any more: tokens are leased that are to come.
+  // Nothing is left: future tokens are leased.
   const refused = (await lease({ ...budget, cost: 1, tokens: 4 })).body;
   assert.deepEqual([refused.allowed, refused.tokens > 0], [false, true]);
   assert.ok(refused.from > NOW && refused.retry_at >= refused.from, `${refused.from - NOW}`);

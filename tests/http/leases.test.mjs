@@ -1,4 +1,4 @@
-// Leases: tokens that a frontend takes in advance and spends without asking.
+// Leases: tokens that a frontend takes in advance and spends without a call.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -30,7 +30,7 @@ const BUSY = 60;
 const settings = { policies: POLICIES, tokens: { ops: admin.entry }, token: admin.text };
 const tollgate = await start({ ...settings, registry: true });
 
-/** The answers to requests one after the other, at a moment after NOW. */
+/** The answers to consecutive requests, at a moment after NOW. */
 async function ask(count, request, { at = 0, ...options } = {}, service = tollgate) {
   const answers = [];
   for (let i = 0; i < count; i++) answers.push(await service.post("consume", request, { now: NOW + at, ...options }));
@@ -52,13 +52,13 @@ async function metric(name) {
   return Number(line?.slice(name.length + 1) ?? 0);
 }
 
-/** What is left of a budget, for all others than those that have leases. */
+/** The tokens left in a budget, for all but the holders of leases. */
 async function remaining(budget, { at = 0, ...options } = {}, service = tollgate) {
   const { body } = await service.post("peek", budget, { now: NOW + at, ...options });
   return body.remaining;
 }
 
-/** Waits until a budget has so many left. */
+/** Waits until a budget has this many left. */
 async function untilRemaining(count, budget, options, service = tollgate) {
   for (let tries = 0; tries < 100; tries++) {
     if ((await remaining(budget, options, service)) === count) return;
@@ -99,7 +99,7 @@ test("a large cost refused from memory leaves the lease to small ones, which len
   assert.deepEqual([after.status, after.body.source], [200, "lease"]);
   const [last] = await ask(1, large, { at: 500 });
   assert.deepEqual([last.body.source, last.body.retry_at], ["cache", NOW + 610]);
-  // For what cannot be leased nothing of the lease comes back: the object is asked, and refuses for longer.
+  // A request that cannot use a lease does not return it: the object is asked, and refuses for longer.
   const reserve = { ...large, mode: "reserve", max_wait_ms: 0 };
   const { body } = await tollgate.post("consume", reserve, { now: NOW + 500 });
   assert.deepEqual([body.allowed, body.source], [false, undefined]);
@@ -119,7 +119,7 @@ test("an idle lease returns what is left, and what was spent stays spent", async
   const count = BUSY;
   assert.equal(granted(await ask(count, budget)), count);
   assert.ok((await remaining(budget)) < 1_000 - count, "some are leased");
-  // The timers are real: they find that nobody has asked for so long.
+  // The timers are real: they find that the lease has been idle.
   await untilRemaining(1_000 - count, budget, { at: 1_500 });
 });
 
@@ -133,7 +133,7 @@ test("two frontends grant what is available, and no more", async () => {
     all += granted(await ask(3, budget, at("other"), both));
   }
   assert.ok(all >= 100 && all <= 150, `${all}`);
-  // What one of them has not spent comes back when it is idle.
+  // The tokens that one of them has not spent come back when it is idle.
   await untilRemaining(150 - all, budget, { at: 1_500 }, both);
   const rest = await ask(60, budget, { at: 1_500, ...at("main") }, both);
   assert.equal(all + granted(rest), 150);

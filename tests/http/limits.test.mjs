@@ -37,9 +37,9 @@ const tollgate = await start({ policies });
 const TTL = 600_000;
 
 /**
- * The answer of a policy at `at` in which the limit of index `top` decides the answer of the whole. `parts` give for
+ * The answer of a policy at `at` in which the limit of index `top` decides. `parts` give for
  * each limit its `cost`, what is `left` of it or, negative, owed, the moments `full`, `ready` and `retry`, `tokens`,
- * and `t` of its header. With `retry` that limit has refused, for good if it is `null`. Moments are in ms after NOW.
+ * and `t` of its header. With `retry` that limit has refused, permanently if it is `null`. Moments are in ms after NOW.
  */
 function answerOf(policy, at, top, parts, { retryAfter, reservation, detail } = {}) {
   const fullName = (index) => `${policy}/${LIMITS[policy][index].name}`;
@@ -98,7 +98,7 @@ const capacity = (policy, index) => LIMITS[policy][index].capacity ?? LIMITS[pol
 test("all limits are taken from or none; the one that decides is at the top of the answer", async () => {
   const ask = { policy: "llm", key: "alice" };
   const rows = [
-    // The smaller share is what is left of the whole. Exactly a fifth is not yet near the limit; one less is.
+    // The smaller share counts for the policy. Exactly a fifth is not yet near the limit; one less is.
     [
       0,
       { requests: 1, tokens: 80 },
@@ -144,7 +144,7 @@ test("all limits are taken from or none; the one that decides is at the top of t
         detail: "policy llm/requests has 8 of 10 tokens left and the cost is 9; retry in 1000 ms",
       },
     ],
-    // Both refuse: the longer wait counts.
+    // Both refuse: the longer wait wins.
     [
       500,
       { requests: 10, tokens: 100 },

@@ -1,4 +1,4 @@
-// The log: what it says of a request is a line of JSON with the request's id, and no line has what callers send.
+// The log: a line about a request is JSON with the request's id, and no line contains anything that callers send.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { start, TOKEN } from "./workerd.mjs";
@@ -9,7 +9,7 @@ const tollgate = await start({
 });
 const fault = (...faults) => ({ "x-fault": JSON.stringify(faults) });
 
-/** The lines of JSON about the request with this id, as soon as there are so many. */
+/** The lines of JSON about the request with this id, as soon as there are this many. */
 async function linesAbout(id, count) {
   const lines = () => tollgate.log.split("\n").filter((line) => line.includes(`"request_id":"${id}"`));
   for (let tries = 0; lines().length < count && tries < 500; tries++) await new Promise((done) => setTimeout(done, 10));

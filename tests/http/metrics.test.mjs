@@ -1,4 +1,4 @@
-// What is counted, as Prometheus reads it; the keys refused most; and who may see that.
+// Metrics in Prometheus's format, the keys refused most, and the rights to see them.
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -31,7 +31,7 @@ async function started(changes) {
 const get = (tollgate, path, token = all.text, options) =>
   tollgate.send({ method: "GET", path, headers: { authorization: token && `Bearer ${token}` }, ...options });
 
-/** The samples by their names and labels, such as `tollgate_decisions_total{api,allowed}`; without those that are 0. */
+/** The samples by name and labels, such as `tollgate_decisions_total{api,allowed}`, without zeros. */
 async function samples(tollgate, token) {
   const { status, headers, text } = await get(tollgate, "/v1/metrics", token);
   assert.deepEqual([status, headers["content-type"]], [200, "text/plain; version=0.0.4; charset=utf-8"]);
@@ -49,7 +49,7 @@ async function samples(tollgate, token) {
   return { text, found: Object.fromEntries(Object.entries(found).filter(([, value]) => value !== 0)) };
 }
 
-/** The counts of a histogram by its label: the parser does not tell those with labels apart. */
+/** The counts of a histogram by its label, which the parser does not separate. */
 function histogram(name, text) {
   const found = {};
   for (const [, label, sum, count] of text.matchAll(
@@ -275,7 +275,7 @@ test("row counts are what storage has read and written", async () => {
     before = after;
   }
 
-  // A block is written when its key has been idle for a moment, which the next answer tells.
+  // A block is written when its key has been idle for a moment, which the next answer reports.
   for (let n = 0; n < 3; n++) await tollgate.consume({ policy: "ahead", key });
   const told = await counted();
   while ((await real()).written === told.written) await new Promise((done) => setTimeout(done, 20));

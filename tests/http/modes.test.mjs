@@ -20,7 +20,7 @@ const tollgate = await start({
   },
 });
 
-/** What a limit in shadow with this capacity says when so much is left of it. */
+/** The verdict of a limit in shadow with this capacity and this much left. */
 const said = (name, capacity, remaining, more) => ({
   ...(name === undefined ? {} : { name }),
   allowed: true,
@@ -33,10 +33,10 @@ const said = (name, capacity, remaining, more) => ({
 });
 const wait = (ms) => ({ allowed: false, retry_at: NOW + ms, retry_after_ms: ms });
 
-/** The reservations of `plain` that stand beside those of `tried`. */
+/** The reservations of `plain` that correspond to those of `tried`. */
 const twins = new Map();
 
-/** Asks `tried` and `plain` alike: but for what the limit in shadow says, the answers are the same. */
+/** Asks `tried` and `plain` alike: except for the limit in shadow, the answers are the same. */
 async function both(verb, ask) {
   const { reservation } = ask;
   const answer = await tollgate.post(verb, { policy: "tried", ...ask });

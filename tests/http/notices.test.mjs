@@ -1,5 +1,5 @@
-// Notices: a webhook and a queue are told of keys that come near a limit or are refused, so often and not more, signed, and never
-// in the way of an answer. The receivers are servers here; the signature is checked as Standard Webhooks says, by node:crypto.
+// Notices: a webhook and a queue learn about keys that come near a limit or are refused, at a bounded rate, signed, and never
+// delaying an answer. The receivers are servers here; the signature is checked as Standard Webhooks says, by node:crypto.
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -24,7 +24,7 @@ const POLICIES = {
   quiet: limit,
 };
 
-/** A server that keeps what it is sent; `answer` answers it. */
+/** A server that records what it receives; `answer` answers it. */
 async function receiver(answer = (response) => response.end()) {
   const received = [];
   const server = createServer((request, response) => {
@@ -51,7 +51,7 @@ async function started(changes) {
   return tollgate;
 }
 
-/** Waits until there are so many. That there are no more is seen when the next arrive. */
+/** Waits until there are this many. Any surplus shows when the next arrive. */
 async function arrived(list, count) {
   await until(
     () => list.length >= count,
@@ -68,7 +68,7 @@ async function until(isSo, what) {
   }
 }
 
-/** The event of a message that is signed rightly, as the specification says. */
+/** The event of a message, whose signature must be valid by the specification. */
 function verified({ method, headers, body }) {
   const [id, timestamp, signature] = ["id", "timestamp", "signature"].map((name) => headers[`webhook-${name}`]);
   const secret = Buffer.from(SECRET.slice("whsec_".length), "base64");
@@ -167,7 +167,7 @@ test("no notice without tokens taken, without `notify` in the policy, or without
   await arrived(received, 1);
   assert.deepEqual(kinds(received), ["key.near_limit"]);
 
-  // Then nothing is given, so nothing is missed when there is someone.
+  // Then no notice is given, so none is missing once there is a receiver.
   await tollgate.kill();
   await tollgate.restart({ webhookUrl: null, webhookSecret: null });
   assert.equal((await tollgate.consume({ policy: "api", key: KEY, cost: 9 })).status, 429);

@@ -1,4 +1,4 @@
-// Around the built Worker: its objects understand what those of format 2 did, arrays of numbers, and answer in such. They read a text
+// Around the built Worker: its objects understand only format 2, arrays of numbers, and answer with arrays. They read a text
 // as an array of its characters. A request to /calls is answered with how often they were called, and how often so that they understood.
 import front, { KeyObject as Real } from "./entry.js";
 

@@ -1,4 +1,4 @@
-// What operators do with one key: see how it stands, ask why, fill it, give it tokens, block it.
+// Operators' acts on one key: inspect, explain, reset, credit, block.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -179,7 +179,7 @@ test("blocks a key temporarily", async () => {
   assert.equal((await post("consume", budget)).status, 200);
 });
 
-/** The hash of the key that was refused most. */
+/** The hash of the key refused most. */
 async function refusedMost({ send }) {
   const { body } = await send("GET", "/v1/metrics/top");
   return body.policies[0].keys[0].object;
@@ -260,7 +260,7 @@ test("only an operator may name a key by its hash, and the error says where a ha
     const { status, body } = await post(`keys/${verb}`, by);
     assert.deepEqual([status, body.detail.split(",")[0]], [400, "api has overrides by `prefix`"], verb);
   }
-  // It is shown as it was when it was last asked for, and can be blocked.
+  // It is shown as of its last request, and can be blocked.
   const { body: shown } = await post("keys/inspect", { key: by.key });
   assert.deepEqual(shown.policies, before);
   assert.equal((await post("keys/block", { ...by, for_ms: 60_000 })).body.created, 1);

@@ -1,4 +1,4 @@
-// Overrides of keys: the API, and what the keys are answered.
+// Overrides of keys: the API, and the answers to the keys.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { assertAnswer, problem } from "./answers.mjs";
@@ -290,7 +290,7 @@ test("a key banned since the isolate last reached the registry: 503, even if the
 test("a panic while the registry is gone keeps policies, loses overrides, and never grants a key that its object knows is banned", async () => {
   const other = { policies: POLICIES, build: "test-clock" };
   const service = await started({ around, other });
-  // The memory of the other isolate's frontend is lost, and not that of the objects.
+  // The memory of the other isolate's frontend is lost, but not that of the objects.
   const consume = (key, registry, more) => {
     const headers = { "x-version": "other", "x-registry": registry ?? null };
     return service.ask("consume", { key }, { headers, ...more });

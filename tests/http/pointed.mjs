@@ -1,5 +1,5 @@
 // A main module around the built one, with a data set that logs its points, or throws if the header `x-points` says so. With the
-// header `x-keys` no object can be reached, and `x-colo` is where the request has been received.
+// header `x-keys` no object can be reached, and `x-colo` is where the request was received.
 import tollgate from "./entry.js";
 
 export { KeyObject } from "./entry.js";

@@ -1,4 +1,4 @@
-// A data point for each decision, where there is a data set of Analytics Engine.
+// A data point for each decision, if an Analytics Engine data set is bound.
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import { after, test } from "node:test";

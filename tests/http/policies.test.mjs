@@ -325,7 +325,7 @@ test("in another isolate a change takes effect within ten seconds, in the backgr
   const other = { headers: { "x-version": "other" } };
   let key = 0;
   const limit = async (options) => {
-    // Another key each time: its object knows nothing, and so has nothing to teach.
+    // A new key each time, whose object knows nothing that the frontend could learn.
     const { status, body } = await service.send("POST", "/v1/peek", { policy: "api", key: `bob ${key++}` }, options);
     assert.deepEqual([status, body.stale_policies], [200, undefined]);
     return body.limit;
@@ -375,7 +375,7 @@ test("two deployments: the newer applies to both at once, and the older does not
     policies.map(({ name }) => name),
     ["added", "api"],
   );
-  // Rolled back: no frontend of the newer one asks for two minutes.
+  // Rolled back: no frontend of the newer one polls for two minutes.
   service.wait(121_000);
   assert.equal(await limit(), 10);
 });
@@ -431,7 +431,7 @@ test("the registry cannot write: a change is a 503 and changes nothing, and requ
   await service.tollgate.logged("the disk is full");
   const ask = () => service.consume("api", "mary", 0);
   assert.deepEqual([(await ask()).status, (await ask()).body.limit], [200, 10]);
-  // It also writes that a deployment was heard of.
+  // It also records that a deployment has polled.
   service.wait(60_000);
   await ask();
   await until(async () => (await ask()).body.stale_policies === true);
@@ -472,7 +472,7 @@ for (const fault of ["throws", "hangs"]) {
     const requests = [{ policy: "api", key: "grace" }];
     assert.equal((await service.send("POST", "/v1/batch", { requests })).body.stale_policies, true);
     assert.equal((await service.send("POST", "/v1/inspect", requests[0])).body.stale_policies, true);
-    // Also what is not granted: another version of the policies may be why.
+    // Refusals too: another version of the policies may be the reason.
     for (const [verb, more, kind] of [
       ["consume", { cost: 8 }, "cost-too-large"],
       ["consume", { cost: { tokens: 1 } }, "bad-request"],
@@ -539,7 +539,7 @@ test("what a frontend knows of the registry survives a panic", async () => {
   assert.deepEqual([status, body.limit, body.stale_policies], [200, 7, true]);
 });
 
-/** Waits for what happens in the background. */
+/** Waits for background work. */
 async function until(isSo) {
   for (let tries = 0; !(await isSo()); tries++) {
     assert.ok(tries < 200, "it has not happened");

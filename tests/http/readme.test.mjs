@@ -1,4 +1,4 @@
-// What README.md and the pages of docs show works as it is written: their requests one after the other, their policies, and their
+// README.md and the pages of docs work as written: their requests in order, their policies, and their
 // links.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -17,7 +17,7 @@ const root = new URL("../../", import.meta.url).pathname;
 const folder = mkdtempSync(join(tmpdir(), "tollgate-readme-"));
 after(() => rmSync(folder, { recursive: true }));
 
-/** What {@link TOKEN} may do. */
+/** The scopes of {@link TOKEN}. */
 const OPS = { sha256: createHash("sha256").update(TOKEN).digest("hex"), scopes: ["consume", "adjust", "admin"] };
 
 /** The code of a document in one language. */
@@ -50,7 +50,7 @@ for (const document of ["README.md", "docs/http.md", "docs/admin.md"]) {
   });
 }
 
-/** Those of operators whose answers are JSON, but for what looks on. */
+/** Operators' endpoints with JSON answers, except for listening. */
 const PATHS_OF_OPERATORS = [
   ...["policies", "policies/trial", "overrides", "audit"],
   ...["keys/inspect", "keys/explain", "keys/credit", "keys/reset", "keys/block"],
@@ -92,7 +92,7 @@ test("every link in the documents leads to an existing file and heading", () => 
   let count = 0;
   for (const document of documents) {
     for (const [, link] of prose(document).matchAll(/\]\(([^)\s]+)\)/g)) {
-      // What is published has its licences beside it.
+      // The published package includes its licences.
       if (/^https?:/.test(link) || link.startsWith("LICENSE-")) continue;
       const [path, id] = link.split("#");
       const target = path === "" ? document : join(dirname(document), path);

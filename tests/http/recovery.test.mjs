@@ -4,7 +4,7 @@ import { test } from "node:test";
 import binaryen from "binaryen";
 import { lasting, watched } from "../../src/worker/recovery.mjs";
 
-/** Counts its calls in its memory; `trap` ends as a panic does, `call` calls JavaScript. */
+/** Counts its calls in its memory; `trap` ends like a panic, `call` calls JavaScript. */
 const module = new WebAssembly.Module(
   binaryen
     .parseText(`(module

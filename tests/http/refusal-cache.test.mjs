@@ -1,4 +1,4 @@
-// Refusals that a frontend answers from memory, for a moment: what they say, what they cost, and what ends them.
+// Refusals that a frontend repeats from memory: their content, their cost, and what ends them.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { newToken } from "./credentials.mjs";
@@ -15,7 +15,7 @@ const POLICIES = {
 const settings = { policies: POLICIES, tokens: { ops: admin.entry }, token: admin.text };
 const tollgate = await start({ ...settings, registry: true });
 
-/** What a key is told at a moment after NOW: the status, and whether it came from memory. */
+/** The answer to a key at a moment after NOW: the status, and whether it came from memory. */
 async function ask(policy, key, cost, at = 0, more = {}, options = {}) {
   const { status, body } = await tollgate.post(
     "consume",

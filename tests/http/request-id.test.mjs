@@ -39,7 +39,7 @@ test("any other id, or none, is replaced by a random one", async () => {
     "<script>",
     "%0a",
     "a\tb",
-    "ä", // Latin-1, which is no UTF-8
+    "ä", // Latin-1, which is not UTF-8
     Buffer.from("語").toString("latin1"), // UTF-8
     ["a", "b"], // sent twice
   ]) {

@@ -1,4 +1,4 @@
-// Reservations: taken now, settled at the real cost later, once; and what an unsettled one costs.
+// Reservations: taken now, settled later at the real cost, once; and the cost of an unsettled one.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { allowed, assertAnswer, problem } from "./answers.mjs";
@@ -42,7 +42,7 @@ async function reserve(policy, key, cost, options) {
   return body;
 }
 
-/** How the first limit stands, owed tokens negative, and how many reservations are open. */
+/** The level of the first limit, negative in debt, and how many reservations are open. */
 async function standing(policy, key, options) {
   const { limits, open_reservations } = (await tollgate.post("inspect", { policy, key }, options)).body;
   return [limits[0].remaining - limits[0].owed, open_reservations];
@@ -81,7 +81,7 @@ test("settle leaves the budget as if the real cost had been taken at once", asyn
     const verdict = {
       policy: "keep",
       cost: real,
-      tokens: 20 - left, // what it has cost in the end
+      tokens: 20 - left, // its final cost
       ...(real > 20 - left ? { unpaid: real - (20 - left) } : {}),
       limit: 20,
       remaining: Math.max(left, 0),

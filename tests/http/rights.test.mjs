@@ -1,5 +1,5 @@
-// Who may do what: every endpoint of the contract with every kind of credential, and by targets and hosts that other parsers of URLs read
-// differently. What is refused changes nothing.
+// Rights: every endpoint of the contract with every kind of credential, and by targets and hosts that other URL parsers read
+// differently. A denied request changes nothing.
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { createServer } from "node:http";
@@ -13,8 +13,8 @@ const KEY = "alice";
 const api = { policy: "api", key: KEY };
 
 /**
- * Each operation of the contract: the scope it needs, a body and perhaps a query, and the status of one that is allowed. `restricted` is
- * what an operator's token gets that is for another policy: 403 unless it says otherwise. To the registry that policy does not exist.
+ * Each operation of the contract: the scope it needs, a body, an optional query, and the status when allowed. `restricted` is
+ * the status for an operator's token restricted to another policy, 403 by default. To the registry that policy does not exist.
  */
 const OPERATIONS = {
   "POST /v1/consume": { scope: "consume", body: api },
@@ -99,7 +99,7 @@ const tollgate = await start({
 const VISITOR = { "cf-connecting-ip": "192.0.2.1" };
 const session = await tollgate.post("session", { captcha: "x" }, { headers: { authorization: null, ...VISITOR } });
 
-/** What is sent as `Authorization`. */
+/** The values of `Authorization`. */
 const CREDENTIALS = {
   none: null,
   "a wrong token": "Bearer tg_wrong",
@@ -141,7 +141,7 @@ function expected(operation, credential) {
 const ALICE_OF_OPERATOR = bearer(tokens.all.text);
 const ACTS_ON_KEYS = ["reset", "credit", "block"];
 
-/** All that must not change. */
+/** Everything that must not change. */
 async function state() {
   const inspected = await tollgate.post("inspect", api, ALICE_OF_OPERATOR);
   const read = async (path) => (await tollgate.send({ method: "GET", path, ...ALICE_OF_OPERATOR })).body;
@@ -192,7 +192,7 @@ test("what a credential allows is done", async () => {
   }
 });
 
-/** So that what follows is not refused for the ban. */
+/** So that later requests are not refused for the ban. */
 async function unblock() {
   const path = `/v1/overrides?policy=api&key=${encodeURIComponent(`"${KEY}"`)}`;
   assert.equal((await tollgate.send({ method: "DELETE", path, ...ALICE_OF_OPERATOR })).status, 200);
@@ -234,7 +234,7 @@ const TARGETS = {
   [`/${"x".repeat(5_000)}`]: null,
 };
 
-/** Sends a request as it is written; `null` if the runtime closes the connection without an answer. */
+/** Sends a request exactly as written; `null` if the runtime closes the connection without an answer. */
 function sendRaw(target, host, credential, body) {
   const lines = [
     `POST ${target} HTTP/1.1`,
@@ -299,7 +299,7 @@ test("a target is matched byte for byte, for each credential", async () => {
     for (const [target, operation] of Object.entries(TARGETS)) {
       const nothing = NONE.includes(credential) ? 401 : 404;
       const status = operation === null ? nothing : expected(operation, credential);
-      // Operators' acts give back what is then not there to compare.
+      // Operators' acts change the level, so it cannot be compared.
       const before = status < 400 ? undefined : await spent();
       const answer = await sendRaw(target, "127.0.0.1", credential, bodyOf(target, operation));
       assert.equal(answer.status, status, `${target.slice(0, 60)} with ${credential}: ${answer.text}`);

@@ -11,7 +11,7 @@ const list = (limits) => ({
   limits: Object.entries(limits).map(([name, capacity]) => ({ name, ...tokens(capacity) })),
 });
 
-/** What a newer version changes: its policies and those of the older one. */
+/** Changes by a newer version: its policies and those of the older one. */
 const CHANGES = {
   "nothing but the format": [{ api: tokens(9) }, { api: tokens(9) }],
   "a policy is added": [{ api: tokens(9) }, { api: tokens(9), added: tokens(5) }],
@@ -35,7 +35,7 @@ const limitsOf = ({ limits, capacity }) => limits?.map(({ name, capacity }) => [
 
 /**
  * The expected result: an object decides under its own policy, or, if it has none with the same limits in the same
- * order, under the frontend's. What is spent of a limit stays spent, under either policy.
+ * order, under the frontend's. Tokens spent of a limit stay spent, under either policy.
  */
 class Model {
   #spent = new Map();
@@ -68,7 +68,7 @@ async function sideBySide(versions, use) {
       assert.ok([200, 429].includes(status) && !body.degraded, `${status} ${text}\n${tollgate.log}`);
       return answer;
     },
-    /** The objects start anew, as those of the other version. */
+    /** Restarts the objects with the other version. */
     async rollOut() {
       [objects, other] = [other, objects];
       await tollgate.kill();
@@ -151,7 +151,7 @@ async function inBothDirections(change, use) {
 }
 
 for (const change of ["nothing but the format", "a limit is added", "the limits have another order"]) {
-  /** What is left of the limit that both versions have. */
+  /** The tokens left in the limit that both versions have. */
   const left = async (service, key, frontend) => {
     const { limits } = (await service.post("inspect", { policy: "api", key }, frontend)).body;
     return limits.find(({ name = "a" }) => name === "a").remaining;

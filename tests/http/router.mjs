@@ -1,5 +1,5 @@
 // In front of the frontends of two versions: calls the one that the header `x-version` names. The objects are those of
-// `MAIN`, whose clock a request to the other frontend would not set; one that is no moment makes only that frontend panic.
+// `MAIN`, whose clock a request to the other frontend would not set; an invalid moment makes only that frontend panic.
 export default {
   async fetch(request, { MAIN, OTHER }) {
     if (request.headers.get("x-version") !== "other") return MAIN.fetch(request);

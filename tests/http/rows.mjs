@@ -1,8 +1,8 @@
-// The rows that objects have stored, as they lie in their files; only while the Worker is down.
+// The stored rows of objects in their files; only while the Worker is down.
 import { DatabaseSync } from "node:sqlite";
 import { deserialize, Serializer } from "node:v8";
 
-/** The rows in a file by their names: bytes, or whatever else is there. */
+/** The rows in a file by name: bytes, or any other value. */
 export function readRows(file) {
   const database = new DatabaseSync(file);
   const isThere = database.prepare("SELECT 1 FROM sqlite_master WHERE name = '_cf_KV'").get();
@@ -23,7 +23,7 @@ export function execute(file, ...statements) {
   database.close();
 }
 
-/** From now on only rows for which the condition holds can be written; those that are there stay. */
+/** From now on only rows for which the condition holds can be written; existing ones stay. */
 export function writable(file, condition) {
   execute(
     file,
@@ -37,7 +37,7 @@ export function writable(file, condition) {
   );
 }
 
-/** The parts of a bucket's row, as src/ledger/row.rs has them; `rest` is what a later version may add. */
+/** The parts of a bucket's row, as in src/ledger/row.rs; `rest` is for additions of a later version. */
 export function parseBucket(row) {
   const bytes = Buffer.from(row);
   const recordAt = 3 + bytes.readUInt16LE(1);
@@ -61,7 +61,7 @@ export function bucketRow({ format, numbers, recordFormat, version, states, rest
   return Buffer.concat([head, text, Buffer.from([states.length, recordFormat]), integers, rest]);
 }
 
-/** Not `v8.serialize`, which writes bytes in a way of Node's own. */
+/** Not `v8.serialize`, which writes bytes in Node's own format. */
 function serialize(value) {
   const serializer = new Serializer();
   serializer._getDataCloneError = Error;

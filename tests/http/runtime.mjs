@@ -1,5 +1,5 @@
-// Runs Workers on workerd, the runtime itself, each in a process of its own with its objects in SQLite files in a folder of
-// its own. Knows nothing of what they answer.
+// Runs Workers on workerd, the runtime itself, each in its own process with its objects in SQLite files in a folder of
+// its own. Knows nothing about their answers.
 //
 //   const runtime = new Runtime();
 //   await runtime.start(tollgate({ policies, token, keySecret, build: "deployed" })); // now it answers on runtime.port
@@ -25,7 +25,7 @@ export class Runtime {
   /** Where it listens. */
   port;
 
-  /** All that the Worker and the runtime have printed, over all starts. */
+  /** The output of the Worker and the runtime, over all starts. */
   log = "";
 
   constructor() {
@@ -34,11 +34,11 @@ export class Runtime {
   }
 
   /**
-   * Starts `{ modules, bindings, keepsObjects, before, beside }` on the state that is there. `modules` are the paths of the files by the
+   * Starts `{ modules, bindings, keepsObjects, before, beside }` on the existing state. `modules` are the paths of the files by the
    * names by which they import each other; the first is the main one. A binding is as in workerd's schema, without
    * its name. With `keepsObjects` no object is evicted, as it would be after 10 idle seconds.
-   * `before` is another Worker, `{ modules, bindings }`, that is asked instead; `service = "main"` binds this one to it.
-   * `beside` are further Workers by their names, which `before` may ask too. `flags` are compatibility flags, which may be
+   * `before` is another Worker, `{ modules, bindings }`, that is called instead; `service = "main"` binds this one to it.
+   * `beside` are further Workers by name, which `before` may call too. `flags` are compatibility flags, which may be
    * experimental, `v8Flags` those of the JavaScript engine. `inspector` is the port of its debugger, if there is to be one.
    */
   async start(worker) {
@@ -74,7 +74,7 @@ export class Runtime {
     return this.#process.pid;
   }
 
-  /** The folder in which the objects are kept. */
+  /** The folder of the objects. */
   get stateFolder() {
     return join(this.#folder, "state");
   }
@@ -118,7 +118,7 @@ export function tollgate({ build, around = null, flags, v8Flags, before, ...sett
 }
 
 /**
- * What a Worker is given by `wrangler.toml` and `wrangler secret put`, without what is `null`. `token` is one that may consume and
+ * The bindings from `wrangler.toml` and `wrangler secret put`, without those that are `null`. `token` is one that may consume and
  * adjust; `tokens` and `sessions` are an object, as in `wrangler.toml`, or a text, as a secret is; `grantKeys` and `captchaSecret` a text. `registry` says whether there
  * is a registry of policies, `keys` and `registry` may also say what is bound in their place, `points` the port of a server that gets what is written to Analytics Engine, and `sample` the share of it.
  * `webhookUrl`, `webhookSecret` and `noticeKeys` say where notices go, and `queue` is the port of a server that gets what is sent to the queue.
@@ -147,7 +147,7 @@ export function bindings(settings) {
   return bindings;
 }
 
-/** The table `tokens`, and in it the token that this process sends, unless it is there with rights of its own. */
+/** The table `tokens`, plus the token that this process sends, unless it is there with its own rights. */
 function withToken(token, tokens) {
   if (token === null || typeof tokens === "string") return tokens;
   const entry = entryOf(token, "consume", "adjust");
@@ -155,7 +155,7 @@ function withToken(token, tokens) {
   return isThere ? tokens : { ...tokens, tests: entry };
 }
 
-/** What TOLLGATE_TOKENS says of a token. */
+/** The entry of a token in TOLLGATE_TOKENS. */
 export function entryOf(token, ...scopes) {
   return { sha256: createHash("sha256").update(token).digest("hex"), scopes };
 }
@@ -164,7 +164,7 @@ const textOrJson = (value) =>
   typeof value === "string" ? `text = ${text(value)}` : `json = ${text(JSON.stringify(value))}`;
 
 /**
- * Two versions side by side: the objects of one, and the frontends of both. Each is what {@link tollgate} takes. Requests go to
+ * Two versions side by side: the objects of one, and the frontends of both. Each is an argument of {@link tollgate}. Requests go to
  * the frontend of `objects`, or, with the header `x-version: other`, to that of `other`.
  */
 export function rollOut({ objects, other }) {
@@ -240,14 +240,14 @@ function configText(
   `;
 }
 
-/** A string as Cap'n Proto's schema language has it; JSON's escapes of ASCII are the same. */
+/** A string in Cap'n Proto's schema language; JSON's escapes of ASCII are the same. */
 const text = JSON.stringify;
 
 const BUNDLES = { deployed: "bundle", "test-clock": "bundle-test-clock", "next-format": "bundle-next-format" };
 const OBJECTS = "tollgate-KeyObject";
 const REGISTRY = "tollgate-PolicyRegistry";
 const WORKERD = createRequire(import.meta.url)("workerd").default;
-/** It takes a tenth of a second where nothing else runs. */
+/** It takes a tenth of a second on an idle machine. */
 const START_TIMEOUT_MS = 30_000;
 
 const all = new Set();

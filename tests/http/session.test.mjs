@@ -19,13 +19,13 @@ const policies = {
   other: { rate: 5, period: "1h" },
 };
 
-/** All that was sent to the verifier. */
+/** Everything sent to the verifier. */
 const asked = [];
 
-/** Captchas that visitors have solved, and that were not verified yet. */
+/** Captchas solved by visitors and not yet verified. */
 const solved = new Set();
 
-/** What the verifier answers a captcha of that name, instead of what the protocol says. */
+/** The verifier's answer to a captcha of that name, instead of the protocol's. */
 const faults = {
   "status 500": (response) => reply(response, 500, { success: true }),
   "status 500, and a wrong captcha": (response) => reply(response, 500, { success: false }),
@@ -107,7 +107,7 @@ function visit(captcha, { server = tollgate, address = "192.0.2.1", headers, ...
   return server.post("session", { captcha }, { ...options, headers: own });
 }
 
-/** Every test that opens sessions has an address of its own. */
+/** Every test that opens sessions has its own address. */
 let addresses = 0;
 const newAddress = () => `192.0.2.${++addresses + 1}`;
 

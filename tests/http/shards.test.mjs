@@ -28,7 +28,7 @@ const consume = (policy, key, cost = 1, ms = 0, more = {}, options = {}) =>
   tollgate.post("consume", { policy, key, cost, ...more }, { ...at(ms), ...options });
 const peek = async (policy, key, ms = 0) => (await tollgate.post("peek", { policy, key }, at(ms))).body;
 
-/** How many of so many requests are granted. */
+/** How many of this many requests are granted. */
 async function granted(policy, key, count, ms = 0, cost = 1) {
   const answers = await Promise.all(Array.from({ length: count }, () => consume(policy, key, cost, ms)));
   for (const { status, text } of answers) assert.ok(status === 200 || status === 429, text);
@@ -55,7 +55,7 @@ test("an answer reports what is left in the shard that gave it", async () => {
   const first = await consume("hot", "k");
   assert.ok([4, 5].includes(first.body.remaining), first.text); // of 5 or 6
   assert.equal(first.body.near_limit, false, "of that shard");
-  // As many can certainly be had; the next one comes back to that shard in eight seconds.
+  // That many are certainly available; the next one comes back to that shard in eight seconds.
   assert.equal(first.headers.ratelimit, `"hot";r=${first.body.remaining};t=8`);
   const peeked = await peek("hot", "k");
   assert.deepEqual([peeked.remaining, peeked.near_limit], [41, false]);
@@ -197,7 +197,7 @@ test("a key with fewer tokens than shards has as many shards as tokens", async (
   assert.equal(granted, 3);
 });
 
-/** A service of its own, whose policy `hot` never refills and has as many shards as the test says. */
+/** A separate service, whose policy `hot` never refills and has this many shards. */
 async function changing() {
   const hot = { rate: 0, period: "1s", capacity: 64 };
   const service = await governed({ policies: { ...POLICIES, hot }, tokens: { ops: admin.entry }, token: admin.text });
@@ -248,7 +248,7 @@ test("tokens given back under an Idempotency-Key are given once, however the num
 
 test("an Idempotency-Key of another request is a 422, before any shard has done anything", async () => {
   const { post, left, divide, service } = await changing();
-  // Known to the key's own object alone.
+  // Known only to the key's own object.
   const first = await service.send(
     "POST",
     "/v1/charge",

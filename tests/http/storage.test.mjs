@@ -1,4 +1,4 @@
-// What the files of the objects and the log contain: what must survive, and nothing that identifies a caller.
+// The objects' files and the log contain what must survive, and nothing that identifies a caller.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -43,7 +43,7 @@ test("a request that takes nothing leaves no row", async () => {
   await tollgate.kill();
   assert.deepEqual(rows(tollgate), []);
 
-  // The same search finds rows that are there.
+  // The same search finds existing rows.
   await tollgate.restart();
   await tollgate.consume({ ...ask, cost: 4 });
   await tollgate.peek({ ...ask, key: "bob" });
@@ -134,7 +134,7 @@ test("neither the files nor the log contain a key or a secret", async () => {
       "in hexadecimal": bytes.toString("hex"),
       "in base64": bytes.toString("base64").replaceAll("=", ""),
       "as JSON has it": JSON.stringify(text).slice(1, -1),
-      // A hash without a secret hides nothing: all IP addresses and many e-mail addresses can be tried.
+      // A hash without a secret hides nothing: all IP addresses and many email addresses can be tried.
       "as its SHA-256": createHash("sha256").update(bytes).digest(),
       "as its SHA-256 in hexadecimal": createHash("sha256").update(bytes).digest("hex"),
     };

@@ -1,4 +1,4 @@
-// What policies say beside their limits: one budget for all, jitter; and a cost of zero in one limit of several.
+// Members of policies beside their limits: one budget for all, jitter; and a cost of zero in one limit of several.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { NOW, start } from "./workerd.mjs";

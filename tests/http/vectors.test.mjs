@@ -11,17 +11,17 @@ const cases = readdirSync(folder)
     JSON.parse(readFileSync(new URL(name, folder), "utf8")).cases.map((each) => ({ ...each, file: name })),
   );
 
-/** The limit as POLICIES has it. */
+/** The limit in POLICIES. */
 function policy({ kind, rate, period_ms, capacity, max_debt, initial, offset_ms, ...others }) {
   assert.deepEqual(others, {}, "a limit with fields that this test does not pass on");
-  // What is refused again from memory must be the same answer.
+  // A refusal from memory must be the same answer.
   const policy = { kind, rate, period: `${period_ms}ms`, capacity, max_debt, initial, refusal_cache: "1m" };
   // Natively a window without an offset has the phase 0; here it would have the key's.
   if (kind === "fixed_window") policy.offset = `${offset_ms ?? 0}ms`;
   return policy;
 }
 
-/** How a verb is asked for; what its grants say beside what is left: `tokens` if they may be fewer, and when they are ready. */
+/** A verb's request, and what its grants report beside what is left: `tokens` if they may be fewer, and when they are ready. */
 const VERBS = {
   peek: { path: "/v1/peek", says: [] },
   consume: { path: "/v1/consume", says: [] },
@@ -53,7 +53,7 @@ for (const [index, { file, name, limit, steps }] of cases.entries()) {
         place,
       );
       if (answer.status !== 400) assert.equal(answer.body.limit, capacity, place);
-      // Never, though it was not too much to ask: no more will ever come than is left.
+      // Never, though the cost was not too large: no more than is left will ever come.
       const { never } = step.expect;
       const { reset_at, owed } = answer.body;
       if (never && answer.status === 429) {
@@ -95,7 +95,7 @@ function decision({ status, headers, body }) {
 /** The decision that answers a step. */
 function expected({ at, verb, cost, expect: { allow, wait, never } }, capacity) {
   const nothing = decision({ status: undefined, headers: {}, body: {} });
-  // More than the policy can ever grant: that is known without a look at the bucket.
+  // More than the policy can ever grant: known without reading the bucket.
   if (never && never.max > 0 && never.max >= capacity && verb !== "consume_up_to")
     return { ...nothing, status: 400, max_cost: never.max };
   const decided = { ...nothing, cost: verb === "reset" ? 0 : cost, now: at };

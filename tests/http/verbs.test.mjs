@@ -1,4 +1,4 @@
-// Every verb and every mode: what it moves, when that may be used, and how the answer reports it.
+// Every verb and every mode: the tokens it moves, when they may be used, and how the answer reports it.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { allowed, assertAnswer, problem, refused } from "./answers.mjs";
@@ -33,7 +33,7 @@ const reset = ["reset", {}];
 
 /**
  * Asks about a new key, row by row: `[at, request, verdict]`. In a verdict `left` is what remains, or negative what is
- * owed; `full`, `ready` and `retry` are moments. All moments are in ms after NOW. With `retry` it is refused, for good if
+ * owed; `full`, `ready` and `retry` are moments. All moments are in ms after NOW. With `retry` it is refused, permanently if
  * that is `null`; a `reserve` of anything that is granted opens a reservation.
  */
 async function follow(policy, key, rows) {
@@ -68,7 +68,7 @@ async function follow(policy, key, rows) {
   }
 }
 
-/** When there is more than what is left, in ms after NOW; never where nothing refills or there is no room. */
+/** When there is more than what is left, in ms after NOW; never if nothing refills or there is no room. */
 function nextToken(policy, { at, left, full }) {
   if (policy === "once" || policy === "spaced") return undefined;
   // Windows of 5 open every 10 s. The others have a token a second.
@@ -93,7 +93,7 @@ const tables = {
       [0, reserve(3), { left: -5, full: 10_000, ready: 5_000 }],
       [500, reserve(1, 0), { left: -5, full: 10_000, retry: 6_000 }], // half a token less is still 5
       [5_000, reserve(2, 1_999), { left: 0, full: 10_000, retry: 5_001 }], // it needs 2 000 ms ...
-      [5_000, reserve(2, 2_000), { left: -2, full: 12_000, ready: 7_000 }], // ... and here it may wait so long
+      [5_000, reserve(2, 2_000), { left: -2, full: 12_000, ready: 7_000 }], // ... and here it may wait this long
       [7_999, reserve(1, 0), { left: 0, full: 12_000, retry: 8_000 }], // 0 is now or not at all,
       [8_000, reserve(1, 0), { left: 0, full: 13_000, ready: 8_000 }],
       [8_000, reserve(1), { left: -1, full: 14_000, ready: 9_000 }], // and none is however long
@@ -240,7 +240,7 @@ test("a cost that could never be granted on these terms is an error with the lar
     const expected = problem(400, "cost-too-large", "Cost too large", detail, { max_cost: max });
     const message = `${policy} ${verb} ${JSON.stringify(ask)}`;
     assertAnswer(await tollgate.post(verb, { policy, key: "alice", ...ask }), expected, message);
-    // A window that is about to open grants the most; before, it is a matter of waiting.
+    // A window that is about to open grants the most; earlier, waiting helps.
     const most = (options) => tollgate.post("peek", { policy, key: message, ...ask, cost: max }, options);
     const { retry_at = NOW } = (await most()).body;
     assert.equal((await most({ now: retry_at })).status, 200, `${message}, but ${max}`);

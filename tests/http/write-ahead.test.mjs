@@ -73,7 +73,7 @@ test("killed repeatedly under load: no more than the exact model admits, and no 
   await tollgate.stop();
 });
 
-/** What a caller knows of a bucket. Levels are in drops, of which a rate of 1 adds one each millisecond. */
+/** A caller's knowledge of a bucket. Levels are in drops, of which a rate of 1 adds one each millisecond. */
 class Bounds {
   admitted = 0;
   refusals = 0;
@@ -114,7 +114,7 @@ class Bounds {
     this.least -= cost * this.periodMs;
   }
 
-  /** After a kill it reports so many left. */
+  /** After a kill it reports this many left. */
   crashed(left) {
     const whole = (level) => Math.floor(level / this.periodMs);
     const numbers = `${left} left, from ${this.least / this.periodMs} to ${this.most / this.periodMs} before`;
