@@ -1,4 +1,4 @@
-// acquire: waits for a real server on a network where answers travel, get lost and overtake each other.
+// acquire: waits for a real server on a network where answers are delayed, lost and reordered.
 import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
 import { test } from "node:test";
@@ -50,7 +50,7 @@ async function world({ policy = "debt", spent = 10, ...options } = {}) {
   return { wire, client, budget, began, acquire: wait, inspect };
 }
 
-/** What was sent: the verb, the mode, when, and whether it had an idempotency key. */
+/** The requests sent: the verb, the mode, when, and whether it had an idempotency key. */
 const sent = ({ wire, began }) =>
   wire.sent.map(({ path, body, sentAt, headers }) =>
     [path.slice("/v1/".length), body.mode, sentAt - began, "idempotency-key" in headers ? "keyed" : ""]
@@ -147,7 +147,7 @@ test("an abort in flight cancels the reservation that arrives", async () => {
     const it = await world();
     const abort = new AbortController();
     const fate = it.acquire({ cost: 5, signal: abort.signal });
-    await it.wire.pass(ms); // the reservation is on its way there, or its answer is on its way back
+    await it.wire.pass(ms); // the reservation or its answer is in flight
     abort.abort();
     await it.wire.pass(200);
     assert.equal(fate.error.name, "AbortError");
@@ -194,7 +194,7 @@ test("a reservation whose answer is lost is taken once, and waited for as long a
     const level = await it.inspect();
     assert.deepEqual(level, { left: -1, open: 1 }, fate);
     await it.wire.pass(4_000);
-    // A repetition has the server's old time, but the refusal before it tells how far its clock is ahead.
+    // A replay has the server's old time, but the refusal before it shows how far its clock is ahead.
     assert.ok(Math.abs(waiting.at - 5_050) <= 30, `${fate}: ${waiting.at}`);
   }
 });
@@ -340,7 +340,7 @@ test("rejects what would not be granted in time, or ever", async () => {
 test("a caller that sleeps past its reservation's end settles it late or starts over, and takes nothing twice", async () => {
   for (const [sleepMs, requests] of [
     [500, 3], // woken late, but in time
-    [60_000, 3], // it has expired, and is settled all the same
+    [60_000, 3], // expired, but still settled
     [4_000_000, 4], // it is forgotten
   ]) {
     const it = await world({ policy: "brief" });
@@ -405,7 +405,7 @@ law(
       if (path === "/v1/settle") assert.ok(lateMs >= 0, `${lateMs} ms late`);
       if (path === "/v1/settle" && !isLossy) assert.ok(lateMs <= 2 * slowestMs, `${lateMs} ms late`);
     }
-    // Where all answers about a reservation were lost, it expires.
+    // If all answers about a reservation were lost, it expires.
     const { open } = await it.inspect();
     assert.ok(isLossy || open === 0, `${open} are open`);
   },

@@ -1,4 +1,4 @@
-// What crosses between Bucket and the core, in Node and in a browser: whole numbers, booleans, and an infinite longest
+// Values that cross between Bucket and the core, in Node and in a browser: whole numbers, booleans, and an infinite longest
 // wait.
 import assert from "node:assert/strict";
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";

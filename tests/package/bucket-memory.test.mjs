@@ -1,4 +1,4 @@
-// Bucket: what becomes of its memory.
+// Bucket: its memory.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { test } from "node:test";

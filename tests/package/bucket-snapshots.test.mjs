@@ -82,7 +82,7 @@ test("a snapshot from a clock that was far ahead locks no one out", () => {
     [START - 1,    START],
     [START,        START + 334],
     [START + 1,    START + 335],
-    [START + 60_000, START + 60_334], // a step back of up to a minute is waited for
+    [START + 60_000, START + 60_334], // waits for a step back of up to a minute
     [START + 60_001, START + 334],
     [2 ** 52,      START + 334],
     [MAX,          START + 334],

@@ -1,4 +1,4 @@
-// What the tests of Bucket share.
+// Shared by the tests of Bucket.
 import assert from "node:assert/strict";
 import { TollgateError } from "../../build/package/index.js";
 
@@ -82,7 +82,7 @@ export function describe(value) {
   );
 }
 
-/** Asks as the methods of `subject` do, and returns each answer without what {@link check} checks. */
+/** Calls the methods of `subject`, and returns each answer without the members that {@link check} checks. */
 export function checked(subject) {
   const by =
     (method) =>

@@ -126,7 +126,7 @@ test("consumeUpTo takes what all limits have, and no more of each than was asked
     [3,                              allow(3, 0), [7, 4]],
     [{ requests: 2, tokens: 50 },    allow(7, 0), [8, 0]], // the same from each, unless less was asked of it
     [{ requests: 50, tokens: 2 },    allow(7, 0), [3, 5]],
-    [{ requests: 50, tokens: 0 },    allow(10, 0), [0, 7]], // a limit that is not asked does not count
+    [{ requests: 50, tokens: 0 },    allow(10, 0), [0, 7]], // a limit with a cost of 0 does not count
     [{ requests: 0, tokens: 50 },    allow(7, 0), [10, 0]],
     [{ requests: 0, tokens: 0 },     allow(0, 0), [10, 7]],
     [0,                              allow(0, 0), [10, 7]],
@@ -343,7 +343,7 @@ law(
       const costs = limits.map(() => below(6));
       const same = chance(0.5);
       const cost = same ? costs[0] : Object.fromEntries(limits.map(({ name }, i) => [name, costs[i]]));
-      // A cost of zero beside another has no say, as if nothing were given back; a reset takes no cost.
+      // A cost of zero beside another does not decide, like giving nothing back; a reset takes no cost.
       const hasCost = verb !== "reset" && !same && costs.some((each) => each > 0);
       const askOf = (i) => {
         const own = same ? costs[0] : costs[i];

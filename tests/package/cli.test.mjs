@@ -18,7 +18,7 @@ const KEYS = JSON.stringify({ "2026-11": SECRET, older: `${SECRET}A` });
 const tollgate = (args, { cwd = folder, env = {} } = {}) =>
   run(join(folder, "node_modules/.bin/tollgate"), args, cwd, { env }).then(({ stdout }) => stdout);
 
-/** The claims of a grant whose signature holds, and how many seconds it has left. */
+/** The claims of a grant whose signature is valid, and how many seconds it has left. */
 function opened(grant) {
   const [header, payload, signature] = grant.trim().split(".");
   const signed = createHmac("sha256", Buffer.from(SECRET, "base64url")).update(`${header}.${payload}`);
@@ -60,7 +60,7 @@ test("init writes a service, and overwrites nothing", async () => {
   await assert.rejects(tollgate(["init", "half"]), /half has wrangler\.toml already, and nothing was written/);
   assert.deepEqual(readdirSync(half), ["wrangler.toml"]);
   assert.equal(readFileSync(join(half, "wrangler.toml"), "utf8"), "mine");
-  const long = `${"a".repeat(53)}-b`; // cut after the hyphen, with which no Worker's name may end
+  const long = `${"a".repeat(53)}-b`; // cut before a hyphen, with which no Worker's name may end
   await tollgate(["init", long]);
   assert.match(readFileSync(join(folder, long, "wrangler.toml"), "utf8"), /^name = "a{53}"$/m);
   await tollgate(["init"], { cwd: await emptyFolder("here") });
@@ -220,7 +220,7 @@ test("a Node too old for Wrangler is reported before Wrangler fails on it", asyn
   for (const version of ["20.20.2", "22.11.9", "9.99.9"])
     assert.ok(nodeFault(version).includes(`needs Node ${oldest} or newer, and this is ${version}: `), version);
   assert.deepEqual(CONFIGURATIONS, ["wrangler.json", "wrangler.jsonc", "wrangler.toml"]);
-  const older = join(folder, "older.mjs"); // as that Node would say of itself
+  const older = join(folder, "older.mjs"); // as that Node reports itself
   writeFileSync(
     older,
     `Object.defineProperty(process, "versions", { value: { ...process.versions, node: "20.20.2" } });`,

@@ -32,7 +32,7 @@ const tollgate = await start({
 const url = `http://127.0.0.1:${tollgate.port}`;
 
 /**
- * Every answer that a test got, with the method that returned it. The last test compares them with the declarations.
+ * Every answer in these tests, with the method that returned it. The last test compares them with the declarations.
  */
 const answers = [];
 
@@ -63,7 +63,7 @@ const unfinished = (text) => new ReadableStream({ start: (out) => out.enqueue(ne
 const client = clientOf();
 const broken = (fault = "throws") => clientOf({ headers: { "x-fault": JSON.stringify({ fault }) } });
 
-/** An answer without the members that all of its kind have. */
+/** An answer without the members common to its kind. */
 const brief = ({ policy, cost, limit, near_limit, now, reset_at, ...rest }) => rest;
 
 test("each method calls the endpoint of its name", async () => {
@@ -542,7 +542,7 @@ test("a Worker asks through a service binding", async () => {
   await worker.stop();
 });
 
-/** Of limits in shadow and of a registry, which this server has not: see tests/http, where each answer must fit the contract. */
+/** Members for shadow limits and a registry, which this server lacks: see tests/http, where each answer must fit the contract. */
 const ELSEWHERE = ["shadow", "off", "stale_policies", "source", "banned", "banned_until", "unlimited"];
 
 test("the declared types have exactly the members that the server sends", async () => {

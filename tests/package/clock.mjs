@@ -1,4 +1,4 @@
-// The package's clock for tests, with what only these tests need.
+// The package's clock for tests, with additions for these tests.
 import { FakeClock as PublishedClock } from "../../build/package/testing.js";
 
 /** 2023-11-14 22:13:20 UTC. */

@@ -23,7 +23,7 @@ after(() => {
 });
 const base = `http://127.0.0.1:${server.address().port}`;
 
-/** A limited fetch, by a clock of its own. */
+/** A limited fetch, by its own clock. */
 function make() {
   arrived.length = 0;
   const clock = new FakeClock();
@@ -31,7 +31,7 @@ function make() {
   return { clock, limiter, fetch: limitFetch(limiter, { jitterMs: 0 }) };
 }
 
-/** Resolves when as many calls wait. */
+/** Resolves when this many calls wait. */
 async function waiting(limiter, calls) {
   while (limiter.waiting !== calls) await setImmediate();
 }

@@ -1,4 +1,4 @@
-// limitFetch: how long it waits for what a server says.
+// limitFetch: the pauses that servers ask for.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate } from "node:timers/promises";
@@ -39,7 +39,7 @@ test("a refused request is retried when the server said", async () => {
     [429, { "x-ratelimit-remaining": "0", "x-ratelimit-reset": `${START / 1000 + 9}` }, 9000], // as GitHub does
     [429, { "x-ratelimit-remaining": "0", "x-ratelimit-reset": `${server / 1000 + 9}`, date: seconds(server) }, 9000],
     [429, { "x-ratelimit-remaining": "0", "x-ratelimit-reset": "1.5" },         1500],
-    [429, { "x-ratelimit-remaining": "3", "x-ratelimit-reset": "5" },           1000], // that is not why
+    [429, { "x-ratelimit-remaining": "3", "x-ratelimit-reset": "5" },           1000], // not the reason for the refusal
     [429, { "x-ratelimit-remaining": "0", "x-ratelimit-reset": `${START / 1000 - 9}` }, 1000], // in the past
     [429, { "x-ratelimit-remaining": "0", "x-ratelimit-reset": "soon" },        1000],
     [429, { "x-ratelimit-reset": "9", "retry-after": "3" },                     3000],

@@ -1,4 +1,4 @@
-// What the tests of limitFetch share: real requests to a real server, which wait by a clock that the test moves.
+// Shared by the tests of limitFetch: real requests to a real server, which wait by a clock that the test moves.
 import { once } from "node:events";
 import { createServer } from "node:http";
 import { after } from "node:test";
@@ -6,7 +6,7 @@ import { setImmediate } from "node:timers/promises";
 import { Limiter, limitFetch } from "../../build/package/index.js";
 import { FakeClock, START } from "./clock.mjs";
 
-/** For each path: the next answers, as `[status, headers]`, then 200; and the requests that it has seen. */
+/** For each path: the next answers, as `[status, headers]`, then 200; and the requests it has received. */
 const answers = new Map();
 const asked = new Map();
 const server = createServer(async (request, response) => {

@@ -1,4 +1,4 @@
-// The README's line for each framework, in that framework: what a component shows, and that it leaves nothing behind.
+// The README's line for each framework, in that framework: what a component shows, and that it cleans up.
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -11,7 +11,7 @@ import { root, stranger } from "./stranger.mjs";
 const { folder } = await stranger({ beside: ["vue", "svelte", "solid-js"] });
 const readme = readFileSync(join(root, "www/package/README.md"), "utf8");
 
-/** The README's code for a framework, which makes `standing` of `store`. */
+/** The README's code for a framework, which makes `standing` from `store`. */
 const lineOf = (framework) => readme.match(new RegExp(`^\\| ${framework} \\| \`(.*)\` \\|$`, "m"))[1];
 
 /** Components that show the `store` of their props, and `mount`, which returns a function that unmounts. */
@@ -53,7 +53,7 @@ const SVELTE = `
   </script>
   <p>{JSON.stringify($standing)}</p>`;
 
-/** Spends all, waits until the first token is there, and unmounts. */
+/** Spends all, waits until the first token is back, and unmounts. */
 const PROGRAM = `
   import { Limiter, watch } from "tollgate";
   import { FakeClock } from "tollgate/testing";

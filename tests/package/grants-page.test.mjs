@@ -1,4 +1,4 @@
-// A page with a grant, in Chromium, that asks the service itself: it may do what its grant says, and nothing else.
+// A page with a grant, in Chromium, that calls the service itself: it may do what its grant says, and nothing else.
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";

@@ -6,7 +6,7 @@ import { count, law } from "../random.mjs";
 import { describe, randomLimit, VERBS } from "./buckets.mjs";
 import { START } from "./clock.mjs";
 
-/** The moments that count: the latest seen, unless the clock steps back by more than a minute. */
+/** The current moment: the latest seen, unless the clock steps back by more than a minute. */
 class Model {
   now = -Infinity;
   budgets = new Map();
@@ -29,7 +29,7 @@ class Model {
     return isFarBack;
   }
 
-  /** A budget that is only looked at is not remembered. */
+  /** A budget that is only peeked at is not remembered. */
   budget(key, isKept = true) {
     const budget = this.budgets.get(key) ?? new Budget(this.now, this.limits);
     if (isKept) this.budgets.set(key, budget);
@@ -48,7 +48,7 @@ class Model {
   }
 }
 
-/** One to three limits; some start with less than their capacity, and their keys are kept for ever. */
+/** One to three limits; some start with less than their capacity, and their keys are never forgotten. */
 function limitsOf(random) {
   return Array.from({ length: 1 + random.below(3) }, (_, i) => {
     const limit = { ...randomLimit(random), name: `limit ${i}` };
@@ -127,7 +127,7 @@ law(
       try {
         assert.deepEqual(answer, expected, where);
       } catch (error) {
-        // There is no room: the model takes nothing either.
+        // Without room the model takes nothing either.
         count(seen, "no room");
         if (answer.allowed || others.length < maxKeys) throw error;
         model.budget(key).restore(before);

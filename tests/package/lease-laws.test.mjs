@@ -1,4 +1,4 @@
-// LeasingLimiter: that no bound is ever broken, and nobody waits for ever, over many servers and a bad network.
+// LeasingLimiter: that no bound is ever exceeded, and no caller waits for ever, over many servers and a bad network.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { LeasingLimiter } from "../../build/package/leases.js";
@@ -17,7 +17,7 @@ law(
       leaseMs: pick([500, 2_000, 10_000]),
       horizonMs: pick([0, 500]),
     };
-    if (numbers.rate === 0) numbers.horizonMs = 0; // nothing comes back
+    if (numbers.rate === 0) numbers.horizonMs = 0; // no refill
     const reference = new Reference(world, numbers);
     const service = new Service(world, numbers, (cost) => reference.take(cost));
     const isLossy = chance(0.5);
@@ -49,7 +49,7 @@ law(
       const server = chance(0.5) ? servers[0] : pick(servers);
       for (let times = below(8); times >= 0; times--) all.push(consume(server));
       await world.advance(pick([0, 1, 10, 50, 300]));
-      // Without a moment to wait for, a clock may jump ahead: then leases end early.
+      // With no promised retry time, a clock may jump ahead: then leases end early.
       if (numbers.horizonMs === 0 && chance(0.02)) server.ahead += below(5_000);
     }
     await world.advance(10_000);
@@ -89,7 +89,7 @@ law(
       const decision = await consume();
       count(seen, decision.allowed ? "granted" : "refused");
       if (decision.allowed) continue;
-      // Or other costs are asked first, which may be refused, too.
+      // Or other costs are requested first, which may be refused, too.
       if (below(2) === 0) {
         await world.to(decision.retryAt);
         assert.equal((await consume()).allowed, true, "as it was told");
@@ -197,7 +197,7 @@ test("while a refusal is repeated no lease is requested, as it could take the to
   const lease = async () => ({ status: 200, policy: "api", now: world.now(), tokens: 0, ...answers[calls++] });
   const limiter = new LeasingLimiter({ lease }, { policy: "api", clock: world });
   await limiter.consume("k");
-  await limiter.consume("k"); // no lease came with the answer: a quarter of a second later it may be asked for again
+  await limiter.consume("k"); // no lease came with the answer: it may be requested again a quarter of a second later
   await world.advance(200);
   const { retryAt } = await limiter.consume("k");
   await world.advance(60);

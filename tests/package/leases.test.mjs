@@ -41,7 +41,7 @@ function make(options) {
 }
 after(() => Promise.all(limiters.map((limiter) => limiter.close())));
 
-/** What is left of a budget beside all leases. */
+/** The tokens left in a budget beside all leases. */
 async function remaining(budget) {
   const { remaining, limits } = await client.peek(budget);
   return limits?.map(({ remaining }) => remaining) ?? remaining;
@@ -52,7 +52,7 @@ test("a busy key needs few calls, and closing the limiter returns unspent tokens
   const budget = { policy: "many", key: "a" };
   calls = 0;
   let granted = 0;
-  // As many as that, however long they take on a busy machine.
+  // A fixed number, however long they take on a busy machine.
   while (granted <= 5_000) {
     for (let times = 0; times < 20; times++) granted += Number((await limiter.consume("a")).allowed);
     await sleep(1);

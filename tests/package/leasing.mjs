@@ -1,4 +1,4 @@
-// A model of the service's leases, and a network to it, for limiters by clocks of their own.
+// A model of the service's leases, and a network to it, for limiters with their own clocks.
 import { LeasingLimiter } from "../../build/package/leases.js";
 import { FakeClock } from "../../build/package/testing.js";
 
@@ -13,7 +13,7 @@ export class Service {
   #at;
   #leases = new Map();
   #ids = 0;
-  /** Told of each cost that it grants. */
+  /** Called with each cost that it grants. */
   granted;
 
   constructor(clock, { rate, capacity, leaseMs, horizonMs }, granted) {
@@ -59,7 +59,7 @@ export class Service {
     return answer;
   }
 
-  /** When so much is free, if nothing else happens: at the latest when all leases are over. */
+  /** When this much is free, if nothing else happens: at the latest when all leases are over. */
   #when(level) {
     const missing = level - this.#free(this.#at);
     if (missing <= 0) return this.#at;
@@ -73,7 +73,7 @@ export class Service {
     return [...this.#leases.values()].reduce((free, { tokens }) => free - tokens * 1_000, level);
   }
 
-  /** Goes on to now: leases that are over are spent. */
+  /** Advances to now: leases that are over are spent. */
   #advance() {
     const now = this.#clock.now();
     const over = [...this.#leases].filter(([, { until }]) => until <= now).sort(([, a], [, b]) => a.until - b.until);
@@ -92,7 +92,7 @@ export class Service {
   }
 }
 
-/** One bucket that knows of every grant at once: throws if there is not enough. */
+/** One bucket that learns of every grant at once: throws if there is not enough. */
 export class Reference {
   #clock;
   #rate;
@@ -113,7 +113,7 @@ export class Reference {
   }
 }
 
-/** A limiter by a clock that is `ahead`, behind a network that `fate(clock)` decides of: how long a message takes, or `undefined` if it is lost. */
+/** A limiter whose clock is `ahead`, behind a network: `fate(clock)` is how long a message takes, or `undefined` if it is lost. */
 export class Server {
   /** How far its clock is ahead: it may grow. */
   ahead;
@@ -136,7 +136,7 @@ export class Server {
           after(fate(), () => resolve(answer));
         };
         after(fate(), arrive);
-        // A repetition takes nothing: its cost is that of the first.
+        // A replay takes nothing: its cost is that of the first.
         if (isTwice()) after(fate(), () => service.lease({ returned: copy.returned, tokens: copy.tokens }));
       });
     this.limiter = new LeasingLimiter({ lease }, { policy: "api", clock });

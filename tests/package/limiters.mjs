@@ -1,4 +1,4 @@
-// What the tests of Limiter share.
+// Shared by the tests of Limiter.
 import { Limiter } from "../../build/package/index.js";
 import { check } from "./buckets.mjs";
 import { FakeClock, START } from "./clock.mjs";

@@ -1,4 +1,4 @@
-// What policies admit and cost, by the service's own Rust: as a function, and as `npx tollgate lint`.
+// The lint, by the service's own Rust: as a function, and as `npx tollgate lint`.
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -13,7 +13,7 @@ before(async () => {
   ({ folder } = await stranger({ beside: ["wrangler"] }));
 });
 
-/** The command's exit code and what it prints. */
+/** The command's exit code and output. */
 const command = async (args, cwd = folder) => {
   const script = `import { execFile } from "node:child_process";
     execFile(process.execPath, ${JSON.stringify([join(folder, "node_modules/tollgate/cli/main.js"), "lint", ...args])}, (error, stdout, stderr) =>
@@ -167,11 +167,11 @@ test("the command reports what each environment lacks, or has too much of", asyn
     // Code may use the class under another name.
     [{ vars: api, durable_objects: { bindings: [{ name: "LIMITS", class_name: "KeyObject" }] } }, []],
     [{ vars: api, durable_objects: { bindings: [{ name: "REGISTRY", class_name: "PolicyRegistry" }] } }, [noObjects]],
-    // An environment inherits neither, and an empty one is none of the rest.
+    // An environment inherits neither, and an empty one has nothing.
     [{ ...whole, env: { e: whole, f: {} } }, [...[noObjects, noPolicies].map((line) => `env.f.${line}`)]],
     [{ ...whole, env: { e: { vars: api } } }, [noBinding]],
     [{ ...whole, env: { e: objects } }, [`env.e.${noPolicies}; an environment inherits no variables`]],
-    // Where each deployment is an environment, there is nothing else to deploy.
+    // If each deployment is an environment, there is nothing else to deploy.
     [{ env: { e: whole } }, []],
     [{ ...objects, env: { e: whole } }, [noPolicies]],
     [{ ...whole, vars: { ...api, TOLLGATE_TOKENS: tokens(40) } }, []],
@@ -204,7 +204,7 @@ test("the command warns of a missing binding where the code may not need it", as
   const missing = (place, end) => `${place}durable_objects: has no binding KEYS: add one for the class KeyObject${end}`;
   const service = { ...bound("Mailbox"), vars: { ...api, TOLLGATE_TOKENS: {} } };
   for (const [config, errors, warnings] of [
-    // The policies may be those of its objects.
+    // The policies may be for its own objects.
     [{ vars: api, ...bound("Mailbox") }, [], [missing("", unless)]],
     [{ vars: api, ...exported }, [], [missing("", unless)]],
     [{ vars: api, ...migrated("Mailbox") }, [], [missing("", unless)]],
@@ -215,7 +215,7 @@ test("the command warns of a missing binding where the code may not need it", as
       [],
       [missing("", unless), missing("env.e.", `${unless}; an environment inherits no bindings`)],
     ],
-    // An entry point of the package's own needs it, and so does code that has it elsewhere.
+    // The package's own entry point needs it, and so does code that has it in another environment.
     [service, [missing("", "")], []],
     [{ vars: api, ...bound("Mailbox"), secrets: { required: ["TOLLGATE_GRANT_KEYS"] } }, [missing("", "")], []],
     [{ vars: api, ...bound("Mailbox"), env: { e: { vars: api, ...bound("KeyObject") } } }, [missing("", "")], []],

@@ -27,7 +27,7 @@ export class Model {
     return granted;
   }
 
-  /** Whether there are `cost` tokens at `now`. */
+  /** Whether `cost` tokens are available at `now`. */
   grants(now, cost) {
     return this.#levelAt(now) >= BigInt(cost) * this.periodMs;
   }
@@ -76,7 +76,7 @@ export class Model {
     return { allowed: false, retryAt, maxCost };
   }
 
-  /** What is taken at `now` and when it may be used; undefined if it is refused. */
+  /** The tokens taken at `now` and when they may be used; undefined if refused. */
   #taken(now, cost, verb, maxWaitMs) {
     const level = this.#levelAt(now);
     const asked = BigInt(cost) * this.periodMs;

@@ -1,9 +1,9 @@
-// A service that runs, and the command with which people operate it, as a stranger has installed it.
+// A running service, and the command that operates it, installed as by a stranger.
 //
 //   const service = await operated({ policies: { api: "10/s" } });
 //   const { code, stdout, stderr } = await service.run(["policies", "list"]);
 //
-// Between the two is a relay, as a proxy of a company is: it has the service's clock, and can hold or lose what is sent.
+// Between the two is a relay, like a company's proxy: it has the service's clock, and can delay or lose requests.
 import { spawn } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { createServer, request } from "node:http";
@@ -13,14 +13,14 @@ import { newToken } from "../http/credentials.mjs";
 import { start } from "../http/workerd.mjs";
 import { stranger } from "./stranger.mjs";
 
-/** The moment of the tests: that of the examples in the documents. */
+/** The moment of the tests, as in the documents' examples. */
 export const NOW = 1_795_214_376_930;
 
 const { folder } = await stranger({ beside: ["wrangler"] });
 
 export { folder };
 
-/** Those of most tests. */
+/** The policies of most tests. */
 export const POLICIES = {
   api: { refusal_cache: "1s", rate: 100, period: "1m", capacity: 200, max_debt: 50, write_ahead: 0 },
   llm: {
@@ -44,7 +44,7 @@ export function written(name, policies) {
 
 const admin = newToken("consume", "adjust", "admin");
 
-/** Starts a service with a registry. `tokens` are further ones, by their names. */
+/** Starts a service with a registry. `tokens` are additional ones, by name. */
 export async function operated({ policies, tokens, ...changes }) {
   const all = { ops: admin.entry, ...tokens };
   const tollgate = await start({ policies, tokens: all, token: admin.text, registry: true, ...changes });
@@ -69,9 +69,9 @@ export async function operated({ policies, tokens, ...changes }) {
   const service = {
     tollgate,
     now: NOW,
-    /** Every request that the command has sent: its method, path and headers. */
+    /** Every request sent by the command: its method, path and headers. */
     sent,
-    /** Called with each request before it goes on. */
+    /** Called with each request before it is forwarded. */
     before: undefined,
     url: `http://127.0.0.1:${relay.address().port}`,
     token: admin.text,
@@ -86,7 +86,7 @@ export async function operated({ policies, tokens, ...changes }) {
 }
 
 /**
- * Runs `npx tollgate`: its exit code and what it prints. `heard` is called with all that it has said on stderr so far, each time. On a
+ * Runs `npx tollgate`: its exit code and output. `heard` is called with the whole stderr so far, each time it grows. On a
  * `terminal` its output is that of one.
  */
 export function command(args, { env = {}, cwd = folder, heard, terminal = false } = {}) {
@@ -109,7 +109,7 @@ export function command(args, { env = {}, cwd = folder, heard, terminal = false 
   });
 }
 
-/** The same on a terminal of its own, by what the system has for that. */
+/** The same on its own terminal, by the system's tool for that. */
 function onTerminal(words) {
   if (process.platform === "darwin") return ["script", "-q", "/dev/null", ...words];
   const quoted = words.map((word) => `'${word.replaceAll("'", "'\\''")}'`).join(" ");

@@ -1,4 +1,4 @@
-// `npx tollgate inspect`, `explain`, `reset`, `credit` and `block`, of the real service.
+// `npx tollgate inspect`, `explain`, `reset`, `credit` and `block`, on the real service.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { operated, POLICIES } from "./operated.mjs";

@@ -1,4 +1,4 @@
-// `npx tollgate policies`, of the real service: what differs, what would change, and what an apply does, also if it is interrupted.
+// `npx tollgate policies`, on the real service: differences, dry runs, and applies, even interrupted ones.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { MATCH, operated, POLICIES, written } from "./operated.mjs";
@@ -114,7 +114,7 @@ test("every field of a policy makes a difference, and every spelling of the same
     ...spellings.flatMap(([base, ...others]) => others.map((other) => [base, other, "same"])),
   ];
   const names = cases.map((_, i) => `p${i}`);
-  // The service of the tests adds `write_ahead` to those of a deployment; these are created as they are.
+  // The tests' service adds `write_ahead` to a deployment's policies; these are created unchanged.
   const service = await operated({ policies: { none: "1/s" } });
   const file = (column) => written("each.json", Object.fromEntries(names.map((name, i) => [name, cases[i][column]])));
   assert.equal((await service.run(["policies", "apply", file(0)])).code, 0);

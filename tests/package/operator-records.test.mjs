@@ -1,4 +1,4 @@
-// `npx tollgate overrides` and `audit`, of the real service.
+// `npx tollgate overrides` and `audit`, on the real service.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { NOW, operated, POLICIES } from "./operated.mjs";
@@ -56,7 +56,7 @@ test("overrides list and audit read page after page, and print the answers as th
   const json = await service.run(["overrides", "list", "--json"]);
   assert.deepEqual([json.code, json.stdout], [0, first.text + second.text]);
 
-  // In turn, or they would share a line.
+  // Alternately, or they would share a line.
   for (let cost = 1; cost <= 130; cost++)
     await service.ask("POST", "/v1/keys/credit", { policy: "api", key: cost % 2 ? "b" : "a", cost });
   const acts = (await service.run(["audit"])).stdout.split("\n").filter(Boolean);

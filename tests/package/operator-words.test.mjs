@@ -1,4 +1,4 @@
-// What `npx tollgate` says to operators, whatever the command: how far it is, what is wrong, help and colours; and that the README shows it.
+// `npx tollgate` for operators, whatever the command: progress, errors, help and colours; and that the README shows it.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
@@ -228,7 +228,7 @@ test("the README's commands do what it shows", async () => {
   const shown = [...section.matchAll(/^```console\n(.*?)^```$/gms)].flatMap(([, block]) =>
     block.split(/^\$ npx tollgate /m).slice(1),
   );
-  // As its text is, but for the defaults of tests.
+  // Like its text, except for the tests' defaults.
   const api = { rate: 100, period: "1m", capacity: 200, refusal_cache: "1s" };
   const policies = { api, daily: "1000/1day" };
   const service = await operated({ policies });

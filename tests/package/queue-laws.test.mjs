@@ -9,7 +9,7 @@ import { count, law } from "../random.mjs";
 import { START } from "./clock.mjs";
 import { make } from "./limiters.mjs";
 
-/** The queue as it is documented. `fates` has what became of each call: `[moment]`, `[moment, code]` or undefined. */
+/** The queue as documented. `fates` has the outcome of each call: `[moment]`, `[moment, code]` or undefined. */
 class Model {
   fates = [];
   #queue = [];
@@ -60,7 +60,7 @@ class Model {
     this.serve();
   }
 
-  /** When a cost would be granted behind all that wait. */
+  /** When a cost would be granted behind all waiters. */
   peek(cost) {
     const { ahead, moment } = this.#play();
     const { allowed, retryAt } = ahead.peek(moment, { cost });
@@ -92,7 +92,7 @@ class Model {
     }
   }
 
-  /** Admits a waiter, drops it if it can never be admitted, or says when to ask again. */
+  /** Admits a waiter, drops it if it can never be admitted, or returns when to try again. */
   #ask(waiter) {
     const { allowed, retryAt, maxCost } = this.budget.decide(this.now, { cost: waiter.cost });
     if (allowed) this.#end(waiter);
@@ -119,7 +119,7 @@ class Model {
     return { ahead, moment, late };
   }
 
-  /** Returns whether it was the waiter who had to go. */
+  /** Returns whether this waiter was dropped. */
   #makeRoom(waiter) {
     if (this.waiting <= this.maxQueue || !this.#queue.includes(waiter)) return false;
     const lowest = this.#queue.at(-1).priority;

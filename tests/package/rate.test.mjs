@@ -1,4 +1,4 @@
-// Rates as people write them, read as the service reads them.
+// Rates in text, read as the service reads them.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";

@@ -1,4 +1,4 @@
-// The README is true: each block of JavaScript runs as a stranger would run it, and an expression with an arrow has the
+// The README is correct: each block of JavaScript runs as a stranger would run it, and an expression with an arrow has the
 // value behind the arrow.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -29,7 +29,7 @@ after(async () => {
   rmSync(folder, { recursive: true });
 });
 
-// Those for Workers run in tests/worker.
+// Blocks for Workers run in tests/worker.
 const blocks = [...readme.matchAll(/^( *)```js\n(.*?)^ *```$/gms)]
   .map(([, indent, text]) => text.replaceAll(new RegExp(`^${indent}`, "gm"), ""))
   .filter((text) => !text.includes('"tollgate/worker"'));

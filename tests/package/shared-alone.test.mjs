@@ -1,4 +1,4 @@
-// SharedLimiter: what it does where something that tabs share is missing.
+// SharedLimiter: without something that tabs need to share.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { describe, test } from "node:test";

@@ -25,7 +25,7 @@ describe("one budget", () => {
     const most = 10 + Math.floor((10 * (Date.now() - began)) / 500);
     const granted = outcomes.flatMap(({ granted }) => granted);
     assert.ok(granted.length <= most, `${granted.length} of at most ${most}`);
-    // The bucket was full until the first grant and empty at the last refusal, so all that was refilled in between was
+    // The bucket was full until the first grant and empty at the last refusal, so all refill in between was
     // granted.
     const first = Math.min(...granted);
     const refusedAt = Math.max(...outcomes.map(({ refusedAt }) => refusedAt));

@@ -1,4 +1,4 @@
-// SharedLimiter: what a tab with other numbers makes of the tokens that it finds.
+// SharedLimiter: how a tab with other numbers carries tokens over.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -18,7 +18,7 @@ test("a limit of another kind starts anew", () => {
   assert.deepEqual(carried(window, 1, 0, { rate: 2, periodMs: 701 }), { tokens: 2, drops: 0 });
 });
 
-/** What a tab with the limit `renewed` makes of a bucket of the limit `old`. */
+/** A bucket of the limit `old`, carried over by a tab with the limit `renewed`. */
 function carried(old, tokens, drops, renewed) {
   const budget = new SharedBudget(9000, renewed);
   budget.load([1, 0, 9000, [old], [{ tokens, drops, at: 9000 }], 0, 0, []], 9000);

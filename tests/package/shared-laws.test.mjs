@@ -1,4 +1,4 @@
-// SharedLimiter: laws over simulated tabs that crash, freeze, stall, and have other clocks and other numbers.
+// SharedLimiter: laws over simulated tabs that crash, freeze, stall, and have different clocks and numbers.
 import assert from "node:assert/strict";
 import { setImmediate } from "node:timers/promises";
 import { count, law } from "../random.mjs";
@@ -86,7 +86,7 @@ law(
       for (let steps = below(8); steps > 0 && (await world.step()); steps--);
       if (chance(0.3)) await world.advance(below(2000));
     }
-    // From now on only time passes. Each tab that cannot run costs the others a second, at most.
+    // From now on only time passes. Each tab that cannot run delays the others by a second, at most.
     await world.advance(120_000);
     assert.deepEqual(world.errors, []);
     for (const tab of world.tabs) {

@@ -31,7 +31,7 @@ describe("one queue", () => {
     for (const [i, tab] of order.entries()) moments.push((await landed(tab, i)).at);
     for (const [i, moment] of moments.entries())
       assert.ok(moment >= emptiedAt + (10 + i) * 50, `${moments}, empty at ${emptiedAt}`);
-    // A busy tab hears of its grant later than another of the next one.
+    // A busy tab learns of its grant later than another of the next one.
     for (const tab of [a, b]) {
       const own = moments.filter((_, i) => order[i] === tab);
       assert.deepEqual(
@@ -83,7 +83,7 @@ describe("one queue", () => {
       await queue(a, "first", { cost: 10 });
       for (const tab of [b, c]) await claimed(tab);
       await leave(a);
-      // Both a tab that only looks and a new one notice.
+      // Both a tab that only peeks and a new one notice.
       for (const tab of [c, await open(hour)])
         await tab.waitForFunction(() => limiter.peek(5).allowed, null, { polling: 5, timeout: 10_000 });
       assert.equal((await consume(b, 5)).allowed, true);
@@ -160,7 +160,7 @@ describe("one queue", () => {
     assert.ok(second.waitMs > 2_100_000 && second.waitMs <= 2_160_000, JSON.stringify(second));
     await queue(b, "third", { maxWaitMs: 2_200_000 });
     assert.deepEqual([await hasLanded(a, "first"), await hasLanded(b, "third")], [false, false]);
-    // When the tokens that it waits for are taken, that is known at once, too.
+    // It also learns at once when the tokens it waits for are taken.
     await a.evaluate(() => limiter.pause(limiter.clock.now() + 3_000_000));
     assert.equal((await landed(b, "third")).error, "wait_too_long");
     assert.equal(await hasLanded(a, "first"), false);

@@ -37,5 +37,5 @@ async function stop(tab) {
   throw new Error("no process of the browser is this tab's");
 }
 
-/** A tab that runs answers far sooner, also on a busy machine. One that is taken for stopped, and is not, fails the test. */
+/** A running tab answers far sooner, even on a busy machine. A running tab that is taken for stopped fails the test. */
 const SILENCE_MS = 1500;

@@ -6,7 +6,7 @@ import { countdown, Limiter, watch } from "../../build/package/index.js";
 import { law } from "../random.mjs";
 import { FakeClock, START } from "./clock.mjs";
 
-/** A limiter whose listeners are counted, its store, and each call of the store's listener: when, and what it saw. */
+/** A limiter with counted listeners, its store, and each call of the store's listener: its time and state. */
 function make(limits, cost) {
   const clock = new FakeClock();
   const limiter = new Limiter(limits, { clock });

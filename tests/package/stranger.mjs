@@ -1,5 +1,5 @@
 // A stranger's project: a folder outside this repository with the package as `npm pack` makes it, installed by npm
-// without network, next to what a stranger may have installed already.
+// without network, next to packages that a stranger may already have.
 //
 //   const { folder, tarball } = await stranger({ beside: ["react"] });
 //   await run(process.execPath, ["whole.mjs"], folder);

@@ -1,4 +1,4 @@
-// What the tests of SharedLimiter share: real tabs of a real browser, each with its own renderer process, and in real
+// Shared by the tests of SharedLimiter: real tabs of a real browser, each with its own renderer process, and in real
 // time. Nothing here depends on the speed of the machine.
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -69,7 +69,7 @@ export async function open(
 
 export const consume = (tab, cost = 1) => tab.evaluate((cost) => limiter.decide({ cost }), cost);
 export const remaining = (tab) => tab.evaluate(() => limiter.remaining());
-/** Resolves when a tab knows that so much is left. */
+/** Resolves when a tab knows that this much is left. */
 export const knows = (tab, expected) =>
   tab.waitForFunction((expected) => limiter.remaining() === expected, expected, { polling: 5, timeout: 10_000 });
 /** Calls `acquire` and resolves when it waits in the queue, or has ended. Its outcome is in `landed`. */
@@ -112,7 +112,7 @@ export const hammer = (tab, cost = 1) =>
     };
     hammered.ended = loop();
   }, cost);
-/** Ends {@link hammer}, once what it recorded `isEnough`, and returns that. */
+/** Ends {@link hammer} once its record `isEnough`, and returns that. */
 export const relax = async (tab, isEnough, argument) => {
   await tab.waitForFunction(isEnough, argument, { polling: 5, timeout: 20_000 });
   return await tab.evaluate(async () => {
@@ -130,7 +130,7 @@ export const sleep = (tab, ms) =>
     document.dispatchEvent(new Event("visibilitychange"));
   }, ms);
 /**
- * Blocks the page's only thread, as a suspended process does, as soon as no transaction of it is open: who holds one
+ * Blocks the page's only thread, like a suspended process, as soon as it has no open transaction: a tab with one
  * makes the others limit alone, which is another test.
  */
 export const suspend = (tab, ms) =>
@@ -150,7 +150,7 @@ export const suspend = (tab, ms) =>
     };
     setTimeout(block);
   }, ms);
-/** Tells a page that it will be frozen: Chromium itself freezes only what is hidden, and without a window all is visible. */
+/** Tells a page that it will be frozen: Chromium itself freezes only hidden pages, and headless ones are all visible. */
 export async function freeze(tab) {
   const tell = (type) => tab.evaluate((type) => void document.dispatchEvent(new Event(type)), type);
   await tell("freeze");

@@ -1,4 +1,4 @@
-// `npx tollgate tail`: decisions of a service that runs, as they are made.
+// `npx tollgate tail`: decisions of a running service, as they are made.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { createServer, request } from "node:http";
@@ -54,7 +54,7 @@ function tail(args, env = {}) {
       running[stream] += text;
     });
   running.code = new Promise((ended) => child.on("close", ended));
-  /** Waits until it has said so. */
+  /** Waits until it has printed this. */
   running.said = (stream, text) =>
     until(
       () => running[stream].includes(text),
@@ -70,7 +70,7 @@ async function until(isSo, what) {
   }
 }
 
-/** Makes the decisions once the command looks on. */
+/** Makes the decisions once the command is listening. */
 async function whileListening(decide) {
   const before = answered;
   await until(

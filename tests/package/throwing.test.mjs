@@ -1,4 +1,4 @@
-// A client that throws what is not granted, and what builds on one.
+// A client that throws anything but grants, and helpers on top of one.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { acquire, Client, NotGrantedError, orThrow, TollgateError, Twin } from "../../build/package/index.js";

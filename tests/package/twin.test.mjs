@@ -107,7 +107,7 @@ test("a changed policy is followed with the next response, and unknown costs are
   };
   await change({ rate: 1, period: "1m", capacity: 20 });
   await wire.until(twin.consume(1));
-  assert.deepEqual([twin.remaining(), twin.peek(16).retryAt], [15, wire.now - 50 + 57_000]); // 1/20 was there
+  assert.deepEqual([twin.remaining(), twin.peek(16).retryAt], [15, wire.now - 50 + 57_000]); // 1/20 of a token was left
   const limits = [
     { name: "requests", rate: 5, period: "1m" },
     { name: "tokens", rate: 100, period: "1m" },

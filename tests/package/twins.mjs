@@ -1,4 +1,4 @@
-// What the tests of Twin share: a server, and twins on networks of their own.
+// Shared by the tests of Twin: a server, and twins on their own networks.
 import { start } from "../http/workerd.mjs";
 import { Wire } from "./wire.mjs";
 

@@ -149,7 +149,7 @@ test("the vectors have every verb and every kind of answer", () => {
   console.log(`${cases.length} cases, ${steps.length} steps`);
 });
 
-/** A case in the package's words. Unknown members are errors: they would go untested. */
+/** A case in the package's terms. Unknown members are errors: they would go untested. */
 function read(file, { name, why, limit, steps, ...others }) {
   assert.deepEqual(others, {}, `${file}: ${name}`);
   const { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, ...otherNumbers } = limit;

@@ -1,4 +1,4 @@
-// webpack in production mode, without configuration but for the size of a page that it recommends: React takes most of that.
+// webpack in production mode, without configuration except for its recommended page size: React takes most of that.
 import webpack from "webpack";
 
 /** Builds the programs in `entry`, an object by name, from one folder into another. Returns errors and warnings. */
@@ -12,5 +12,5 @@ export async function webpackBuild(folder, entry, path) {
   return [...errors, ...warnings].map(({ message }) => message);
 }
 
-/** Bytes; 250 000 if left out. benches/package watches the package's own size. */
+/** Bytes; 250 000 by default. benches/package watches the package's own size. */
 const PAGE = { maxAssetSize: 300_000, maxEntrypointSize: 300_000 };

@@ -18,7 +18,7 @@ export class Wire {
   theirsMs;
   /** Every request: `{ path, body, headers, sentAt, arrivedAt, status }`, with moments in true time. */
   sent = [];
-  /** Those that arrived, in the order of arrival. */
+  /** The requests that arrived, in order of arrival. */
   arrived = [];
   /**
    * How the next request travels: `{ upMs, downMs, fate }`. "lost": it never arrives; "unheard": the response is lost;

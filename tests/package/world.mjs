@@ -1,5 +1,5 @@
 // A browser with several tabs, simulated in Node: one database, locks, channels and clocks, all by a seed. Each tab runs
-// the package as a bundle of its own. It is only as much of a browser as SharedLimiter needs; tabs.mjs has the real one.
+// its own bundle of the package. It is only as much of a browser as SharedLimiter needs; tabs.mjs has the real one.
 //
 // Every event for a tab goes to its inbox, and the world decides which tab runs next. So any order of messages, answers
 // and failures can be played.
@@ -27,9 +27,9 @@ const load = new Function(
 export class World {
   now = 1_700_000_000_000;
   tabs = [];
-  /** What the database holds. */
+  /** The contents of the database. */
   stored = new Map();
-  /** Called with each state before it is stored, and the one that it replaces. */
+  /** Called with each state before it is stored, and the one it replaces. */
   onWrite = () => {};
   #transactions = [];
   #locks = [];
@@ -224,7 +224,7 @@ class Tab {
     if (!this.isGone) this.inbox.push(() => this.isGone || task());
   }
 
-  /** What the browser says to the page: `pagehide`, `pageshow`. */
+  /** Events from the browser to the page: `pagehide`, `pageshow`. */
   tell(type) {
     this.#listeners.dispatchEvent(new Event(type));
   }

@@ -55,7 +55,7 @@ function runVectors(json) {
 
 function numbersCrossUnchanged() {
   for (const now of [-MOMENT, -1, 0, 1, MOMENT]) {
-    // The most tokens that can be there, or owed.
+    // The most tokens that can be held or owed.
     const full = { rate: MAX, periodMs: 1 },
       owing = { rate: MAX, periodMs: 1, capacity: 0, maxDebt: MAX };
     // biome-ignore format: a table
@@ -187,7 +187,7 @@ function survivesAnything() {
       const isOurs =
         error instanceof TollgateError &&
         /^([a-zA-Z]+_(not_whole|too_small|too_large)|snapshot_mismatched)$/.test(error.code);
-      // JavaScript itself rejects what cannot be converted to a number.
+      // JavaScript itself rejects values that cannot be converted to a number.
       if (!isOurs && !(error instanceof TypeError)) throw new Error(`${place}: ${error.stack}`);
     }
   };
@@ -227,7 +227,7 @@ function decidingTakesNoMemory(exports) {
   equal(exports.memory.buffer.byteLength, before);
 }
 
-/** Asks as the methods of `bucket` do, checks `remaining` and `retryAfterMs` of each answer, and returns the rest. */
+/** Calls the methods of `bucket`, checks `remaining` and `retryAfterMs` of each answer, and returns the rest. */
 function checked(bucket) {
   const check =
     (method) =>

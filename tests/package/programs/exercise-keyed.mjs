@@ -1,4 +1,4 @@
-// What KeyedLimiter does everywhere.
+// KeyedLimiter's behaviour in every environment.
 
 export function exerciseKeyed({ KeyedLimiter }) {
   let now = 1_700_000_000_000;

@@ -1,4 +1,4 @@
-// What `tollgate/lint` and `tollgate/rate` do everywhere.
+// The behaviour of `tollgate/lint` and `tollgate/rate` in every environment.
 
 export async function exerciseLint({ lint, rate }) {
   const { policies } = await lint({ api: "2.5/s burst 4" });

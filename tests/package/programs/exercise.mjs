@@ -1,6 +1,6 @@
-// What every environment must do: exact numbers from the core, waits by a fake clock and by the real one, and errors.
+// Required of every environment: exact numbers from the core, waits by a fake clock and by the real one, and errors.
 
-/** What {@link exercise} returns if all is well. */
+/** The expected result of {@link exercise}. */
 export const EXPECTED = {
   burst: [true, false],
   refusal: { allowed: false, retryAt: 334, retryAfterMs: 334, remaining: 0 },

@@ -1,4 +1,4 @@
-// `tollgate/lint` brings a WebAssembly module of its own.
+// `tollgate/lint` brings its own WebAssembly module.
 import { lint } from "tollgate/lint";
 import { rate } from "tollgate/rate";
 import { exerciseLint } from "./exercise-lint.mjs";

@@ -12,7 +12,7 @@ function Shown({ limiter }) {
   return `${ok} ${remaining} ${readyAt}`;
 }
 
-/** What the hook shows: at first, when nothing is left, and when the clock has reached `readyAt`. */
+/** The hook's states: at first, when nothing is left, and when the clock has reached `readyAt`. */
 function hook() {
   const clock = standingClock();
   const limiter = new slim.Limiter({ rate: 3, periodMs: 1000 }, { clock });

@@ -1,4 +1,4 @@
-// A page that may not compile WebAssembly: which errors it gets, and when.
+// A page that may not compile WebAssembly: its errors, and when they occur.
 import { Bucket, Limiter } from "/node_modules/tollgate/index.js";
 
 const uses = [

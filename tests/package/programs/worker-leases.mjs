@@ -1,6 +1,6 @@
 import { LeasingLimiter } from "tollgate/leases";
 
-/** Grants whatever is asked for. */
+/** Grants every request. */
 const client = {
   lease: async ({ cost, tokens }) => {
     const now = Date.now();
