@@ -1,9 +1,9 @@
-// What the charts draw, read back from their pixels.
+// The charts, read back from their pixels.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { open } from "./page.mjs";
 
-/** Opens the playground with policies, of which the second may be left out, and a trace of lines of `seconds,cost,verb`, played to its end. */
+/** Opens the playground with one or two policies and a trace of lines of `seconds,cost,verb`, played to its end. */
 async function play(lines, toml, other) {
   const opened = await open();
   const { page } = opened;

@@ -1,4 +1,4 @@
-// The view of a real key: the built Worker, two tabs, and what each sees of the other.
+// The live view: the built Worker, two tabs, and what each sees of the other.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { SignJWT } from "jose";
@@ -82,7 +82,7 @@ test("reserves, settles at another cost, cancels and refunds, and nothing of it 
   await cost.fill("50000");
   await press(page, "Reserve");
   await heading("50,\\d{3}");
-  // It was this key, and not a text that looks like it.
+  // It was this key, not a text that looks like it.
   const { url } = await served();
   const body = JSON.stringify({ policy: "llm", key: ["tenant 7", "alice"] });
   const inspected = await (await fetch(`${url}/v1/inspect`, { method: "POST", headers, body })).json();
@@ -288,7 +288,7 @@ for (const width of [390, 1440]) {
   test(`nothing moves by itself at ${width} px`, async () => {
     const { url } = await served();
     const viewport = { width, height: 844 };
-    // So slow that what comes is not because of the click.
+    // Slow enough that later shifts are not attributed to the click.
     const { page, close } = await follow("llm", `still ${width}`, { viewport, slownessMs: 700 });
     const other = (verb, cost) =>
       fetch(`${url}/v1/${verb}`, {

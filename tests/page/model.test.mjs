@@ -1,4 +1,4 @@
-// The playground without a page: what it plays, and what it makes of it.
+// The playground without a page: its simulation and its texts.
 import "./modules.mjs";
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -182,7 +182,7 @@ law(
     const often = played(Array.from({ length: 900 }, (_, i) => (i + 1) * 100));
     const events = ({ simulations: [{ events, reservations }] }) => ({ events, reservations });
     assert.deepEqual(events(often), events(once));
-    // What is asked by hand in the past is decided anew, with all that follows.
+    // A request by hand in the past is decided again, with all later ones.
     const act = { at: below(60_000), verb: "consume", cost: below(30) };
     const after = { at: act.at + below(3) * below(9000), verb: pick(verbs), cost: below(30) };
     once.act(act);
@@ -214,7 +214,7 @@ law(
     let [now, state] = [START, bucket.save(START)];
     const hindsight = new Hindsight(new Bucket(START, limit), limit, state);
     const [first, done, open] = [state, [], []];
-    /** What there is now if this one had cost so much. */
+    /** The level now if this one had had this cost. */
     const again = (id, cost) => {
       let state = first;
       for (const { at: then, verb, taken, tokens, place } of done) {
@@ -627,7 +627,7 @@ test("a scene is linkable if browsers accept its address, whatever makes it long
   }
 });
 
-/** What is asked, as limits that come with the requests: one as its fields, several by their names. */
+/** A request with inline limits: one as its fields, several by name. */
 const ASKED = [
   {
     limits: { rate: 10, period: "10s" },
@@ -676,7 +676,7 @@ const ASKED = [
     ],
   },
   {
-    // It never refills: what has been taken is gone, and what is owed is never paid.
+    // It never refills: taken tokens are gone, and debt is never paid.
     limits: { rate: 0, period: "1day", capacity: 5, max_debt: 3 },
     acts: [
       ["borrow", 9],
@@ -769,7 +769,7 @@ test("the answer shown is the service's own, except for its moments", async () =
         reservation = real.body.reservation;
         real.body.reservation = RESERVATION;
       }
-      delete real.body.source; // who has refused: the object, or a frontend that remembers
+      delete real.body.source; // the source of the refusal: the object, or a frontend's memory
       const moved = JSON.parse(JSON.stringify(shown.body), (field, value) =>
         /(^now|_at)$/.test(field) && value !== null ? value + days : value,
       );

@@ -1,4 +1,4 @@
-// Lets tests import the page's modules as they are: `tollgate` is what the page is built with, and numbers are written alike wherever the
+// Lets tests import the page's modules unchanged: `tollgate` is the page's build of it, and numbers are formatted alike wherever the
 // tests run. Import it before them.
 import { registerHooks } from "node:module";
 

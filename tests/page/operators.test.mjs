@@ -1,4 +1,4 @@
-// The view for who runs the service: the built Worker with its registry.
+// The operators' view: the built Worker with its registry.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { checkUsable, headers, open, press, restart, served, shift, slow, TOKEN, violations } from "./page.mjs";
@@ -20,7 +20,7 @@ async function show({ hasClock = false, slownessMs = 0, ...settings } = {}) {
   return opened;
 }
 
-/** Keeps what the service answers from the page. What is returned waits for the next answer, for a function with which the page shows it. */
+/** Holds back the service's answers. The result waits for the next answer, and gives a function that passes it to the page. */
 async function hold(page, path) {
   let arrived;
   await page.route(path, async (route) => {
@@ -34,7 +34,7 @@ async function hold(page, path) {
   return () => new Promise((resolve) => (arrived = resolve));
 }
 
-/** Ten seconds pass, and all that is asked in them is answered: before its time limit, which is by this clock, too. */
+/** Ten seconds pass, and all requests in them are answered before their time limit, which is by this clock, too. */
 async function tenSeconds(page) {
   const asked = [];
   const note = (request) => asked.push(request);
@@ -46,7 +46,7 @@ async function tenSeconds(page) {
   page.off("request", note);
 }
 
-/** In how much of the width of a chart something is drawn in the colour of what is granted. */
+/** The fraction of a chart's width that has the colour of grants. */
 const drawnColumns = (chart) =>
   chart.evaluate((canvas) => {
     const { width, height } = canvas;
@@ -60,7 +60,7 @@ const drawnColumns = (chart) =>
     for (let i = 0; i < data.length; i += 4)
       if (data[i + 3] > 200 && wanted.every((value, j) => Math.abs(value - data[i + j]) < 20))
         columns.add((i / 4) % width);
-    return columns.size / (width - 60); // what is beside the plot
+    return columns.size / (width - 60); // the margin beside the plot
   });
 
 test("decisions are counted by policy, with their share of refusals and the keys refused most", async () => {
@@ -73,10 +73,10 @@ test("decisions are counted by policy, with their share of refusals and the keys
   const chart = page.getByRole("img", { name: /^Decisions per second/ });
   assert.equal(await drawnColumns(chart), 0);
   await page.waitForTimeout(600);
-  // Isolates tell what they have counted every few seconds.
+  // Isolates report their counts every few seconds.
   let [, granted] = await counted.allTextContents();
   for (let i = 0; i < 60 && ["–", "0"].includes(granted); i++) {
-    // More than comes back meanwhile, so that some are refused, however slow this is.
+    // More than refills meanwhile, so that some are refused, however slow this is.
     await ask("consume", { policy: "demo", key: "busy", cost: 5 });
     await page.waitForTimeout(400);
     const [, now] = await counted.allTextContents();
@@ -127,7 +127,7 @@ test("a policy in shadow is beside the real ones: what it would have refused, as
   const { page, said, close } = await show({ hasClock: true });
   const row = page.getByLabel("Per second, by policy").getByRole("row", { name: /^tried / });
   let cells = [];
-  // Isolates tell what they have counted every few seconds. Only the first request is within the limit.
+  // Isolates report their counts every few seconds. Only the first request is within the limit.
   for (let i = 0; i < 60 && !(Number(cells[4]) > 0); i++) {
     await ask("consume", { policy: "tried", key: "the only one" });
     await page.clock.runFor(10_000);
@@ -145,7 +145,7 @@ test("a policy in shadow is beside the real ones: what it would have refused, as
   await chart.waitFor();
   await page.getByText("Decisions per second as a table").click();
   const table = page.getByRole("region", { name: "Decisions per second as a table" });
-  // A heading and a row for each reading since the policy was there.
+  // A heading and a row for each reading since the policy was created.
   await page.clock.runFor(10_000);
   await table.getByRole("row").nth(2).waitFor();
   assert.deepEqual(said, []);
@@ -166,7 +166,7 @@ test("an error in one panel stays while the others are reloaded", async () => {
   await page.getByLabel("demo, as JSON").fill('{"rate":9,"period":"10s"}');
   await press(page, "What would change?");
   await alert.waitFor({ state: "detached" });
-  // What others change is seen within a minute, and what is being edited stays.
+  // Others' changes appear within a minute, and edits in progress stay.
   const { url } = await served();
   const changed = await fetch(`${url}/v1/policies/daily`, {
     method: "PUT",
@@ -299,7 +299,7 @@ test("a policy is changed after the service has reported what that would do", as
     .getByText(/^400: .*period/)
     .waitFor();
   await json.fill('{"rate":7,"period":"10s","capacity":10}');
-  // What is announced comes into what was there before.
+  // Announcements go into an existing element.
   const announcer = await page.getByLabel("Policy demo").locator('[aria-live="polite"]').elementHandle();
   await press(page, "What would change?");
   await page.getByLabel("What would change").getByText("demo: 7 per 10s instead of 10 per 10s").waitFor();
@@ -387,7 +387,7 @@ test("the page sends as many requests as it says", async () => {
   await page.getByLabel("Token with the scope admin").fill(TOKEN);
   await press(page, "Show");
   await page.getByRole("region", { name: "Acts, latest first" }).waitFor();
-  // What is counted is among those of each minute.
+  // The counters are among the requests of each minute.
   assert.deepEqual(sent.toSorted(), ["audit?limit=20", "overrides?limit=20", "policies"]);
   sent = [];
   await page.getByLabel("Key (text or JSON)").fill("credited");
@@ -547,7 +547,7 @@ for (const [colorScheme, width] of [
 
 for (const width of [390, 1440]) {
   test(`nothing moves by itself at ${width} px`, async () => {
-    // So slow that what comes is not because of the click.
+    // Slow enough that later shifts are not attributed to the click.
     const { page, close } = await show({ viewport: { width, height: 844 }, slownessMs: 700 });
     await page.getByText("Rates appear with").waitFor({ state: "detached" });
     await page.evaluate(() => scrollTo(0, document.querySelector("canvas").getBoundingClientRect().top));

@@ -1,4 +1,4 @@
-// What the playground shows in real time: how long a picture stays. These tests need the machine for themselves, so `npm test` runs the
+// The playground in real time: how long a frame stays. These tests need the machine for themselves, so `npm test` runs the
 // other files first.
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -17,7 +17,7 @@ test("100,000 decisions at 1,000× lose no second", async () => {
   await page.getByText("100,000 requests").waitFor();
   await page.getByLabel("Moment").fill("0");
   await press(page, "1,000×");
-  // What is shown, in seconds of the trace, and when: of each frame in which it changes.
+  // The moment shown, in seconds of the trace, and when: for each frame in which it changes.
   const frames = await page.evaluate(async () => {
     const parts = () => document.querySelector(".now").textContent.split(":");
     const shown = () => parts().reduce((sum, part) => sum * 60 + Number(part), 0);
@@ -29,7 +29,7 @@ test("100,000 decisions at 1,000× lose no second", async () => {
     }
     return frames;
   });
-  // Played by the clock, it would catch up after a pause: so no second may pass, of the visitor's, without a new picture.
+  // Played by the clock, it would catch up after a pause: so no second of real time may pass without a new frame.
   const pauses = frames.slice(1).map(({ at }, i) => at - frames[i].at);
   const longest = Math.max(...pauses);
   assert.ok(longest < 1000, `${Math.round(longest)} ms without a picture; ${frames.length} pictures in all`);

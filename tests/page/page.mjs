@@ -16,13 +16,13 @@ import { after } from "node:test";
 import { chromium } from "playwright-core";
 import { unstable_readConfig } from "wrangler";
 
-/** A token of the server with every scope, whose requests may bring limits of their own. */
+/** A token of the server with every scope, whose requests may bring their own limits. */
 export const TOKEN = "the-bearer-token-of-the-tests";
 
-/** What a request with a JSON body and that token has. */
+/** Headers of a request with a JSON body and that token. */
 export const headers = { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" };
 
-/** The keys that sign grants for it. */
+/** The grant keys of the server. */
 export const GRANT_KEYS = JSON.stringify({ test: Buffer.alloc(32, "grants").toString("base64url") });
 
 /** Where the server answers. It is started once, and its policies are those of wrangler.toml, and one with shards. */
@@ -42,7 +42,7 @@ export async function restart() {
 /**
  * Opens the page. `said` has what the console and uncaught errors have said, and requests that were refused or went elsewhere. Chromium
  * itself logs every answer of 400 and above to the console, and no page can prevent that: such a message is left out, and the answer is
- * there once. "The console says nothing" means no other message.
+ * there once. "The console is empty" means no other message.
  */
 export async function open(hash = "", { viewport = { width: 1440, height: 900 }, ...settings } = {}) {
   const { url } = await served();
@@ -60,7 +60,7 @@ export async function open(hash = "", { viewport = { width: 1440, height: 900 },
 
 export const press = (page, name) => page.getByRole("button", { name, exact: true }).click();
 
-/** How often the playground has granted and refused. */
+/** The playground's counts of grants and refusals. */
 export async function counted(page) {
   const text = await page.locator(".counts").first().textContent();
   const [, granted, refused] = /^([\d,]+) granted, ([\d,]+) refused/.exec(text);
@@ -122,7 +122,7 @@ async function start(port = 0) {
   return ready;
 }
 
-/** What axe finds: what some people could not use. */
+/** axe's accessibility findings. */
 export async function violations(page) {
   await page.evaluate(AXE);
   // A colour on its way from one to another has too little contrast.
@@ -137,7 +137,7 @@ export async function violations(page) {
 /** By how many pixels the page is wider than the window. */
 export const overflow = (page) => page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
 
-/** That a view which begins with a token can be used by everybody, at any width. */
+/** Checks that a view that starts with a token is accessible, at any width. */
 export async function checkUsable(page) {
   assert.deepEqual(await violations(page), []);
   assert.ok((await overflow(page)) <= 0);
@@ -146,14 +146,14 @@ export async function checkUsable(page) {
   assert.ok(form <= rest, "one begins with the token");
 }
 
-/** Lets the service answer so much later, each path by some milliseconds more. */
+/** Delays the service's answers by this much, each path by some milliseconds more. */
 export const slow = (page, ms) =>
   page.route("**/v1/**", async (route) => {
     await new Promise((done) => setTimeout(done, ms + (route.request().url().length % 10) * 30));
     await route.continue();
   });
 
-/** What has moved by itself until so many milliseconds from now, and how far, in the measure of browsers. What a click moves within half a second does not count. */
+/** Layout shifts within this many milliseconds from now, as browsers measure them. Shifts within half a second of a click do not count. */
 export const shifts = (page, ms = 500) =>
   page.evaluate(
     (ms) =>

@@ -179,7 +179,7 @@ test("a held button stops when it is disabled, and only a mouse's first button s
   await page.getByRole("button", { name: "Settle", exact: true }).hover();
   await page.mouse.down();
   await page.getByRole("button", { name: "Settle", exact: true, disabled: true }).waitFor();
-  await page.waitForTimeout(700); // longer than it takes to ask twice more
+  await page.waitForTimeout(700); // longer than two more requests take
   await page.mouse.up();
   await page.getByText("1 granted, 0 refused").waitFor();
   await page.getByRole("button", { name: "Consume", exact: true }).hover();
@@ -412,7 +412,7 @@ test("a CSV that is too long for a link is left out of it, and the page says so"
   await page.getByLabel("Moment").fill("250");
   const link = await linkTo(page, ({ trace, at, csv }) => trace === "csv" && at > 0 && csv === undefined);
   assert.ok(link.length < 2000);
-  // What is not played is not in the way of a link.
+  // A CSV that is not played does not prevent a link.
   await page.getByLabel("Trace").selectOption("none");
   await page.getByText("Too much for a link").waitFor({ state: "detached" });
   await close();
@@ -516,7 +516,7 @@ test("numbers follow the visitor's locale, in headings too", async () => {
 
 test("of two policies, the clicked decision is marked on its own, and the link says which", async () => {
   const { page, url, close } = await open();
-  // The reservations of one expire with a refund, which the other's do not: what has the same number is not the same decision.
+  // One policy's reservations expire with a refund, the other's do not: equal numbers are not the same decision.
   const toml = '[a]\nrate = 10\nperiod = "1s"\nmax_debt = 10\nreservation_ttl = "1500ms"\nunsettled = "refund"';
   await press(page, "TOML");
   await page.getByLabel("Policy as TOML").fill(toml);

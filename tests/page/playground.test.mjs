@@ -1,4 +1,4 @@
-// The playground in Chromium: what one asks by hand, and what one sees while it plays.
+// The playground in Chromium: requests by hand, and the display while it plays.
 import "./modules.mjs";
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -65,7 +65,7 @@ test("an invalid cost is reported beside its field, stays as typed, and sends no
     await status(page),
     /^consume 1 requests, 9,007,199,254,740,991 tokens: refused, can never pass, 10 left in requests, 30,000 left in tokens$/,
   );
-  // A mark at one field is nothing to another policy.
+  // A mark at one field does not carry over to another policy.
   await field.fill("-1");
   await press(page, "API per user");
   await page.getByLabel("Trace").selectOption("none");
@@ -138,7 +138,7 @@ test("a link has a CSV only if it is played", async () => {
   await page.getByLabel("Trace").selectOption("steady");
   await linkTo(page, ({ trace, csv }) => trace === "steady" && csv === undefined);
   await page.getByLabel("Trace").selectOption("csv");
-  await linkTo(page, ({ csv }) => csv === "1,2"); // it is kept for who comes back to it
+  await linkTo(page, ({ csv }) => csv === "1,2"); // it is kept for when its trace is chosen again
   await close();
 });
 
@@ -177,7 +177,7 @@ test("while a button is held hardly anything is announced, then the last decisio
   await page.mouse.up();
   await page.getByRole("status").getByText("refused").waitFor();
   const announced = await page.evaluate(() => globalThis.announced);
-  // One, unless the browser stood still meanwhile.
+  // One, unless the browser stalled meanwhile.
   assert.ok(announced.length < 4, announced.join("\n"));
   assert.equal(announced.at(-1), "consume 1: refused, would pass in 500 ms, 0 left");
   await close();
@@ -244,7 +244,7 @@ test("the table of decisions says when a reservation is ready, and when and how 
   const toml = '[p]\nrate = 1\nperiod = "1s"\ncapacity = 1\nmax_debt = 9\nreservation_ttl = "5s"\nunsettled = "refund"';
   await page.getByLabel("Policy as TOML").fill(toml);
   await page.getByLabel("Trace").selectOption("csv");
-  // Two at once, of which the second waits, is cancelled and made again, and then expires.
+  // Two at once; the second waits, is cancelled and made again, and then expires.
   await page
     .getByLabel("Lines of seconds")
     .fill("0,0\n1,1,reserve\n1,2,reserve\n2,1,settle\n2,,cancel\n4,3,reserve\n15,0");

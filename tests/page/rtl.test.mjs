@@ -103,7 +103,7 @@ test("what operators see", async () => {
   await page.getByLabel("Key (text or JSON)").fill("never asked");
   await page.getByRole("button", { name: "Inspect", exact: true }).click();
   await page.getByText("All budgets are full").waitFor();
-  // A key is JSON, from left to right, though what is in it is not.
+  // A key is JSON, from left to right, even if its contents are not.
   const key = whose.getByText("\u05e9\u05dc\u05d5\u05dd");
   const places = await key.evaluate((cell) =>
     [0, cell.firstChild.data.length - 1].map((at) => {

@@ -1,4 +1,4 @@
-// What the live view makes of answers, without a page: a service that is simulated, with a clock of its own and a slow network.
+// The live view's reading of answers, without a page: a simulated service with its own clock and a slow network.
 import "./modules.mjs";
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -7,7 +7,7 @@ import { count, law } from "../random.mjs";
 const { Budget } = await import("tollgate");
 const { Watched } = await import("../../www/page/src/live/watched.ts");
 
-/** A key of a service whose clock is ahead, and a client that is so slow there and back. */
+/** A key of a service whose clock is ahead, and a client with these delays. */
 class World {
   time = 1_800_000_000_000;
   aheadMs;
@@ -18,9 +18,9 @@ class World {
   standing = "";
   /** When the service last stored the key's state, if not now: it does so when tokens are taken, not when they come back. */
   storedAt;
-  /** What the credential does not allow. */
+  /** The verbs that the credential does not allow. */
   forbidden = [];
-  /** What was sent. */
+  /** The requests sent. */
   sent = [];
   budget;
   #reservations = new Map();
@@ -85,7 +85,7 @@ class World {
     }
     const reserved = this.#reservations.get(reservation) ?? 0;
     const more = { settle: cost - reserved, cancel: -reserved, refund: -cost }[verb];
-    // Of what is closed, something may have been lost to a full bucket since.
+    // A closed reservation may have lost some tokens to a full bucket since.
     const lost = verb === "refund" ? 0 : Math.min(Math.max(0, -more), Number(reservation) % 3);
     const { tokens } = this.budget.decide(now, { verb: more > 0 ? "charge" : "refund", cost: Math.abs(more) - lost });
     const given = verb === "settle" ? reserved + (more > 0 ? tokens : more) : tokens;
@@ -185,7 +185,7 @@ test("a clock that stood still or was set is noticed with the next answer, howev
     world.delays = [90, 30];
     await watched.look();
     assert.deepEqual(watched.quickest, { roundTripMs: 120, aheadMs: 130 + stoodStillMs });
-    // An answer that may have come when it did by what is known changes nothing.
+    // An answer whose time is plausible changes nothing.
     world.delays = [30, 130];
     await watched.look();
     assert.equal(watched.quickest.roundTripMs, 120);
@@ -330,7 +330,7 @@ test("a key that is blocked or without limits keeps its history, and the twin it
       await watched.look();
     }
     assert.equal(watched.track, track, standing);
-    // Nothing of it counts as done by others.
+    // None of it counts as done by others.
     const events = track.events.map(({ verb, cost, decision }) => [verb, cost, decision.allowed]);
     assert.deepEqual(events, [["consume", 20, true], ...Array(2).fill(["consume", 40, allowed])]);
     assert.deepEqual([track.events.at(-1).admitted[0], watched.predicted()], [50 - left, left], standing);
