@@ -17,7 +17,7 @@ const tollgate = await start({ policies: POLICIES, around });
 const withFault = (fault, more) => ({ headers: { "x-fault": JSON.stringify(fault), ...more } });
 const asked = (times) => ({ "x-asked": String(times) });
 
-/** Without the headers about object calls, which other tests check. */
+/** Ignores `x-acts`, which other tests check. */
 const assertAnswered = ({ headers: { "x-acts": _, ...headers }, ...answer }, ...expected) =>
   assertAnswer({ ...answer, headers }, ...expected);
 

@@ -26,7 +26,7 @@ const plain = await wranglerDev([project]);
 const byHttp = (verb, ask, headers) => plain.post(`/v1/${verb}`, ask, { authorization: `Bearer ${TOKEN}`, ...headers });
 const embedded = (verb, ask, headers) => plain.post(`/embedded/${verb}`, ask, headers);
 
-/** An answer without what differs between two moments, two keys, and two ways: what it was asked for by HTTP. */
+/** An answer without members that differ by moment, by key, and between HTTP and the embedded API. */
 function comparable({ status, headers, body }) {
   const names = [
     "date",
@@ -38,7 +38,7 @@ function comparable({ status, headers, body }) {
     "server",
     "x-request-id",
   ];
-  // By HTTP any page may read an answer; inside a Worker that is the application's to say.
+  // By HTTP any page may read an answer; inside a Worker that is the application's choice.
   const kept = [...headers].filter(([name]) => !names.includes(name) && !name.startsWith("access-control-"));
   const text = JSON.stringify({ status, headers: kept, body });
   return JSON.parse(

@@ -1,4 +1,4 @@
-// A service of one's own, made and run by `npx tollgate`, as a stranger does it.
+// A new service, made and run by `npx tollgate`, as by a stranger.
 import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -23,10 +23,10 @@ import { ENVIRONMENT, folder, run } from "./stranger.mjs";
 const bin = join(folder, "node_modules/.bin/tollgate");
 const service = join(folder, "my-limits");
 const port = await freePort();
-/** Of tests that wait for a text which is never printed where they fail; otherwise they take some ten seconds. */
+/** Time limit of tests that would wait for ever for a text if they fail; otherwise they take some ten seconds. */
 const ends = { timeout: 120_000 };
 let running;
-// What a failed test has left would keep the port from the next.
+// Leftovers of a failed test would keep the port from the next.
 afterEach(async () => {
   if (running && running.exitCode === null && running.signalCode === null) await stop();
 });
@@ -133,7 +133,7 @@ test("while it runs, an added token works, and a removed one does not", async ()
     assert.equal((await post("consume", ask, made)).status, status);
     assert.equal((await post("consume", ask, own)).status, 200, "that of start");
   }
-  // Half of an edit changes no token.
+  // A half-written edit changes no token.
   const complaint = printed("the tokens stay as they are");
   writeFileSync(file, `${settings}\n[vars`);
   await complaint;
@@ -218,14 +218,14 @@ test("start says what is missing", async () => {
   await assert.rejects(tollgate(["start", "now"]), /one argument too many: now/);
 });
 
-/** What `tollgate start` has printed when it is ready. */
+/** The output of `tollgate start` once it is ready. */
 async function start(cwd = service) {
   running = spawn(bin, ["start"], { cwd, env: { ...process.env, ...ENVIRONMENT, PORT: port }, stdio: "pipe" });
   for (const stream of [running.stdout, running.stderr]) stream.setEncoding("utf8");
   return printed("curl ");
 }
 
-/** What it has printed from now on, once that has this text. */
+/** Its output from now on, once that contains this text. */
 function printed(part) {
   const { stdout, stderr } = running;
   let all = "";

@@ -136,7 +136,7 @@ describe("Hono", async () => {
   });
 });
 
-// Not in its suite: where a pattern leaves that out, what is to be done after it is not done, and the server would keep the process alive.
+// Not in its suite: if a pattern skips that, its `after` does not run, and the server would keep the process alive.
 const origin = createServer(async (request, response) => {
   if (request.url === "/api/stream") return request.pipe(response);
   if (request.url === "/api/slow") return response.flushHeaders(); // the test goes on

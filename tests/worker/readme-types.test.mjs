@@ -12,7 +12,7 @@ const DOCUMENTS = ["README.md", "docs/policies.md", "www/package/README.md"];
 
 const text = (document) => readFileSync(join(root, document), "utf8");
 
-/** The snippets of a document: their code, the line that they begin at, and whether they have JSX. */
+/** The snippets of a document: their code, first line, and whether they have JSX. */
 const snippets = (document) =>
   [...text(document).matchAll(/^( *)```(jsx?|tsx?)\n(.*?)^ *```$/gms)].map((match) => ({
     document,
@@ -27,7 +27,7 @@ const snippets = (document) =>
 const all = DOCUMENTS.flatMap(snippets);
 const isOfWorker = ({ code }) => /"tollgate\/(worker|hono)"|(?<!process\.)\benv\b/.test(code);
 
-/** What the prose around a snippet has: values, and packages that are only mentioned. */
+/** Declarations from the prose around a snippet: values, and packages that are only mentioned. */
 const GIVEN = `
   declare const url: string, token: string, key: string, q: string;
   declare function send(): void;
@@ -43,7 +43,7 @@ const GIVEN = `
 `;
 const POLICIES = `export interface Policies { api: never; llm: "requests" | "tokens" }`;
 
-/** The bindings of the documents' configurations, as Wrangler knows them. */
+/** The bindings of the documents' configurations, in Wrangler's form. */
 const CONFIG = {
   name: "snippets",
   main: "index.ts",
@@ -96,7 +96,7 @@ for (const [place, wanted, types] of [
   });
 }
 
-/** What `wrangler types` writes beside this configuration, a Worker that has all its classes, and the service that it is bound to. */
+/** The output of `wrangler types` for this configuration, a Worker with all its classes, and the service it is bound to. */
 async function writeTypes(project) {
   const service = join(folder, "my-limits");
   mkdirSync(service);

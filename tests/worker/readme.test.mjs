@@ -1,4 +1,4 @@
-// The examples of README.md, docs/policies.md and www/package/README.md that are Workers run as they are written.
+// The examples of Workers in README.md, docs/policies.md and www/package/README.md run as written.
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

@@ -1,4 +1,4 @@
-// A service of one's own, in two lines, and other Workers that have a service binding to it: one `wrangler dev` with both, or two.
+// A service in two lines, and other Workers with a service binding to it: one `wrangler dev` with both, or two.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { KEY_SECRET, makeProject, TOKEN, tokens, wranglerDev } from "./stranger.mjs";

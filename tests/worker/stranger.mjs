@@ -17,7 +17,7 @@ import { modules, stranger } from "../package/stranger.mjs";
 
 export { run } from "../package/stranger.mjs";
 export const TOKEN = "the-bearer-token-of-the-tests";
-/** What TOLLGATE_TOKENS says of it, with these rights. */
+/** Its entry in TOLLGATE_TOKENS, with these rights. */
 export const tokens = (...scopes) => ({
   tests: { sha256: createHash("sha256").update(TOKEN).digest("hex"), scopes },
 });
@@ -48,14 +48,14 @@ export function makeProject(name, { main, classes = { KEYS: "KeyObject" }, ...co
   return project;
 }
 
-/** Runs projects in one `wrangler dev`: the first is asked, and may have bindings to the others. Their state is in the first. */
+/** Runs projects in one `wrangler dev`: the first is called, and may have bindings to the others. Their state is in the first. */
 export function wranglerDev([first, ...others]) {
   const config = (project) => ["wrangler.json", "wrangler.toml"].map((name) => join(project, name)).find(existsSync);
   const configs = [first, ...others].flatMap((project) => ["-c", config(project)]);
   return serve("wrangler", ["dev", ...configs, "--port", "0", "--inspector-port", "0", "--persist-to", "state"], first);
 }
 
-/** Runs a development server, and waits until it says where it listens. */
+/** Runs a development server, and waits until it reports where it listens. */
 export async function serve(command, args, cwd) {
   const child = spawn(join(modules, ".bin", command), args, {
     cwd,
@@ -114,7 +114,7 @@ class Server {
     return response;
   }
 
-  /** Sends JSON, or text as it is, and reads the answer. */
+  /** Sends JSON, or text unchanged, and reads the answer. */
   async post(path, value, headers) {
     const body = typeof value === "string" ? value : JSON.stringify(value);
     const response = await this.send(path, { body, headers });

@@ -1,4 +1,4 @@
-// From one version of the package to the next, and back: what is on disk goes on to count.
+// From one version of the package to the next, and back: the state on disk stays valid.
 import assert from "node:assert/strict";
 import { cpSync, existsSync, globSync, rmSync } from "node:fs";
 import { basename, join } from "node:path";

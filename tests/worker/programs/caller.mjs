@@ -1,4 +1,4 @@
-// A Worker that has a service binding to Tollgate.
+// A Worker with a service binding to Tollgate.
 import { acquire, Client } from "tollgate/client";
 
 export default {

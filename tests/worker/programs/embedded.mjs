@@ -1,4 +1,4 @@
-// A Worker of a stranger, who has Tollgate in it: with other exports, another Durable Object, and routes for the tests.
+// A stranger's Worker with Tollgate in it: with other exports, another Durable Object, and routes for the tests.
 import { DurableObject } from "cloudflare:workers";
 import {
   acquire,
@@ -51,11 +51,11 @@ const renewed = (keys) => ({
   idFromName: (name) => keys.idFromName(name),
 });
 
-/** The option `policies` is made anew for each request, as people write it. */
+/** The option `policies` is a new object for each request, as people write it. */
 const inCode = () => ({ policies: { code: { rate: 1, period: "1day", capacity: 3, write_ahead: 0 } } });
 
 const routes = {
-  /** `/embedded/consume`: the ready response to what HTTP asks at `/v1/consume`. */
+  /** `/embedded/consume`: the ready response to an HTTP request to `/v1/consume`. */
   async embedded(request, env, [verb]) {
     const idempotencyKey = request.headers.get("idempotency-key") ?? undefined;
     const decision = await tollgate(env)[verb](await request.json(), { idempotencyKey });
@@ -86,13 +86,13 @@ const routes = {
     const decision = await tollgate(env, inCode())[verb](await request.json());
     return decision.response();
   },
-  /** In a namespace whose objects are others. */
+  /** In another namespace. */
   async elsewhere(request, env, [verb]) {
     elsewhere ??= { getByName: (name) => env.KEYS.getByName(`elsewhere ${name}`) };
     const decision = await tollgate(env, { keys: elsewhere })[verb](await request.json());
     return decision.response();
   },
-  /** In the namespace of always, each time by another object. */
+  /** In the usual namespace, each time by a new object. */
   async renewed(request, env, [verb]) {
     const decision = await tollgate(env, { keys: renewed(env.KEYS) })[verb](await request.json());
     return decision.response();
@@ -123,7 +123,7 @@ const routes = {
     response.headers.set("x-same", String(response === before));
     return response;
   },
-  /** What of a response that another Worker streams arrives before and after the rest was sent. */
+  /** The parts of another Worker's streamed response that arrive before and after the rest was sent. */
   async stream(_request, env) {
     const object = env.COUNTER.getByName("streaming");
     const decision = await tollgate(env).consume({ policy: "api", key: "streaming" });

@@ -13,7 +13,7 @@ app.get("/one/broken", () => {
   throw new Error("the app's own");
 });
 
-// An app that pages of another origin call, with cookies: it says itself who may read its responses.
+// An app called by pages of another origin, with cookies: it decides itself who may read its responses.
 app.use("/cors", cors({ origin: "https://app.example", credentials: true, exposeHeaders: ["Retry-After"] }));
 app.use("/cors", rateLimit({ policy: "one", key: () => "cors" }));
 app.get("/cors", (c) => c.text("passed"));
@@ -48,7 +48,7 @@ const throwing = { policy: "one", key: () => "throwing", tollgate: (env) => toll
 app.get("/throwing", rateLimit(throwing), (c) => c.text("passed"));
 app.get("/unknown", rateLimit({ policy: "typo" }), (c) => c.text("passed"));
 
-// Where nothing can be decided, for their objects are not where they should be; unless the key is wrong.
+// Nothing can be decided, as the objects are not where they should be; unless the key is wrong.
 const lost = { getByName: () => ({ decide: () => Promise.reject(new Error("the object is lost")) }) };
 const undecided = { policy: "one", key: (c) => c.req.query("key"), tollgate: (env) => tollgate(env, { keys: lost }) };
 app.get("/undecided", rateLimit(undecided), (c) => c.text("passed"));

@@ -1,4 +1,4 @@
-// A Durable Object with rows of its own, and a budget beside them.
+// A Durable Object with its own rows, and a budget beside them.
 import { DurableObject } from "cloudflare:workers";
 import { tollgateIn } from "tollgate/worker";
 
@@ -28,7 +28,7 @@ export class Mailbox extends DurableObject {
     });
   }
 
-  /** The same without a transaction of its own: what is written without an `await` in between is kept together, too. */
+  /** The same without its own transaction: writes without an `await` in between are committed together, too. */
   sendPlainly(mail, { forever = false } = {}) {
     const decision = this.#limits.consume({ policy: "mails" });
     this.#sql.exec("INSERT INTO mails VALUES (?)", mail);
@@ -36,7 +36,7 @@ export class Mailbox extends DurableObject {
     return decision.allowed;
   }
 
-  /** Asks so often, and keeps what is taken or not. */
+  /** Makes this many requests, and commits or rolls back. */
   askOften(count, { fails = false } = {}) {
     return this.ctx.storage.transactionSync(() => {
       const answers = Array.from({ length: count }, () => this.#limits.consume({ policy: "remembered" }));

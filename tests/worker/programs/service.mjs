@@ -1,2 +1,2 @@
-// A service of one's own: the two lines of the documentation.
+// A minimal service: the two lines of the documentation.
 export { default, KeyObject, Tollgate } from "tollgate/worker";
