@@ -2,7 +2,7 @@
 
 use tollgate::protocol::{Action, ObjectRequest};
 
-/// One with nothing but these costs, of each limit of each policy.
+/// A request with only these costs, for each limit of each policy.
 pub(crate) fn request(action: Action, costs: Vec<Vec<u64>>) -> ObjectRequest {
     let (request_id, shadow_costs, known, lease) = Default::default();
     ObjectRequest { action, request_id, costs, shadow_costs, known, wants_notices: false, lease }

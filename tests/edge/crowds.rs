@@ -17,13 +17,13 @@ struct Scenario {
     name: &'static str,
     /// Of the limit, per second.
     rate: usize,
-    /// Whether the second isolate gets half as many requests as the first, the third a third, and so on; otherwise all get as many.
+    /// Whether the second isolate gets half as many requests as the first, the third a third, and so on; otherwise all get equally many.
     is_skewed: bool,
-    /// How long a message takes, at least and at most.
+    /// Minimum and maximum latency of a message.
     takes_ms: (usize, usize),
-    /// Of so many messages one is lost, and one request arrives twice.
+    /// One in this many messages is lost, and one in this many requests arrives twice.
     lost_in: usize,
-    /// In so many milliseconds an isolate crashes, and in a hundred times as many the object; 0 if none does.
+    /// Mean milliseconds between crashes of an isolate; a hundred times as many for the object; 0 for none.
     crash_in: usize,
 }
 
@@ -44,7 +44,7 @@ const SCENARIOS: [Scenario; 8] = [
 struct Row {
     cases: u32,
     seen: Seen,
-    /// What one bucket would have granted that is asked at once.
+    /// The grants of one bucket without latency.
     ideal: u64,
     fairness: f64,
     ideal_fairness: f64,
@@ -69,7 +69,7 @@ fn hundreds_of_isolates_grant_no_more_than_one_bucket() {
 }
 
 impl Row {
-    /// Plays a scenario. That nothing is granted too much is checked with each grant.
+    /// Plays a scenario. Each grant is checked against the bound.
     fn add(&mut self, scenario: &Scenario, random: &mut Random) {
         let Scenario { rate, is_skewed, takes_ms, lost_in, crash_in, .. } = *scenario;
         let policies =
@@ -79,7 +79,7 @@ impl Row {
         let limit = *world.policy.limits()[0].limit();
         let mut ideal = world.reference.clone();
         let mut ideal_of = [0_u64; ISOLATES];
-        // Of each isolate, how many of a million requests reach it or one before it.
+        // For each isolate, how many of a million requests reach it or an earlier one.
         let shares = (1..=ISOLATES).map(|number| if is_skewed { 1_000_000 / number } else { 1_000_000 });
         let upto: Vec<_> = shares
             .scan(0, |sum, share| {
@@ -150,7 +150,7 @@ impl Row {
     }
 }
 
-/// Jain's index: 1 if all are alike, and one in how many there are if one has everything.
+/// Jain's index: 1 if all are equal, and 1 / n if one of n has everything.
 fn jain(ratios: impl Iterator<Item = f64>) -> f64 {
     let (count, sum, squares) = ratios
         .fold((0.0, 0.0, 0.0), |(count, sum, squares), ratio| (count + 1.0, sum + ratio, squares + ratio * ratio));

@@ -1,4 +1,4 @@
-//! A frontend as its callers see it: what they send, and what they are told.
+//! A frontend as its callers see it: their requests, and its answers.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tollgate::frontend::{Now, Service, Settings};
 use tollgate::limit::{Decision, Verb};
 use tollgate::policy::{Policies, Policy};
 
-/// A frontend that trusts its callers, in an isolate of its own.
+/// A frontend that trusts its callers, in its own isolate.
 pub(crate) fn service(policies: &Arc<Policies>) -> Service {
     Service::new(Ok(Settings::trusting(Arc::clone(policies))), Rc::default())
 }
@@ -25,7 +25,7 @@ pub(crate) const fn now(at: i64) -> Now {
     Now { at, waiting: at }
 }
 
-/// Where a verb is asked for, and what the body says of it beside the cost.
+/// The endpoint of a verb, and the members of the body beside the cost.
 pub(crate) fn path_of(verb: Verb) -> (&'static str, String) {
     let mode = |mode: &str, max_wait_ms: Option<u64>| {
         let wait = max_wait_ms.map(|ms| format!(r#","max_wait_ms":{ms}"#)).unwrap_or_default();
@@ -42,7 +42,7 @@ pub(crate) fn path_of(verb: Verb) -> (&'static str, String) {
     }
 }
 
-/// These costs of each limit of the policy, as a body has them.
+/// These costs for each limit of the policy, as in a body.
 pub(crate) fn cost_of(policy: &Policy, costs: &[u64]) -> String {
     if let [limit] = policy.limits()
         && limit.name().is_none()
@@ -54,7 +54,7 @@ pub(crate) fn cost_of(policy: &Policy, costs: &[u64]) -> String {
     format!("{{{}}}", each.collect::<Vec<_>>().join(","))
 }
 
-/// What a caller is told of a decision.
+/// A decision in a caller's answer.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Told {
     pub(crate) allowed: bool,
@@ -62,7 +62,7 @@ pub(crate) struct Told {
     pub(crate) now: i64,
     retry_at: Option<i64>,
     pub(crate) retry_after_ms: Option<u64>,
-    /// "lease" or "cache" if no object was asked.
+    /// "lease" or "cache" if no object was called.
     pub(crate) source: Option<String>,
     /// The id, if it has reserved.
     pub(crate) reservation: Option<String>,
@@ -73,14 +73,14 @@ pub(crate) struct Told {
     pub(crate) limits: Vec<Level>,
 }
 
-/// What a caller is told of one limit.
+/// One limit in a caller's answer.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Level {
     pub(crate) remaining: u64,
 }
 
 impl Told {
-    /// What a reply says that is a decision.
+    /// The decision in a reply.
     pub(crate) fn by(reply: &Reply) -> Self {
         let body = reply.body();
         let told: Self = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
@@ -88,7 +88,7 @@ impl Told {
         told
     }
 
-    /// What the reply to a batch says of each request, all of which are decided.
+    /// The decisions in the reply to a batch, all of whose requests are decided.
     pub(crate) fn each_by(reply: &Reply) -> Vec<Self> {
         #[derive(Deserialize)]
         struct Batch {
@@ -99,7 +99,7 @@ impl Told {
         results
     }
 
-    /// The decision, as far as it is told.
+    /// The decision, as far as it is reported.
     pub(crate) fn decision(&self) -> Decision {
         match (self.allowed, self.retry_at) {
             (true, _) => Decision::Allow { tokens: 0, ready_at: self.now },

@@ -18,7 +18,7 @@ use super::leases::policy;
 use super::leasing::{Object, START, Seen, signed};
 use super::random;
 
-/// With nobody else, what an object or a frontend refuses passes at the moment that it says.
+/// Without other callers, a request refused by an object or a frontend passes at the reported moment.
 #[test]
 fn a_lone_client_is_granted_at_its_retry_at() {
     let (mut asked, mut refused) = (0, 0);
@@ -76,7 +76,7 @@ fn a_lone_client_that_remembers_refusals_is_granted_at_its_retry_at() {
     }
 }
 
-/// Large costs that are refused from memory end no leases: small ones go on to be granted from them. A cost of all that there is leaves little.
+/// Large costs refused from memory end no leases: small ones are still granted from them. A cost of the whole capacity leaves little.
 #[test]
 fn large_costs_among_small_ones_leave_more_than_half_to_leases_and_memory() {
     let policy = of(r#"{"p":{"rate":1000,"period":"1s","lease":"2s"}}"#);
@@ -100,9 +100,9 @@ pub(crate) struct Pair {
     isolate: Rc<Isolate>,
     object: Object,
     pub(crate) now: i64,
-    /// When to look at which lease.
+    /// When to check which lease.
     timers: Vec<(i64, Call)>,
-    /// Of the refusals, those from memory.
+    /// The refusals from memory.
     pub(crate) remembered: u64,
     pub(crate) calls: u64,
 }
@@ -126,12 +126,12 @@ impl Pair {
         }
     }
 
-    /// Asks for this cost of each limit, and tells whether it was granted.
+    /// Requests this cost of each limit, and returns whether it was granted.
     pub(crate) fn ask(&mut self, policy: &Arc<Policy>, cost: u64) -> bool {
         self.decision(policy, &vec![cost; policy.limits().len()]).is_allow()
     }
 
-    /// What is said to a request of these costs. All calls are answered at once.
+    /// The answer to a request of these costs. All calls are answered at once.
     fn decision(&mut self, policy: &Arc<Policy>, costs: &[u64]) -> Decision {
         let mut call = self.begun(policy, costs);
         self.answer(policy, &mut call);
@@ -189,7 +189,7 @@ impl Pair {
         self.now = moment;
     }
 
-    /// It is time to look at the lease that came with a call.
+    /// It is time to check the lease that came with a call.
     fn ring(&mut self, policy: &Arc<Policy>, mut call: Call) {
         if let Some(ended) = call.end_lease(moment(self.now)) {
             self.send(policy, ended);
@@ -197,7 +197,7 @@ impl Pair {
         self.watch(call);
     }
 
-    /// Asks the object, which must answer.
+    /// Calls the object, which must answer.
     fn call(&mut self, policy: &Arc<Policy>, action: Action, costs: Vec<u64>, lease: Option<LeaseRequest>) -> Decided {
         self.calls += 1;
         let request = ObjectRequest { lease, ..request(action, vec![costs]) };
@@ -208,14 +208,14 @@ impl Pair {
         }
     }
 
-    /// What is left for everybody else.
+    /// The tokens left for all others.
     fn remaining(&mut self, policy: &Arc<Policy>) -> Vec<u64> {
         let nothing = vec![0; policy.limits().len()];
         let decided = self.call(policy, Action::Look(Verb::Consume), nothing, None);
         decided.limits.iter().map(|limit| limit.remaining).collect()
     }
 
-    /// Returns all leases as their timers would, once nobody asks.
+    /// Returns all leases as their timers would without requests.
     fn rest(&mut self, policy: &Arc<Policy>) {
         self.now += 9_000;
         for (_, call) in mem::take(&mut self.timers) {
@@ -232,7 +232,7 @@ pub(crate) fn of(policies: &str) -> Arc<Policy> {
     Arc::clone(Policies::parse(policies).unwrap().get("p").unwrap())
 }
 
-/// The refusal is older than the lease: in what the isolate remembers of it, the lease's tokens are still there.
+/// The refusal is older than the lease: the isolate remembers it with the lease's tokens still available.
 #[test]
 fn a_wait_from_memory_is_not_short_of_what_a_lease_has_granted_since() {
     let policy = of(r#"{"p":{"rate":"100/s","capacity":100,"write_ahead":0,"lease":"2s"}}"#);
@@ -250,7 +250,7 @@ fn a_wait_from_memory_is_not_short_of_what_a_lease_has_granted_since() {
         pair.call(&policy, Action::Take(Verb::Consume), vec![97], None); // by another isolate
         let wait_ms = wait(&mut pair, 50);
         pair.now += wait_ms;
-        // From a lease of tokens that were still to come.
+        // From a lease of future tokens.
         for _ in 0..3 {
             assert!(pair.ask(&policy, 1));
         }
@@ -362,7 +362,7 @@ fn a_cost_that_fits_once_leases_are_returned_is_not_refused_for_ever() {
     assert_eq!(decided.limits[0].retry_at(), None, "now it is");
 }
 
-/// A message may come twice, and a crash may lie between.
+/// A message may arrive twice, with a crash in between.
 #[test]
 fn returned_tokens_are_not_returned_again_after_a_crash() {
     let policy = with_limits(r#"{"name":"a","rate":1,"period":"1day","capacity":1000,"write_ahead":500}"#);

@@ -1,4 +1,4 @@
-//! Where leases are taken: only for keys that an isolate is asked for so often that they save more than they cost. `cargo test --features
+//! When leases are taken: only for keys with enough requests in an isolate that they save more than they cost. `cargo test --features
 //! lint,tower --test edge lease_worth -- --nocapture` prints the tables.
 
 use super::leasing::{Seen, World};
@@ -9,7 +9,7 @@ const CALLS_PER_ROW: u64 = 7;
 
 const AMPLE: &str = r#""rate":2000,"period":"1s","capacity":4000"#;
 
-/// What an isolate does with these requests for one token, at milliseconds from the start, in the order of time.
+/// An isolate with these requests for one token, at milliseconds from the start, in chronological order.
 fn play(limit: &str, lease: Option<&str>, moments: &[i64]) -> Seen {
     let lease = lease.map(|lease| format!(r#","lease":"{lease}""#)).unwrap_or_default();
     let mut random = Random(7);
@@ -42,7 +42,7 @@ fn per_thousand(count: u64, seen: &Seen) -> u64 {
     count * 1_000 / seen.asked
 }
 
-/// So many requests a second, evenly, for so many seconds.
+/// This many requests per second, evenly spaced, for this many seconds.
 fn steady(per_second: i64, seconds: i64) -> Vec<i64> {
     (0..per_second * seconds).map(|number| number * 1_000 / per_second).collect()
 }

@@ -1,10 +1,10 @@
-//! Leases: many isolates, one key, and a network that delays, reorders, repeats and loses. Objects and isolates crash, and clocks
+//! Leases: many isolates, one key, and a network that delays, reorders, duplicates and loses messages. Objects and isolates crash, and clocks
 //! differ.
 
 use super::leasing::{Seen, World, signed};
 use super::random::{self, Random};
 
-/// Whatever is granted, by the object or by any isolate, one bucket in memory would have granted at that moment.
+/// Every grant, by the object or by any isolate, one bucket in memory would have made at that moment.
 #[test]
 fn leases_grant_only_what_one_bucket_would_have_granted() {
     let mut seen = Seen::default();
@@ -24,7 +24,7 @@ fn leases_grant_only_what_one_bucket_would_have_granted() {
     }
 }
 
-/// What happens in a world of leases.
+/// An event in a world of leases.
 pub(crate) fn step(world: &mut World<'_>) {
     match world.random.below(40) {
         0..16 => {
@@ -33,7 +33,7 @@ pub(crate) fn step(world: &mut World<'_>) {
             let isolate = if world.random.once_in(2) { 0 } else { isolate };
             for _ in 0..=world.random.below(10) {
                 let costs: Vec<_> = world.policy.limits().iter().map(|_| world.random.below(3) as u64).collect();
-                // Some must be asked each time.
+                // Some must reach the object each time.
                 let may_lease = !world.random.once_in(10);
                 world.ask(isolate, &costs, may_lease);
             }
@@ -52,7 +52,7 @@ pub(crate) fn step(world: &mut World<'_>) {
         32 => {
             let isolate = world.random.below(world.isolates.len());
             world.isolates[isolate].stands_still_ms = signed(world.random.below(300));
-            // Tokens that are still to come back are spent when a clock says that they have.
+            // Future tokens are spent when a clock says that they have been refilled.
             if world.policy.frontend().refusal_cache_ms == 0 && world.random.once_in(10) {
                 world.isolates[isolate].ahead_ms += signed(world.random.below(8_000)) - 400;
             }
@@ -79,7 +79,7 @@ pub(crate) fn step(world: &mut World<'_>) {
     }
 }
 
-/// Something that is on its way arrives. Mostly in order: it is not often that one takes seconds.
+/// A message in flight arrives. Mostly in order: few take seconds.
 fn deliver(world: &mut World<'_>) {
     if !world.network.is_empty() {
         let index = if world.random.once_in(3) { world.random.below(world.network.len()) } else { 0 };

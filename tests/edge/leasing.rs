@@ -1,5 +1,5 @@
-//! Frontends that lease tokens of one key from its object and remember its refusals, each in an isolate of its own, and what one bucket
-//! in memory would have granted. When what happens is for the laws to say.
+//! Frontends that lease tokens of one key from its object and remember its refusals, each in its own isolate, and what one bucket
+//! in memory would have granted. The laws choose the order of events.
 
 use std::collections::BTreeMap;
 use std::slice;
@@ -19,7 +19,7 @@ use super::stored::Stored;
 pub(crate) const START: i64 = 1_700_000_000_000;
 const KEY: &str = "alice";
 
-/// How often.
+/// Counts of events.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) asked: u64,
@@ -28,12 +28,12 @@ pub(crate) struct Seen {
     pub(crate) granted_from_leases: u64,
     pub(crate) refused_from_leases: u64,
     pub(crate) refused_from_memory: u64,
-    /// Of these, while the object would have granted it, or sooner: something has come back lately.
+    /// Of these, those that the object would have granted, or sooner: something has been given back lately.
     pub(crate) refused_wrongly: u64,
-    /// Whose wait was compared with that of one bucket.
+    /// Those whose wait was compared with that of one bucket.
     pub(crate) checked_alone: u64,
     pub(crate) rows: u64,
-    /// Tokens of the first limit: that were leased, those of them that were spent, and those that came back in time.
+    /// Tokens of the first limit: leased, spent, and returned in time.
     pub(crate) leased: u64,
     pub(crate) spent: u64,
     pub(crate) returned: u64,
@@ -64,21 +64,21 @@ pub(crate) struct World<'r> {
     pub(crate) object: Object,
     /// How frontends call it.
     name: String,
-    /// What is left of one bucket that knows of every grant at once.
+    /// One bucket that learns of every grant at once.
     pub(crate) reference: Vec<State>,
     pub(crate) isolates: Vec<Isolate>,
     pub(crate) network: Vec<Message>,
-    /// Leases to be looked at.
+    /// Leases to be checked.
     pub(crate) timers: Vec<Timer>,
-    /// What waits for an answer, by the number of its message.
+    /// Calls that wait for an answer, by the number of their message.
     waiting: BTreeMap<u64, Waiting>,
     messages: u64,
     came_back: Vec<CameBack>,
-    /// When the object has decided something for which isolate.
+    /// When the object has decided for which isolate.
     decided: Vec<(i64, usize)>,
-    /// When an answer was last lost, or was of the same millisecond as another: then memories may miss what was granted.
+    /// When an answer was last lost, or had the same millisecond as another: then memories may miss grants.
     pub(crate) lost_at: Option<i64>,
-    /// How long a message takes, at least and at most.
+    /// Minimum and maximum latency of a message.
     pub(crate) takes_ms: (usize, usize),
     pub(crate) seen: Seen,
 }
@@ -101,12 +101,12 @@ pub(crate) struct Object {
 pub(crate) struct Isolate {
     service: Service,
     policies: Arc<Policies>,
-    /// When those answers were decided that it has.
+    /// When the answers it has received were decided.
     heard_of: Vec<i64>,
-    /// The calls that gave something back, and that it knows to be over.
+    /// The calls that gave something back and that it knows to be over.
     heard: Vec<u128>,
     pub(crate) ahead_ms: i64,
-    /// It began to compute so long ago that its clock shows an earlier moment.
+    /// How long ago it began to compute: its clock still shows that moment.
     pub(crate) stands_still_ms: i64,
     /// Changes when it crashes.
     life: u64,
@@ -119,7 +119,7 @@ pub(crate) struct Message {
     number: u64,
     isolate: usize,
     life: u64,
-    /// If the law says when.
+    /// If the law chooses the moment.
     pub(crate) arrives_at: i64,
     request: String,
     pub(crate) reply: Option<String>,
@@ -133,16 +133,16 @@ struct Waiting {
     taking: Option<u128>,
 }
 
-/// What a call is for.
+/// The purpose of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// For a caller, who is told the reply.
+    /// For a caller, who gets the reply.
     Reply,
-    /// For a lease, which is nobody else's concern.
+    /// For a lease only.
     Lease,
 }
 
-/// A lease to be looked at.
+/// A lease to be checked.
 pub(crate) struct Timer {
     isolate: usize,
     life: u64,
@@ -182,7 +182,7 @@ impl<'r> World<'r> {
         }
     }
 
-    /// A request to consume arrives at an isolate; if it may not lease, it must be asked each time.
+    /// A request to consume arrives at an isolate; if it may not lease, it must reach the object each time.
     pub(crate) fn ask(&mut self, isolate: usize, costs: &[u64], may_lease: bool) {
         self.seen.asked += 1;
         self.isolates[isolate].asked += 1;
@@ -240,8 +240,8 @@ impl<'r> World<'r> {
         assert_eq!(call.lease_ms(), None);
     }
 
-    /// Checks what a frontend says from memory: the object would refuse, too, and for as long, unless tokens have come back within the time
-    /// of [`Policy::refusal_cache_ms`] of which the isolate has not heard.
+    /// Checks a refusal from memory: the object would refuse, too, and for as long, unless tokens have been given back within the time
+    /// of [`Policy::refusal_cache_ms`] without the isolate knowing.
     fn refused_from_memory(&mut self, isolate: usize, told: &Told, costs: &[u64], verb: Verb) {
         self.seen.refused_from_memory += 1;
         let said = told.decision();
@@ -272,7 +272,7 @@ impl<'r> World<'r> {
         self.assert_is_long_enough(costs, verb, said);
     }
 
-    /// With no other isolate, where all answers were heard in time, nothing that was granted is missing from a wait that is said from memory.
+    /// With no other isolate, if all answers arrived in time, a wait from memory includes all grants.
     fn assert_is_long_enough(&mut self, costs: &[u64], verb: Verb, said: Decision) {
         let max_ms = signed(self.policy.frontend().refusal_cache_ms) + 300;
         let is_all_heard = self.network.is_empty() && self.lost_at.is_none_or(|at| self.now - at > max_ms);
@@ -310,7 +310,7 @@ impl<'r> World<'r> {
         self.keep_lease(isolate, call);
     }
 
-    /// Sees to the lease that came with an answer, if one did, when it is time.
+    /// Checks the lease that came with an answer, if any, when it is time.
     fn keep_lease(&mut self, isolate: usize, call: Call) {
         if let Some(wait_ms) = call.lease_ms() {
             let Isolate { life, .. } = self.isolates[isolate];
@@ -327,7 +327,7 @@ impl<'r> World<'r> {
         self.now + if most == 0 { 0 } else { signed(least + self.random.below(most - least + 1)) }
     }
 
-    /// What is on its way at that position arrives: a request, or its answer.
+    /// The message in flight at that position arrives: a request, or its answer.
     pub(crate) fn deliver(&mut self, index: usize) {
         let message = self.network.remove(index);
         match &message.reply {
@@ -341,7 +341,7 @@ impl<'r> World<'r> {
         }
     }
 
-    /// What the object answers to a request of that isolate.
+    /// The object's answer to a request of that isolate.
     fn decide(&mut self, isolate: usize, request: &ObjectRequest) -> ObjectReply {
         if request.lease.iter().any(|lease| !lease.ended.is_empty()) {
             self.comes_back(isolate, None);
@@ -397,14 +397,14 @@ impl<'r> World<'r> {
         self.go_on(isolate, call, purpose);
     }
 
-    /// What is on its way at that position is lost, and the isolate learns that.
+    /// The message in flight at that position is lost, and the isolate learns that.
     pub(crate) fn lose(&mut self, index: usize, is_retryable: bool) {
         self.lost_at = Some(self.now);
         let Message { isolate, life, number, reply, .. } = self.network.swap_remove(index);
         if self.isolates[isolate].life == life
             && let Some(Waiting { mut call, purpose, taking }) = self.waiting.remove(&number)
         {
-            // What may have been done is as good as done.
+            // A call that may have been carried out counts as carried out.
             self.isolates[isolate].heard.extend(taking.filter(|_| reply.is_some()));
             let cause = if is_retryable { Cause::Failed } else { Cause::Timeout };
             let now = self.isolates[isolate].now(self.now);
@@ -416,7 +416,7 @@ impl<'r> World<'r> {
         }
     }
 
-    /// The timer at that position rings.
+    /// The timer at that position fires.
     pub(crate) fn ring(&mut self, index: usize) {
         let Timer { isolate, life, mut call, .. } = self.timers.swap_remove(index);
         if self.isolates[isolate].life == life {
@@ -428,14 +428,14 @@ impl<'r> World<'r> {
         }
     }
 
-    /// So much was granted now.
+    /// This much was granted now.
     fn granted(&mut self, isolate: usize, costs: &[u64]) {
         self.seen.granted += 1;
         self.isolates[isolate].granted += 1;
         self.changed(costs, Verb::Consume);
     }
 
-    /// So much was taken or given back now.
+    /// This much was taken or given back now.
     fn changed(&mut self, costs: &[u64], verb: Verb) {
         let (decision, after) = self.decide_by_reference(costs, verb);
         assert!(decision.is_allow(), "{costs:?} at {}: {decision:?}, {:?}", self.now - START, self.reference);
@@ -503,12 +503,12 @@ impl Object {
         self.stored.kept.flush_idle(now).unwrap();
     }
 
-    /// What a crash would leave: rows that are on their way are lost.
+    /// The state after a crash: rows in flight are lost.
     pub(crate) fn restarted(&self) -> Self {
         Self { stored: self.stored.restarted(), ..Self::new() }
     }
 
-    /// Rows that are on their way are lost.
+    /// Rows in flight are lost.
     pub(crate) fn crash(&mut self) {
         self.open.clear();
         self.stored.crash(0);

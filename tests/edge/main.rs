@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use world::{Ended, World};
 
 /// Every order of answers, failures of any call in any step, deadlines, crashes of objects and of frontends, several batches
-/// and several tries of one batch at once.
+/// and several attempts of one batch at once.
 #[test]
 fn a_batch_takes_all_or_none() {
     let mut seen: BTreeMap<(Ended, bool), u64> = BTreeMap::new();
@@ -49,7 +49,7 @@ fn a_batch_takes_all_or_none() {
             *seen.entry(tried).or_default() += 1;
         }
     });
-    // How tries ended, and whether their batch was taken from some keys only.
+    // How attempts ended, and whether their batch was taken from only some keys.
     println!("{seen:?}");
     let count = |tried| seen.get(&tried).copied().unwrap_or_default();
     let all = seen.values().sum::<u64>();

@@ -1,4 +1,4 @@
-//! Leases and refusals from memory together: requests that are larger than most, and what is given back.
+//! Leases and refusals from memory together: requests that are larger than most, and tokens given back.
 
 use tollgate::limit::Verb;
 
@@ -6,8 +6,8 @@ use super::leases::{policy, step};
 use super::leasing::{Seen, World, signed};
 use super::random;
 
-/// Whatever is granted one bucket would have granted, and what is refused from memory the object would refuse, and for as long, but for
-/// what has come back within the time for which a refusal is kept.
+/// One bucket would have made every grant, and the object would refuse whatever is refused from memory, for as long, except for
+/// tokens given back within the time for which a refusal is kept.
 #[test]
 fn isolates_with_leases_and_refusals_grant_what_one_bucket_would_and_refuse_what_the_object_would() {
     let mut seen = Seen::default();
@@ -32,7 +32,7 @@ fn isolates_with_leases_and_refusals_grant_what_one_bucket_would_and_refuse_what
     }
 }
 
-/// With no other isolate, waits from memory have all that was granted: answers come in any order, and soon.
+/// With no other isolate, waits from memory include all grants: answers come in any order, and soon.
 #[test]
 fn a_lone_leasing_isolates_waits_include_all_that_it_has_granted() {
     let mut seen = Seen::default();
@@ -69,7 +69,7 @@ fn a_lone_leasing_isolates_waits_include_all_that_it_has_granted() {
     }
 }
 
-/// What an isolate has given back itself, and knows to be done or perhaps done, makes no refusal from memory wrong.
+/// Tokens that an isolate has given back itself, as far as it knows, make no refusal from memory wrong.
 #[test]
 fn a_lone_isolate_refuses_nothing_from_memory_that_it_gave_back() {
     let mut seen = Seen::default();

@@ -1,4 +1,4 @@
-//! Refusals from memory: many isolates, two keys, and a network that delays, reorders and loses. Clocks differ by seconds.
+//! Refusals from memory: many isolates, two keys, and a network that delays, reorders and loses messages. Clocks differ by seconds.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -19,7 +19,7 @@ use super::random::{self, Random};
 
 const KEYS: [&str; 2] = ["alice", "bob"];
 
-/// What is refused from memory, the objects would refuse at that moment, and its wait is no shorter than what was said. It may be otherwise
+/// The objects would also refuse whatever is refused from memory, with a wait no shorter than reported. It may differ
 /// only for as long as the policy says, after another isolate has given something back, or this one in a call that may not be over.
 #[test]
 fn a_refusal_from_memory_agrees_with_the_object() {
@@ -41,7 +41,7 @@ fn a_refusal_from_memory_agrees_with_the_object() {
     }
 }
 
-/// A fifth asks for all that there can be, which is never there while the others take most of what comes back.
+/// A fifth requests the whole capacity, which is never available while the others take most of the refill.
 #[test]
 fn large_costs_are_refused_from_memory_while_small_ones_are_granted() {
     let policy = of(r#"{"p":{"rate":1000,"period":"1s","capacity":1000}}"#);
@@ -107,14 +107,14 @@ struct Try {
 
 struct Message {
     number: u64,
-    /// The try, and which of its objects.
+    /// The attempt, and which of its objects.
     of: usize,
     place: usize,
     text: String,
     is_reply: bool,
 }
 
-/// An object was given something back.
+/// Tokens were given back to an object.
 struct GivenBack {
     at: i64,
     budget: Budget,
@@ -124,7 +124,7 @@ struct GivenBack {
     is_heard: bool,
 }
 
-/// What a caller sends.
+/// A caller's request.
 struct Sent {
     url: &'static str,
     body: String,
@@ -238,7 +238,7 @@ impl<'r> World<'r> {
             policies = policy..policy + 1;
         }
         let budgets: Vec<_> = keys.flat_map(|key| policies.clone().map(move |policy| (key, policy))).collect();
-        // Small ones are granted beside large ones that are not.
+        // Small ones are granted beside refused large ones.
         let most = if self.random.once_in(4) { 9 } else { 4 };
         let items: Vec<_> = budgets.into_iter().map(|budget| (budget, self.costs(budget, most))).collect();
         let fields = |(budget, costs): &(Budget, Vec<u64>)| match verb {
@@ -281,13 +281,13 @@ impl<'r> World<'r> {
         format!(r#","cost":{}"#, cost_of(&self.policies[policy], costs))
     }
 
-    /// Checks what an isolate says of which it asks no object.
+    /// Checks an isolate's answer without a call.
     fn refused_from_memory(&mut self, isolate: usize, sent: &Sent, reply: &Reply) {
         self.remembered += 1;
         let told = Told::by(reply);
         assert_eq!((told.allowed, told.source.as_deref()), (false, Some("cache")), "nothing is granted from memory");
         if self.has_steps {
-            return; // lengths of time are what is measured
+            return; // only lengths of time are compared
         }
         let verb = sent.verb.unwrap_or_else(|| panic!("{} takes nothing", sent.url));
         let each = if let [_] = sent.items.as_slice() { vec![told] } else { Told::each_by(reply) };
@@ -351,7 +351,7 @@ impl<'r> World<'r> {
         }
     }
 
-    /// Something that is on its way arrives: a request, or its answer.
+    /// A message in flight arrives: a request, or its answer.
     fn deliver(&mut self) {
         let Some(message) = self.take_message() else { return };
         if message.is_reply {
@@ -374,7 +374,7 @@ impl<'r> World<'r> {
         self.network.push(Message { text: reply.to_text(format), is_reply: true, ..message });
     }
 
-    /// Something is lost, or late. The isolate gives up on it, or goes on waiting.
+    /// A message is lost or late. The isolate gives up on it, or keeps waiting.
     fn lose(&mut self) {
         let Some(message) = self.take_message() else { return };
         if !self.random.once_in(3) {
@@ -387,7 +387,7 @@ impl<'r> World<'r> {
         }
     }
 
-    /// Often the latest: so those before it come very late.
+    /// Often the latest, so earlier ones arrive very late.
     fn take_message(&mut self) -> Option<Message> {
         let latest = self.network.len().checked_sub(1)?;
         let index = if self.random.once_in(2) { latest } else { self.random.below(latest + 1) };

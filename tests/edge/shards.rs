@@ -55,7 +55,7 @@ struct Seen {
     changes: u64,
     refunds: u64,
     reused: u64,
-    /// Of those that were refused, for which a shard was not asked.
+    /// Refused requests for which a shard was not asked.
     refused_from_memory: u64,
     /// Moments at which a refused request would have passed.
     retries: u64,
@@ -79,7 +79,7 @@ struct World<'r> {
     random: &'r mut Random,
     now: i64,
     service: Service,
-    /// The policies that the objects have been sent.
+    /// The policies sent to the objects.
     definitions: Definitions,
     /// The policy without the key's override.
     base: Arc<Policy>,
@@ -87,14 +87,14 @@ struct World<'r> {
     overrides: Overrides,
     /// The latest change.
     as_of: i64,
-    /// What is in force for the key.
+    /// The policy in force for the key.
     policy: Arc<Policy>,
     shards: BTreeMap<usize, Stored>,
-    /// What one object would have.
+    /// The level of a single object.
     whole: Vec<State>,
-    /// When an answer was last lost, or an object had to go by what is stored: then it may have less than the frontend knows.
+    /// When an answer was last lost, or an object restarted from its rows: then it may have less than the frontend knows.
     lost_at: Option<i64>,
-    /// What was given back under a client's id.
+    /// A refund or reset under a client's id.
     refunds: Vec<Refund>,
     seen: Seen,
 }
@@ -139,7 +139,7 @@ impl<'r> World<'r> {
         world
     }
 
-    /// The frontend hears of a change at once.
+    /// The frontend learns of a change at once.
     fn update(&mut self, policy: Option<&str>, overrides: Vec<u8>) {
         let timeline = self.base.timeline().to_json();
         let versioned =
@@ -235,7 +235,7 @@ impl<'r> World<'r> {
         }
     }
 
-    /// What a shard says to a look.
+    /// A shard's answer to a look.
     fn looked(&mut self, shard: usize, part: &Arc<Policy>, cost: u64, now: i64) -> Decided {
         let known = Some(Known { as_of: self.as_of, ids: vec![part.id()] });
         let costs = vec![vec![cost; part.limits().len()]];
@@ -293,7 +293,7 @@ impl<'r> World<'r> {
         self.seen.refused_by_shards += u64::from(has_enough);
     }
 
-    /// Nobody else asking, it passes at the moment that was said, and not before. It may pass later if the frontend has refused by what it
+    /// Without other requests, it passes at the reported moment, and not before. It may pass later if the frontend has refused by what it
     /// remembers of a shard that has less since.
     fn check_retry(&mut self, told: &Told, cost: u64, parts: &[Arc<Policy>]) {
         let Decision::Wait { retry_at } = told.decision() else { return };
@@ -309,7 +309,7 @@ impl<'r> World<'r> {
         }
     }
 
-    /// What each shard has of each limit.
+    /// Tokens left in each shard for each limit.
     fn levels_of(&mut self, parts: &[Arc<Policy>]) -> Vec<Vec<u64>> {
         let now = self.now;
         let levels = parts
@@ -319,13 +319,13 @@ impl<'r> World<'r> {
         levels.collect()
     }
 
-    /// What all shards have of each limit.
+    /// Tokens left in all shards for each limit.
     fn total(&mut self, parts: &[Arc<Policy>]) -> Vec<u64> {
         let levels = self.levels_of(parts);
         (0..self.policy.limits().len()).map(|limit| levels.iter().map(|levels| levels[limit]).sum()).collect()
     }
 
-    /// A look is of the whole: never more than one bucket would have.
+    /// A look covers all shards: never more than one bucket would have.
     fn look(&mut self) {
         let parts = self.parts();
         let expected = self.total(&parts);
@@ -355,8 +355,8 @@ impl<'r> World<'r> {
         }
     }
 
-    /// Gives back under an id of a client, or repeats that. Whatever has become of the number of shards and of earlier tries, no part is
-    /// given twice, and nothing more than was asked.
+    /// Gives back under a client's id, or repeats that. However the number of shards changes and earlier attempts end, no part is
+    /// given twice, and no more than requested.
     fn refund(&mut self) {
         let index = self.random.below(self.refunds.len() + 1);
         if index == self.refunds.len() {
@@ -422,7 +422,7 @@ impl<'r> World<'r> {
         }
     }
 
-    /// Makes the calls of a request, perhaps of that refund. One in forty is lost, on its way or with its answer. Returns the reply, and which
+    /// Makes the calls of a request, perhaps of that refund. One in forty is lost, or its answer is. Returns the reply, and which
     /// shards were asked for the first time.
     fn run(&mut self, mut call: Call, parts: &[Arc<Policy>], refund: Option<usize>) -> (Reply, Vec<usize>) {
         let now = moment(self.now);
@@ -507,7 +507,7 @@ fn policy(random: &mut Random) -> String {
     format!(r#"{{"limits":[{}],"shards":{shards},"refusal_cache":"{cache}"}}"#, limits.join(","))
 }
 
-/// Other numbers of one of the limits or of both, also such as no policy with shards may have.
+/// Other numbers of one or both limits, even such as no policy with shards may have.
 fn written_override(random: &mut Random) -> String {
     let (name, rate, capacity) = (["a", "b"][random.below(2)], random.below(30), 1 + random.below(80));
     let numbers = match random.below(6) {

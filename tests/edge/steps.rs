@@ -371,7 +371,7 @@ fn a_request_under_older_policies_is_retried_under_the_newer() {
     batch.answered(1, Ok(outdated(6, "b")));
     assert_eq!(batch.outcome(), Some(&newer(6, "a\nb")), "what is true of both");
 
-    // A refusal is final, whatever else could be asked.
+    // A refusal is final, whatever else could be called.
     let mut batch = at_step(0);
     batch.answered(0, Ok(outdated(7, "a")));
     batch.answered(1, Ok(refusal()));
@@ -411,7 +411,7 @@ fn late_answers_change_nothing() {
     assert_eq!(due(&mut batch, NOW), [(0, Action::Hold(100)), (1, Action::Hold(101))]);
 }
 
-/// A batch over an object that can refuse, and one of which only limits in shadow are asked.
+/// A batch over an object that can refuse, and one with only limits in shadow.
 fn beside_shadow() -> Batch {
     let tried = ObjectRequest { costs: vec![vec![]], shadow_costs: vec![vec![1]], ..request(Action::Hold(101)) };
     Batch::new(vec![request(Action::Hold(100)), tried], NOW)
@@ -460,7 +460,7 @@ fn an_item_with_only_shadow_limits_does_not_affect_the_outcome() {
     }
 }
 
-/// An object gives a notice once: to whichever step of the batch has something to tell.
+/// An object gives a notice once: in the first step of the batch that has one.
 #[test]
 fn each_step_of_a_batch_asks_for_notices_if_its_requests_do() {
     for wants_notices in [false, true] {

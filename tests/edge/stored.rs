@@ -40,7 +40,7 @@ impl Stored {
         reply
     }
 
-    /// The first `count` rows in flight arrive, and the ledger hears of all that have.
+    /// The first `count` rows in flight arrive, and the ledger learns of all that have.
     pub(crate) fn arrive(&mut self, count: usize) {
         self.disk.get_mut().arrive(count);
         let arrived = mem::take(&mut self.disk.get_mut().arrived);
@@ -56,7 +56,7 @@ impl Stored {
         *self = Self::on(self.disk.clone(), self.phase);
     }
 
-    /// Another, which finds what this one would after a crash.
+    /// A new object, in the state of this one after a crash.
     pub(crate) fn restarted(&self) -> Self {
         let state = State { in_flight: Vec::new(), ..self.disk.get().clone() };
         Self::on(Disk(Rc::new(RefCell::new(state))), self.phase)

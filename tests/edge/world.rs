@@ -1,5 +1,5 @@
-//! Several objects with storage of their own, a frontend that is asked for batches over their keys, and a network between that loses,
-//! delays and reorders whatever it carries. Objects crash between any two steps, and so do tries.
+//! Several objects with their own storage, a frontend that gets batches over their keys, and a network between that loses,
+//! delays and reorders messages. Objects crash between any two steps, and so do attempts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -45,15 +45,15 @@ pub(crate) struct World<'r> {
     ids: u64,
 }
 
-/// A client: its keys and costs, the same in every try.
+/// A client: its keys and costs, the same in every attempt.
 struct Client {
     /// The objects of its keys.
     keys: Vec<usize>,
-    /// With an `Idempotency-Key`, so that it may try again.
+    /// With an `Idempotency-Key`, so that it may retry.
     has_key: bool,
 }
 
-/// One try: what a frontend does for one HTTP request.
+/// One attempt: what a frontend does for one HTTP request.
 #[expect(clippy::struct_excessive_bools, reason = "they are what has happened to it")]
 pub(crate) struct Try {
     client: usize,
@@ -100,7 +100,7 @@ struct Object {
     stored: Stored,
     /// The holds that were committed.
     committed: BTreeSet<u128>,
-    /// The request id of each hold: tries of one batch share it.
+    /// The request id of each hold, shared by attempts of one batch.
     shared: BTreeMap<u64, u128>,
     /// Its clock is not that of the frontends.
     ahead_ms: i64,
@@ -117,7 +117,7 @@ impl<'r> World<'r> {
         Self { random, trouble, steps, policy, now: START, frontend, objects, clients, tries, network, ids }
     }
 
-    /// A new client with some of the keys, and its first try.
+    /// A new client with some of the keys, and its first attempt.
     pub(crate) fn send_new(&mut self) {
         let mut keys: Vec<usize> = (0..self.objects.len()).filter(|_| !self.random.once_in(4)).collect();
         if keys.len() < 2 {
@@ -128,7 +128,7 @@ impl<'r> World<'r> {
         self.send(self.clients.len() - 1);
     }
 
-    /// Another try of a client that may try again.
+    /// Another attempt of a client that may retry.
     pub(crate) fn send_again(&mut self) {
         let again: Vec<usize> = (0..self.clients.len()).filter(|&client| self.clients[client].has_key).collect();
         if !again.is_empty() {
@@ -165,7 +165,7 @@ impl<'r> World<'r> {
         self.drive(self.tries.len() - 1, None);
     }
 
-    /// Makes the calls that are due, and records the reply. After an answer the frontend has said what is left to do.
+    /// Makes the calls that are due, and records the reply. After an answer the frontend has returned the remaining work.
     fn drive(&mut self, of: usize, left: Option<Left>) {
         let Self { tries, objects, network, ids, now, steps, .. } = self;
         let one = &mut tries[of];
@@ -196,7 +196,7 @@ impl<'r> World<'r> {
         one.ended = Some(ended);
     }
 
-    /// Something happens.
+    /// A random event.
     pub(crate) fn step(&mut self) {
         self.steps += 1;
         if self.random.below(100) < self.trouble {
@@ -349,7 +349,7 @@ impl<'r> World<'r> {
         self.tries.iter().filter_map(|one| Some((one.ended?, in_part(one)))).collect()
     }
 
-    /// What is left of the tokens, with nothing held any more.
+    /// The tokens left, with nothing held any more.
     fn level(&mut self, object: usize) -> u64 {
         let look = request(Action::Look(Verb::Refund), vec![vec![0, 0]]);
         match self.objects[object].ask(&self.policy, &look, self.now) {
@@ -360,14 +360,14 @@ impl<'r> World<'r> {
 }
 
 impl Try {
-    /// Whether the reply is known, and no call is in flight: those that are to be made have been made.
+    /// Whether the reply is known and no call is due or in flight.
     fn is_over(&self) -> bool {
         self.call.is_decided() && self.in_flight.is_empty()
     }
 }
 
 impl Ended {
-    /// How a try has ended that is replied to so.
+    /// How an attempt with this reply has ended.
     fn by(reply: &Reply) -> Self {
         match reply.status {
             503 if reply.body().contains(r#""cause":"overloaded""#) => Self::NotDone,
