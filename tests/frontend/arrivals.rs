@@ -1,4 +1,4 @@
-//! What is looked at before the body is read: the method, what the headers say of the body, and how long it is.
+//! Checks before the body is read: the method, the headers about the body, and its length.
 
 use std::rc::Rc;
 
@@ -34,7 +34,7 @@ fn a_body_must_be_plain_json_of_a_length_that_its_path_allows() {
         (Arrival { content_type: Some("text/plain"), ..CONSUME }, Err((415, "text/plain"))),
         (Arrival { content_encoding: Some("gzip"), ..CONSUME }, Err((415, "gzip"))),
         (Arrival { content_encoding: Some("gzip"), ..OVERRIDE }, Err((415, "gzip"))),
-        // Of a request without a body nothing is said of one.
+        // A request without a body has no headers about one.
         (Arrival { method: "GET", content_type: None, ..OVERRIDE }, Ok(Head::AskMore)),
         (Arrival { method: "GET", content_encoding: Some("gzip"), ..OVERRIDE }, Ok(Head::AskMore)),
     ] {
@@ -49,7 +49,7 @@ fn a_body_must_be_plain_json_of_a_length_that_its_path_allows() {
     }
 }
 
-/// Only metrics wait until the registry has all counts; what is for objects needs the fewest headers.
+/// Only metrics wait until the registry has all counts; requests to objects need the fewest headers.
 #[test]
 fn each_path_says_what_it_needs_before_an_answer() {
     let world = World::of(&Deployment { has_registry: true, ..super::sessions::DEPLOYMENT });
@@ -75,7 +75,7 @@ fn each_path_says_what_it_needs_before_an_answer() {
     }
 }
 
-/// Where sessions are open, their path is; no other path opens with it.
+/// If sessions are enabled, their path exists; no other path depends on that.
 #[test]
 fn sessions_open_no_other_path() {
     let world = World::of(&super::sessions::DEPLOYMENT);
@@ -98,7 +98,7 @@ fn metrics_need_no_registry_and_other_operator_requests_do() {
     }
 }
 
-/// What is wrong with settings is for the log; callers are told what is missing altogether.
+/// Errors in settings are for the log; callers only learn what is missing altogether.
 #[test]
 fn wrong_settings_answer_all_requests_alike_except_those_that_need_none() {
     for (missing, others, lines) in [

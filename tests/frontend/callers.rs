@@ -1,4 +1,4 @@
-//! How callers show who they are: by a token, by the props of a service binding, or not at all.
+//! How callers authenticate: by a token, by the props of a service binding, or not at all.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn a_binding_may_do_what_its_props_say() {
         (Some(r#"{"scopes":["admin"]}"#), consume, 403),
         (Some(r#"{"policies":["other"]}"#), consume, 403),
         (Some("[]"), consume, 500),
-        (Some(OPERATOR), RESET, 500), // what it holds is no token
+        (Some(OPERATOR), RESET, 500), // its header is not a token
     ] {
         let answer = bound().ask(&Asked { authorization: props, ..asked });
         assert_eq!(answer.status, status, "{props:?} {}: {}", asked.url, answer.body);
@@ -32,7 +32,7 @@ fn a_binding_may_do_what_its_props_say() {
     }
 }
 
-/// They are in the same program: there is nothing that they may not, and nothing that they need.
+/// They are in the same program, so they may do everything and need no credential.
 #[test]
 fn callers_in_the_same_program_need_no_credential() {
     let policies = Arc::new(Policies::parse(r#"{"api":{"rate":"2/1m","notify":["refused"]}}"#).unwrap());
@@ -48,7 +48,7 @@ fn callers_in_the_same_program_need_no_credential() {
     assert_eq!(world.service.poll(world.now()), None);
 }
 
-/// A grant ends, and what its holder chooses is apart from what the backend has chosen.
+/// A grant expires, and its holder's idempotency keys are separate from the backend's.
 #[test]
 fn a_grant_ends_and_has_its_own_idempotency_keys() {
     let mut world = World::new(r#"{"api":"10/1m"}"#);
@@ -78,7 +78,7 @@ fn a_grant_ends_and_has_its_own_idempotency_keys() {
     }
 }
 
-/// What differs under the same key is another request.
+/// A different request under the same key is an error.
 #[test]
 fn an_idempotency_key_of_another_request_is_an_error() {
     let mut world = World::new(r#"{"api":"10/1m","daily":{"rate":"5/1day","idempotency_ttl":"2h"}}"#);

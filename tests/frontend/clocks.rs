@@ -5,7 +5,7 @@ use tollgate::protocol::{ObjectReply, Rows};
 
 use super::world::{ADJUSTER, CONSUMER, World};
 
-/// The verbs that go each their own way to objects: one object, several, and shards one by one, all at once and the first before the others.
+/// Requests with every way of calling objects: one object, several, and shards one by one, all at once and the first before the others.
 const WAYS: [(&str, &str, &str); 5] = [
     ("/v1/consume", CONSUMER, r#"{"policy":"api","key":"k"}"#),
     ("/v1/batch", CONSUMER, r#"{"requests":[{"policy":"api","key":"k"},{"policy":"api","key":"l"}]}"#),
@@ -51,7 +51,7 @@ fn durations_of_a_request_and_its_calls_follow_the_clock_for_waiting() {
     }
 }
 
-/// A call that fails is as long as one that is answered, and the next one is timed anew.
+/// A failed call is timed like an answered one, and the next one is timed from its own start.
 #[test]
 fn each_call_is_timed_from_its_own_start() {
     let mut world = World::new(r#"{"api":"10/1m"}"#);

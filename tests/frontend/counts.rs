@@ -1,4 +1,4 @@
-//! What is counted of calls and rows, and read where there is no registry.
+//! Counts of calls and rows, and reading them without a registry.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use super::world::{ABOUT_K, Answer, CONSUMER, Deployment, OPERATOR, World, answe
 
 const CONSUME: Asked<'_> = Asked { authorization: Some(CONSUMER), ..ABOUT_K };
 
-/// What became of a call: an answer, one that cannot be read, or none.
+/// The outcome of a call: an answer, an unreadable one, or none.
 type CallResult = Result<Option<(ObjectReply, Rows)>, Failure>;
 
-/// The calls of one request, what is counted of them (calls, rows and repetitions), and the cause that its caller sees, if it has failed.
+/// The calls of one request, their counts (calls, rows and repeats), and the cause that its caller sees if it failed.
 #[test]
 fn each_call_is_counted_by_its_outcome() {
     let rows = Rows { read: 3, written: 2 };
@@ -34,7 +34,7 @@ fn each_call_is_counted_by_its_outcome() {
             None,
         ),
         (&[Ok(Some((ObjectReply::NoReservation, rows)))], r#"[{"answered":1},{"read":3,"written":2},null]"#, None),
-        (&[Ok(None)], r#"[{"failed":1},null,null]"#, Some("failed")), // what cannot be read may have been done
+        (&[Ok(None)], r#"[{"failed":1},null,null]"#, Some("failed")), // an unreadable answer may mean that it was carried out
         (&[Err(late)], r#"[{"timeout":1},null,null]"#, Some("timeout")),
         (&[Err(lost), Err(late)], r#"[{"failed":1,"timeout":1},null,{"failure":1}]"#, Some("timeout")),
     ];
@@ -64,7 +64,7 @@ fn each_call_is_counted_by_its_outcome() {
     }
 }
 
-/// Only a repetition after a failure is one of a failure: not what is asked again in other words, nor the next step.
+/// Only a repeat after a failure counts as one: not a repeat in another format, nor the next step.
 #[test]
 fn a_repeat_in_another_format_is_not_a_failure() {
     let mut world = World::new(r#"{"api":"10/1m"}"#);
@@ -78,7 +78,7 @@ fn a_repeat_in_another_format_is_not_a_failure() {
     }
     let counted = world.counted();
     assert_eq!((&counted["repeats"]["failure"], &counted["repeats"]["policy_unknown"]), (&1.into(), &2.into()));
-    // A hold that has failed is taken back, not repeated.
+    // A failed hold is aborted, not repeated.
     let body = br#"{"requests":[{"policy":"api","key":"a"},{"policy":"api","key":"b"}]}"#;
     let mut call = world.begin(&Asked { url: "/v1/batch", body, ..CONSUME }).ok().unwrap();
     let mut calls = 0;
@@ -95,7 +95,7 @@ fn a_repeat_in_another_format_is_not_a_failure() {
     assert!(calls > 4 && counted["repeats"].get("failure").is_none(), "{calls} calls: {counted}");
 }
 
-/// Without a registry operators read what one isolate has counted since it began, however often they read it.
+/// Without a registry operators read the counts of one isolate since it began, however often they read them.
 #[test]
 fn metrics_without_a_registry_are_those_of_one_isolate() {
     fn metrics(world: &World, url: &str) -> Answer {
@@ -134,7 +134,7 @@ fn metrics_without_a_registry_are_those_of_one_isolate() {
     }
 }
 
-/// Only refusals count for a key, of whatever kind; what passes, or could not be decided, does not.
+/// Only refusals of any kind count for a key; grants and undecided requests do not.
 #[test]
 fn refusals_and_bans_count_a_key_as_refused() {
     let mut world = World::of(&Deployment {
@@ -174,7 +174,7 @@ fn refusals_and_bans_count_a_key_as_refused() {
     }
 }
 
-/// What is random of the ids of requests is the isolate's.
+/// The random half of request ids belongs to the isolate.
 #[test]
 fn an_id_has_a_random_half_and_a_counter() {
     let world = World::new(r#"{"api":"10/1m"}"#);

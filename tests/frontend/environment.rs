@@ -1,4 +1,4 @@
-//! What a Worker is deployed with, right and wrong.
+//! A Worker's bindings and settings, valid and invalid.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -101,7 +101,7 @@ fn each_kind_of_frontend_needs_what_it_uses() {
     right(Setup::of_binding(&whole));
     right(Setup::of_binding(&whole.clone().without("TOLLGATE_TOKENS").without("TOLLGATE_KEY_SECRET")));
     assert_eq!(beginnings(&wrong(Setup::of_binding(&bare))), ["KEYS", "POLICIES"]);
-    // Those who have it in their own program say where the objects are, and may bring the policies.
+    // Applications with Tollgate in their own program name the objects, and may pass the policies.
     right(Setup::trusting(&whole.clone().without("KEYS"), None));
     let errors = wrong(Setup::trusting(&bare, None));
     assert_eq!((beginnings(&errors), &errors.missing[..]), (vec!["POLICIES".to_owned()], &[Missing::Policies][..]));
@@ -112,11 +112,11 @@ fn each_kind_of_frontend_needs_what_it_uses() {
     let errors = wrong(Setup::trusting(&bare, Some(r#"{"POLICIES":"ten","other":"ten"}"#)));
     let places: Vec<_> = errors.lines.iter().map(|line| line.split(": ").next().unwrap()).collect();
     assert_eq!(places, ["policies.POLICIES.rate", "policies.other.rate"]);
-    // Policies in code are not in the registry, so what is bound as REGISTRY does not matter.
+    // Policies in code are not in the registry, so the REGISTRY binding does not matter.
     right(Setup::trusting(&bare.bound("REGISTRY", Binding::Other), Some("{}")));
     let errors = wrong(Setup::trusting(&whole, Some(r#"{"other":"10/1m","api":"10/1m"}"#)));
     assert_eq!(errors.lines, ["policies.api: the variable POLICIES has it too; remove one of them"]);
-    // Of what cannot be read there are no names.
+    // Unreadable policies have no names.
     for declared in [whole.clone().text("POLICIES", "api"), whole.clone().json("POLICIES", "null")] {
         right(Setup::trusting(&declared, Some(r#"{"api":"10/1m"}"#)));
     }
@@ -324,7 +324,7 @@ fn notices_data_points_and_the_registry_are_used_only_if_bound() {
         (keys(queue(whole.clone())), Receivers::OfKeys, false),
         (hashes(queue(whole.clone())), Receivers::OfHashes, false),
         (queue(whole.clone()).json("TOLLGATE_NOTICE_KEYS", "true"), Receivers::OfKeys, false),
-        (namespace(whole.clone()), Receivers::OfHashes, false), // what is bound shows only when a notice is sent
+        (namespace(whole.clone()), Receivers::OfHashes, false), // the binding is checked only when a notice is sent
     ] {
         let setup = Setup::of_service(&deployed);
         assert_eq!(setup.webhook.is_some(), has_webhook);
@@ -360,7 +360,7 @@ fn an_object_reports_errors_in_its_deployments_policies_and_goes_on_without() {
     assert_eq!((policies.iter().count(), errors.len()), (1, 0));
 }
 
-/// What an application rolls back must be undone: nothing is ahead of its storage, whatever its policies say.
+/// An application's rollback must undo everything: memory is never ahead of storage, whatever the policies say.
 #[test]
 fn inside_an_object_all_is_written_nothing_remembered_and_its_own_key_the_default() {
     let policies = r#"{

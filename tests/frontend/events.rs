@@ -1,4 +1,4 @@
-//! Each budget of a request ends once, and the counters, those who look on and the log of points are told the same.
+//! Each budget of a request ends once, and counters, listeners and data points get the same events.
 
 use std::cell::RefCell;
 
@@ -20,7 +20,7 @@ const POLICIES: &str = r#"{
 /// The policy, the outcome, where it was decided, and the cost.
 type End = (String, String, String, u64);
 
-/// What became of each budget of one request: as points have it, and as those see it who look on.
+/// The outcome of each budget of one request: in data points, and as listeners see it.
 fn ends(world: &mut World, body: &str) -> (Vec<End>, Vec<Value>) {
     let path = if body.contains("requests") { "/v1/batch" } else { "/v1/consume" };
     let asked = Asked { url: path, authorization: Some(CONSUMER), body: body.as_bytes(), ..Asked::default() };
@@ -46,7 +46,7 @@ fn ends(world: &mut World, body: &str) -> (Vec<End>, Vec<Value>) {
     (points.into_inner(), seen)
 }
 
-/// One operator who looks on, as the registry says it.
+/// One listening operator, in the registry's form.
 const LISTENERS: &str = r#"{"for_ms":60000,"pause_ms":1,"listeners":[{"id":7}]}"#;
 
 #[test]
@@ -61,7 +61,7 @@ fn data_points_metrics_and_listeners_get_the_same_events() {
         (plain("api", 2), None, &[("api", "allowed", "object", 2)][..]),
         (plain("api", 2), None, &[("api", "refused", "object", 2)]),
         (plain("api", 2), None, &[("api", "refused", "cache", 2)]),
-        (plain("api", 4), None, &[("api", "never", "frontend", 4)]), // an error, of which there is no call
+        (plain("api", 4), None, &[("api", "never", "frontend", 4)]), // an error without a call
         (batch.to_owned(), None, &[("api", "allowed", "object", 1), ("daily", "allowed", "object", 2)]),
         (refused.to_owned(), None, &[("daily", "dropped", "object", 1), ("api", "refused", "object", 2)]),
         (plain("open", 1), Some(Cause::Timeout), &[("open", "degraded", "frontend", 1)]),
@@ -121,7 +121,7 @@ fn a_reply_is_built_once_however_often_it_is_requested() {
     assert_eq!(world.counted()["policies"]["api"]["decisions"]["allowed"], 1);
 }
 
-/// What a listener sees of one request, without the moment, which is that of the reply.
+/// A listener's view of one request, without the moment, which is that of the reply.
 fn seen(world: &mut World, asked: &Asked<'_>) -> Vec<Value> {
     _ = world.begin(asked).map(|mut call| {
         world.carry_out(&mut call);
@@ -239,7 +239,7 @@ fn an_event_says_what_is_known_of_its_budget() {
     }
 }
 
-/// Numbers that come with requests count under one name, as callers choose theirs; what is too large of a policy counts under its own.
+/// Inline limits count under one name, as callers choose theirs; a cost too large for a policy counts under its own.
 #[test]
 fn a_cost_that_can_never_pass_counts_under_its_policys_name() {
     let deployment = Deployment { policies: POLICIES, ..Deployment::default() };
@@ -259,7 +259,7 @@ fn a_cost_that_can_never_pass_counts_under_its_policys_name() {
     }
 }
 
-/// A listener sees what it has asked for.
+/// A listener sees what it has requested.
 #[test]
 fn a_listener_is_sent_what_passes_its_filter() {
     let mut world = World::new(POLICIES);

@@ -1,4 +1,4 @@
-//! What a failure means to callers.
+//! Failures as callers see them.
 
 use tollgate::edge::Failure;
 use tollgate::frontend::{Asked, Left, Newer, Step};
@@ -7,7 +7,7 @@ use tollgate::protocol::{Action, Decided, ObjectReply, Rows};
 
 use super::world::{ABOUT_K, CONSUMER, Deployment, World, answer, failure};
 
-/// Only what takes tokens without a promise fails open, and only for the causes that its policy names, or if that enforces no limit.
+/// Only verbs that take tokens without a promise fail open, and only for the causes in the policy, or if it enforces no limit.
 #[test]
 fn each_cause_and_verb_fails_as_its_policy_says() {
     let policies = r#"{
@@ -68,12 +68,12 @@ fn a_lost_batch_over_several_objects_does_not_fail_open() {
     let mut call = world.begin(&asked(body)).ok().unwrap();
     call.lose(world.now());
     assert_eq!((call.count(), call.reply(world.now()).status), (2, 503));
-    // A batch over one object is one call, which may.
+    // A batch over one object is one call, which may fail open.
     let one = r#"{"requests":[{"policy":"api","key":"a"}]}"#;
     let mut call = world.begin(&asked(one)).ok().unwrap();
     call.lose(world.now());
     assert_eq!((call.count(), call.reply(world.now()).status), (1, 200));
-    // The same if a reply is asked for before there is one: what was under way may have been done.
+    // The same if the reply is requested early: calls in flight may have been carried out.
     for (body, status) in [(body, 503), (one, 200)] {
         let mut call = world.begin(&asked(body)).ok().unwrap();
         call.next(world.now()).unwrap();
@@ -114,7 +114,7 @@ fn a_batch_fails_open_only_if_all_of_it_does() {
     }
 }
 
-/// An answer of a policy with other limits is that of an object of another version: as if there was none.
+/// An answer for other limits is from an object of another version, and counts as none.
 #[test]
 fn an_answer_that_does_not_fit_is_a_failure() {
     for (policy, status) in [("closed", 503), ("open", 200)] {
@@ -130,7 +130,7 @@ fn an_answer_that_does_not_fit_is_a_failure() {
     }
 }
 
-/// What is left after an answer: more calls of a batch, nothing but the reply, or to ask again under newer policies.
+/// The next step after an answer: more calls of a batch, only the reply, or a retry under newer policies.
 #[test]
 fn an_answer_says_what_is_left() {
     let mut world = World::new(r#"{"api":"10/1m"}"#);
@@ -164,7 +164,7 @@ fn an_answer_says_what_is_left() {
     }
 }
 
-/// Each key of a batch is one object, asked in the order of names, as all frontends do it.
+/// Each key of a batch is one object, called in the order of names, as by all frontends.
 #[test]
 fn a_batch_asks_each_key_once() {
     let mut world = World::new(r#"{"api":"10/1m","daily":"9/1day"}"#);
@@ -184,7 +184,7 @@ fn a_batch_asks_each_key_once() {
     assert_eq!(remaining, [9, 9, 9, 9, 9, 7], "{}", answer.body);
 }
 
-/// What is newer may be a ban.
+/// The newer policy may be a ban.
 #[test]
 fn newer_policies_do_not_fail_open_and_apply_to_one_request() {
     let policies = r#"{"api":{"rate":"10/1m","on_error":"open"}}"#;
@@ -209,7 +209,7 @@ fn newer_policies_do_not_fail_open_and_apply_to_one_request() {
     assert_eq!(world.ask(&asked).status, 400, "another request knows nothing of it");
 }
 
-/// Under what is known, under what was learned, and under what the registry says.
+/// Under the known policies, under those learned, and under the registry's.
 #[test]
 fn a_request_is_sent_at_most_three_times() {
     let policies = r#"{"api":{"rate":"10/1m","on_error":"open"}}"#;
@@ -232,7 +232,7 @@ fn a_request_is_sent_at_most_three_times() {
     let counted = world.counted();
     assert_eq!((&counted["repeats"]["policy_outdated"], &counted["unavailable"]["failed"]), (&2.into(), &1.into()));
     assert_eq!(counted["policies"]["api"]["decisions"]["unavailable"], 1, "{counted}");
-    // After more tries than that there is no other one either.
+    // More attempts than that do not lead to another either.
     for tries in [3, u8::MAX] {
         let newer = Newer { as_of: 9, definitions: String::new(), tries };
         let mut call = world.begin(&Asked { newer: Some(&newer), ..asked }).ok().unwrap();
@@ -258,7 +258,7 @@ fn without_randomness_no_request_that_needs_it_is_started() {
     assert!(world.asked.is_empty());
 }
 
-/// Even of one that memory would refuse by now: an object may have granted it.
+/// Even a request that memory would refuse by now: an object may have granted it.
 #[test]
 fn a_lost_call_says_that_its_effect_is_unknown() {
     let mut world = World::new(r#"{"closed":"1/1m","open":{"rate":"1/1m","on_error":"open"}}"#);
@@ -294,7 +294,7 @@ fn an_idempotency_key_is_unambiguous() {
     }
 }
 
-/// A failure that may pass is tried again, and counted so.
+/// A transient failure is retried, and counted as a repeat.
 #[test]
 fn a_transient_failure_is_retried() {
     let mut world = World::new(r#"{"api":"10/1m"}"#);

@@ -1,4 +1,4 @@
-//! The object of a key: what it answers to texts.
+//! The object of a key: its answers to texts.
 
 use tollgate::frontend::{Binding, Environment, KeyService, Variable};
 use tollgate::ledger::Kept;

@@ -1,4 +1,4 @@
-//! Tokens taken in advance: what a call leaves to be done in the background, and what comes of it.
+//! Tokens taken in advance: the background calls that a request leaves, and their effects.
 
 use tollgate::edge::Failure;
 use tollgate::frontend::{After, Asked, Call, Callers, Left, Settings};
@@ -27,7 +27,7 @@ fn wants_any(request: Option<&LeaseRequest>) -> bool {
     request.is_some_and(LeaseRequest::wants_any)
 }
 
-/// Asks each millisecond until a lease comes with an answer, which takes this long. Returns that call.
+/// Makes a request each millisecond until an answer brings a lease, with this latency. Returns that call.
 fn leased(world: &mut World, asked: &Asked<'_>, answer_ms: i64) -> Call {
     for _ in 0..100 {
         world.now += 1;
@@ -49,7 +49,7 @@ fn leased(world: &mut World, asked: &Asked<'_>, answer_ms: i64) -> Call {
     panic!("the frontend asked for no lease after so many requests")
 }
 
-/// What a call says only about leases is asked and changes nothing else, and is itself not told or recorded.
+/// A call only about leases changes nothing else, and is neither reported nor recorded.
 #[test]
 fn a_lease_that_is_nearly_spent_is_renewed_in_the_background() {
     for (has_registry, sends_definitions) in [(false, false), (true, true)] {
@@ -112,14 +112,14 @@ fn a_lease_is_checked_after_half_its_time_and_returned_once_idle() {
     assert!(next.request.lease.is_none_or(|lease| lease.ended.is_empty()), "the object has heard of it");
 }
 
-/// All that is left of a lease's time is counted from the start of its call.
+/// A lease's remaining time is counted from the start of its call.
 #[test]
 fn a_lease_that_comes_late_lasts_less_long() {
     let mut world = World::new(POLICIES);
     assert_eq!(leased(&mut world, &CONSUME, 500).lease_ms(), Some(750));
 }
 
-/// A call that has got no answer may have got a lease: another is asked for after half a lease's time, however it has failed.
+/// A call without an answer may have got a lease: another is requested after half a lease's time, however it failed.
 #[test]
 fn after_a_failure_no_lease_is_requested_for_a_while() {
     type Fail = fn(&mut Call, usize, &World);
@@ -159,7 +159,7 @@ fn after_a_failure_no_lease_is_requested_for_a_while() {
     }
 }
 
-/// A lease may grant a visitor's request, but the captcha is still to be verified; what is asked about leases verifies nothing.
+/// A lease may grant a visitor's request, but the captcha must still be verified; calls about leases verify nothing.
 #[test]
 fn a_session_that_a_lease_grants_is_verified() {
     let policies = r#"{"api":"10/1m","visits":{"rate":"1000/1s","lease":"2s"}}"#;
@@ -185,7 +185,7 @@ fn a_session_that_a_lease_grants_is_verified() {
     assert!(verified > 0);
 }
 
-/// What objects cannot know is sent to them at once.
+/// Definitions that objects cannot know are sent at once.
 #[test]
 fn definitions_are_sent_to_objects_without_them() {
     let plain = r#"{"policy":"api","key":"k"}"#;

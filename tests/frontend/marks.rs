@@ -1,4 +1,4 @@
-//! What answers say beside the decision: that policies may be out of date, and from what they were made.
+//! Marks on answers beside the decision: that policies may be stale, and their source.
 
 use tollgate::frontend::Asked;
 use tollgate::policy::Cause;
@@ -8,7 +8,7 @@ use super::world::{ADJUSTER, CONSUMER, Deployment, OPERATOR, World, answer, fail
 const POLICIES: &str = r#"{"api":"10/1m","open":{"rate":"10/1m","on_error":"open"},"visits":"1/1h"}"#;
 const DEPLOYMENT: Deployment<'_> = Deployment { policies: POLICIES, has_registry: true, ..super::sessions::DEPLOYMENT };
 
-/// Requests, and whether policies have a part in their answers.
+/// Requests, and whether their answers depend on policies.
 const REQUESTS: [(&str, Option<&str>, &str, u16, bool); 10] = [
     ("/v1/consume", Some(CONSUMER), r#"{"policy":"api","key":"k"}"#, 200, true),
     ("/v1/consume", Some(CONSUMER), r#"{"policy":"api","key":"k","cost":10}"#, 429, true),
@@ -26,7 +26,7 @@ const REQUESTS: [(&str, Option<&str>, &str, u16, bool); 10] = [
 fn answers_under_possibly_stale_policies_say_so() {
     for (has_registry, age_ms, is_stale) in [
         (false, None, false),
-        (true, None, true), // nothing was heard of it yet
+        (true, None, true), // no answer from it yet
         (true, Some(10_000), false),
         (true, Some(10_001), true),
     ] {
@@ -43,7 +43,7 @@ fn answers_under_possibly_stale_policies_say_so() {
             let expected = (status, is_stale && is_under_policies);
             assert_eq!((answer.status, is_marked), expected, "{url} {body} at {age_ms:?}: {}", answer.body);
         }
-        // Also what was not decided, was lost, or should be impossible.
+        // Undecided, lost and supposedly impossible ones too.
         for policy in ["api", "open"] {
             let mut world = World::of(&Deployment { has_registry, ..DEPLOYMENT });
             if let Some(age_ms) = age_ms {
@@ -68,7 +68,7 @@ fn answers_under_possibly_stale_policies_say_so() {
     }
 }
 
-/// What an object has decided has no source.
+/// An object's decision has no source.
 #[test]
 fn only_answers_without_a_call_name_their_source() {
     let mut world = World::new(r#"{"api":"2/1m","wide":{"rate":"8/1m","shards":8}}"#);

@@ -1,4 +1,4 @@
-//! What a frontend may answer without asking, and what it must ask all the same.
+//! Requests that a frontend may answer from memory, and those that must reach the object.
 
 use tollgate::edge::{Failure, ObjectCall};
 use tollgate::frontend::{Asked, Call};
@@ -14,14 +14,14 @@ fn asked<'a>(url: &'a str, body: &'a str) -> Asked<'a> {
     Asked { url, authorization, body: body.as_bytes(), ..Asked::default() }
 }
 
-/// The answer, and whether an object was asked for it.
+/// The answer, and whether an object was called for it.
 fn ask(world: &mut World, request: &Asked<'_>) -> (Answer, bool) {
     let before = world.asked.len();
     let answer = world.ask(request);
     (answer, world.asked.len() > before)
 }
 
-/// What only the object knows: what was done before under a key, how a bucket stands to the drop, and what is given back.
+/// Only the object knows replays and exact states, and must get refunds.
 const ONLY_THE_OBJECT_KNOWS: [(&str, &str, Option<&str>); 4] = [
     ("/v1/consume", r#"{"policy":"api","key":"k"}"#, Some("an order")),
     ("/v1/consume", r#"{"policy":"api","key":"k","snapshot":true}"#, None),
@@ -71,7 +71,7 @@ fn a_refusal_is_repeated_for_a_plain_request_and_nothing_else() {
         assert!(ask(&mut world, &request).1, "{url} {body}");
         assert!(is_repeated(&mut world));
     }
-    // Of the other key nothing is known, so both are asked.
+    // Nothing is known of the other key, so both are called.
     let batch = r#"{"requests":[{"policy":"api","key":"k"},{"policy":"api","key":"other"}]}"#;
     let (answer, is_asked) = ask(&mut world, &asked("/v1/batch", batch));
     assert_eq!((answer.status, is_asked, answer.body["results"][1]["allowed"].as_bool()), (429, true, Some(true)));
@@ -79,7 +79,7 @@ fn a_refusal_is_repeated_for_a_plain_request_and_nothing_else() {
     // A frontend that sends a refund forgets the refusal at once, even if the refund fails.
     let refund = asked("/v1/refund", r#"{"policy":"api","key":"k"}"#);
     drop(world.begin(&refund).ok().unwrap());
-    world.now += 1; // which of two answers of one moment is the later is not known
+    world.now += 1; // the order of two answers of one moment is unknown
     assert!(!is_repeated(&mut world));
     assert!(is_repeated(&mut world), "it had not been given back");
     assert_eq!(ask(&mut world, &refund).0.status, 200);
@@ -131,7 +131,7 @@ fn a_refusal_ages_from_its_call_and_its_wait_from_its_answer() {
     }
 }
 
-/// What is given back may have arrived after a refusal that was answered first, also if nothing is known of it.
+/// A refund may have arrived after a refusal that was answered first, even if its outcome is unknown.
 #[test]
 fn giving_back_forgets_refusals_made_meanwhile() {
     type End = fn(&mut World, &mut Call, &ObjectCall);
@@ -161,7 +161,7 @@ fn giving_back_forgets_refusals_made_meanwhile() {
     }
 }
 
-/// A refusal that was decided before something was given back says nothing of what is there now, however late its answer comes.
+/// A refusal decided before something was given back says nothing about the current level, however late its answer comes.
 #[test]
 fn a_refusal_from_before_something_was_given_back_is_ignored() {
     type End = fn(&mut World, &mut Call, &ObjectCall);
@@ -198,7 +198,7 @@ fn a_refusal_from_before_something_was_given_back_is_ignored() {
     }
 }
 
-/// The same of each shard: the one that had answered late is asked again, and the other is not.
+/// The same for each shard: the one that answered late is called again, the other is not.
 #[test]
 fn a_shards_refusal_from_before_something_was_given_back_is_ignored() {
     let mut world = World::new(r#"{"wide":{"rate":"4/1m","shards":2}}"#);
@@ -218,7 +218,7 @@ fn a_shards_refusal_from_before_something_was_given_back_is_ignored() {
     assert_eq!((ask(&mut world, &plain).0.status, world.asked.len() - before), (429, 1));
 }
 
-/// Small costs that are granted show that large ones are still refused, and soon that small ones are, too.
+/// Grants of small costs show that large ones are still refused, and soon that small ones are, too.
 #[test]
 fn a_grant_replaces_a_refusal() {
     let mut world = World::new(r#"{"api":"5/1m"}"#);
@@ -229,7 +229,7 @@ fn a_grant_replaces_a_refusal() {
     }
 }
 
-/// Whatever takes tokens is refused from memory: also what would pay later, but not now.
+/// Every verb that takes tokens is refused from memory, even one that would pay later, but not now.
 #[test]
 fn every_verb_that_takes_tokens_is_refused_from_memory() {
     let policies = r#"{"api":{"rate":"2/1m","lease":"2s"},"tried":{"limits":[{"name":"a","rate":"2/1m"},{"name":"b","rate":"1/1m","mode":"shadow"}]}}"#;
@@ -256,7 +256,7 @@ fn every_verb_that_takes_tokens_is_refused_from_memory() {
     }
 }
 
-/// One budget that refuses is enough, if the others are known, too.
+/// One refusing budget is enough, if the others are known, too.
 #[test]
 fn one_budget_refuses_a_batch_from_memory() {
     let mut world = World::new(r#"{"api":"3/1m"}"#);
@@ -271,7 +271,7 @@ fn one_budget_refuses_a_batch_from_memory() {
     }
 }
 
-/// The object keeps leased tokens from what cannot be granted by a lease, and would refuse it for longer: so it is asked. A plain request gives
+/// The object withholds leased tokens from requests that a lease cannot grant, and refuses them for longer: so it is called. A plain request gives
 /// them back, and is refused from memory.
 #[test]
 fn requests_that_a_lease_cannot_grant_reach_the_object_while_one_is_open() {

@@ -1,4 +1,4 @@
-//! Notices: objects are asked for them where they have somewhere to go, and receivers see keys only if they may.
+//! Notices: requested from objects only with a receiver, which sees keys only if configured.
 
 use tollgate::frontend::{Asked, Receivers};
 
@@ -32,7 +32,7 @@ fn a_notice_has_only_what_its_receivers_may_know() {
     }
 }
 
-/// What gives something back lowers no level.
+/// Giving back lowers no level.
 #[test]
 fn only_requests_that_lower_a_level_give_notices() {
     for (url, wants) in [("/v1/consume", true), ("/v1/charge", true), ("/v1/peek", false), ("/v1/refund", false)] {

@@ -1,4 +1,4 @@
-//! What operators do: acts that are recorded, and questions to the registry and to objects.
+//! Operators' requests: recorded acts, and queries of the registry and of objects.
 
 use tollgate::frontend::{After, Asked, Recording, Step};
 
@@ -32,7 +32,7 @@ fn an_act_is_recorded_after_it_is_done_and_the_answer_says_whether() {
     world.carry_out(&mut call);
     let Some(After::Record(recording)) = call.after(world.now()) else { panic!("nothing to record") };
     assert_eq!(recording.act.act, "key.reset");
-    // What was not done is not recorded, and says nothing of it.
+    // A failed act is not recorded, and the answer does not mention it.
     world.failure = Some(failure(Cause::Failed));
     let mut call = world.begin(&asked("/v1/keys/reset", r#"{"policy":"api","key":"k"}"#)).ok().unwrap();
     world.carry_out(&mut call);
@@ -61,18 +61,18 @@ fn a_block_is_an_override_in_the_callers_name() {
     let other = Asked { body: br#"{"policy":"other","key":"k","for_ms":60000}"#, ..of_api };
     let Step::Reply(reply) = world.service.ask(&other, world.now(), &mut || None) else { panic!("not refused") };
     assert_eq!(reply.status, 403);
-    // Without a registry there is nowhere to write it.
+    // Without a registry there is no audit log.
     let world = World::new(r#"{"api":"10/1m"}"#);
     let Step::Reply(reply) = world.service.ask(&of_api, world.now(), &mut || None) else { panic!("not refused") };
     assert_eq!(reply.status, 404);
-    // So it is with all that is written there, whatever the body is.
+    // The same for everything that is written there, whatever the body.
     let put = Asked { method: "PUT", ..asked("/v1/policies/api", "nonsense") };
     let Step::Reply(reply) = world.service.ask(&put, world.now(), &mut || None) else { panic!("not refused") };
     assert_eq!(reply.status, 404);
 }
 
-/// Objects are asked for the policies as they are for the key. A hash does not say which prefixes its key has: a policy with overrides by prefix
-/// is left out, and shown as it was last asked.
+/// Objects get the policies in force for the key. A hash does not reveal its key's prefixes: a policy with overrides by prefix
+/// is left out, and shown as of its last request.
 #[test]
 fn a_key_is_inspected_under_what_is_in_force_for_it() {
     let policies = r#"{"api":"10/1m","other":"10/1m"}"#;
@@ -96,7 +96,7 @@ fn a_key_is_inspected_under_what_is_in_force_for_it() {
         assert_eq!(found, expected, "{body}");
         assert!(question.as_of >= world.now - 1_000, "{}", question.as_of);
     }
-    // What ends is over for the question, too.
+    // An ended override is over for the query, too.
     let until = world.now + 100_000;
     world.set(&format!(r#"{{"policy":"other","key":"short","rate":"7/1m","until":{until}}}"#));
     for (now, capacity) in [(world.now, 7), (until, 10)] {
@@ -107,7 +107,7 @@ fn a_key_is_inspected_under_what_is_in_force_for_it() {
         };
         assert_eq!(questions[0].1.policies[1].limits()[0].limit().config().capacity, capacity);
     }
-    // Who may name no policy that there is still asks the key's own object.
+    // Even without access to any existing policy, the key's own object is called.
     let world = World::new(r#"{"other":"10/1m"}"#);
     let inspect = Asked { authorization: Some(OPERATOR_OF_API), ..asked("/v1/keys/inspect", r#"{"key":"k"}"#) };
     let Step::InspectKey(questions) = world.service.ask(&inspect, world.now(), &mut || None) else {

@@ -1,4 +1,4 @@
-//! What a frontend has of the registry, and what operators ask it.
+//! A frontend's copy of the registry, and operators' requests to it.
 
 use tollgate::edge::Due;
 use tollgate::frontend::{Asked, Service, Step};
@@ -58,7 +58,7 @@ fn an_override_ends_on_time() {
     }
 }
 
-/// What one frontend of an isolate knows it hands over to others, once, and they do not take it for the latest.
+/// A frontend hands its knowledge over to others of its isolate, once, and they do not treat it as the latest.
 #[test]
 fn a_new_frontend_takes_over_the_knowledge_of_another() {
     let mut world = world();
@@ -78,7 +78,7 @@ fn a_new_frontend_takes_over_the_knowledge_of_another() {
     assert_eq!(limit(&mut other), 50);
 }
 
-/// With a registry, a request says which change is the latest that is known, and which version of each policy.
+/// With a registry, a request has the latest known change, and the version of each policy.
 #[test]
 fn a_request_says_which_versions_are_known() {
     let known = |request: &ObjectRequest| request.known.clone().map(|known| (known.as_of, known.ids));
@@ -95,12 +95,12 @@ fn a_request_says_which_versions_are_known() {
     limit(&mut world);
     let (as_of, ids) = known(world.asked.last().unwrap()).unwrap();
     assert!(as_of >= changed_at && ids.len() == 1 && ids[0] != 0, "{as_of} {ids:?}");
-    // A batch of one object says it of each of its policies.
+    // A batch of one object has it for each policy.
     world.post("/v1/batch", r#"{"requests":[{"policy":"api","key":"k"}]}"#);
     assert_eq!(known(world.asked.last().unwrap()), Some((as_of, ids)));
 }
 
-/// A request to a shard says the version of that shard's policy.
+/// A request to a shard has the version of that shard's policy.
 #[test]
 fn a_request_to_a_shard_says_which_version_of_it_is_known() {
     let policies = r#"{"api":{"rate":"80/1m","shards":8}}"#;
@@ -170,7 +170,7 @@ fn unreadable_parts_of_an_answer_are_named_and_requested_again() {
     assert_eq!(World::new(r#"{"api":"10/1m"}"#).service.updated("?", world.now()), Ok(None));
 }
 
-/// Listeners are those of the latest answer to a poll.
+/// Listeners are those in the latest answer to a poll.
 #[test]
 fn listeners_come_and_go_with_polls() {
     const LISTENERS: &str = r#"{"for_ms":60000,"pause_ms":1,"listeners":[{"id":7}]}"#;
@@ -192,7 +192,7 @@ fn listeners_come_and_go_with_polls() {
     }
 }
 
-/// The registry gets a request as it came, with who sends it and what they may name.
+/// The registry gets a request unchanged, with its sender and the policies they may name.
 #[test]
 fn an_operators_request_reaches_the_registry_unchanged() {
     let world = world();
@@ -228,7 +228,7 @@ fn an_operators_request_reaches_the_registry_unchanged() {
     }
 }
 
-/// A body is as long as its path allows also where it came without a length.
+/// A body's maximum applies even without a declared length.
 #[test]
 fn a_body_that_is_too_long_is_not_forwarded() {
     let world = world();

@@ -1,4 +1,4 @@
-//! What operators are answered, from their requests to the registry's object and back, and that its rows have all that it says.
+//! Answers to operators, from their requests to the registry's object and back, and that its rows have everything it answers.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -23,7 +23,7 @@ struct Office {
     rows_read: usize,
     /// The last line for the log.
     changed: Option<String>,
-    /// How often the object has started.
+    /// How many times the object has started.
     starts: u64,
 }
 
@@ -38,7 +38,7 @@ impl Office {
         office
     }
 
-    /// The frontend asks what has changed, and tells what it has counted.
+    /// The frontend polls for changes, and reports its counts.
     fn refresh(&mut self) {
         let now = self.world.now();
         let report = self.world.service.isolate().report(now, &mut || Some(1)).unwrap();
@@ -295,7 +295,7 @@ fn a_failure_to_read_the_audit_log_is_passed_on() {
     assert_eq!(answer.err(), Some("the storage failed"));
 }
 
-/// What counts of an address is its network, of the default length.
+/// An address counts as its network, of the default length.
 #[test]
 fn acts_on_an_address_are_found_by_any_address_of_its_network() {
     let mut office = Office::new();

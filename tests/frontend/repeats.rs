@@ -1,4 +1,4 @@
-//! A law of requests that are repeated: whatever happens beside them, they are done once, and their callers are told the same each time.
+//! A law of repeated requests: whatever happens beside them, they are carried out once, and their callers get the same answer each time.
 
 use tollgate::frontend::Asked;
 use tollgate::policy::Cause;
@@ -7,7 +7,7 @@ use super::random;
 use super::random::Random;
 use super::world::{Answer, CONSUMER, World, answer, failure};
 
-/// A request with an `Idempotency-Key` of its own.
+/// A request with its own `Idempotency-Key`.
 struct Order {
     name: String,
     cost: u64,
@@ -15,7 +15,7 @@ struct Order {
     is_granted: Option<bool>,
 }
 
-/// One key of a policy, and what was taken of it.
+/// One key of a policy, and the tokens taken from it.
 struct Budget {
     world: World,
     capacity: u64,
@@ -23,7 +23,7 @@ struct Budget {
     seen: Seen,
 }
 
-/// How often the cases that this is about have occurred.
+/// Counts of the interesting cases.
 #[derive(Debug, Default)]
 struct Seen {
     repeated: u64,
@@ -65,7 +65,7 @@ impl Budget {
         self.taken += if answer.status == 200 { cost } else { 0 };
     }
 
-    /// An order for the first time or once more. Now and then its answer is lost, after the object has decided.
+    /// An order for the first time or repeated. Now and then its answer is lost, after the object has decided.
     fn repeat(&mut self, order: &mut Order, is_lost: bool) {
         if is_lost {
             self.lose_answer(order);
@@ -106,7 +106,7 @@ impl Budget {
         order.is_granted = order.is_granted.filter(|is_granted| *is_granted);
     }
 
-    /// What was not taken is still there: a request that leases cannot grant gives them back.
+    /// Untaken tokens are still available: a request that leases cannot grant gives them back.
     fn check(mut self) -> Seen {
         assert!(self.taken <= self.capacity, "more than there ever was");
         let left = self.capacity - self.taken;
@@ -118,7 +118,7 @@ impl Budget {
 }
 
 /// Plain requests for the same key are granted by leases and by its object, and refused from memory. An order takes its tokens once, and each
-/// repetition is told that it was granted; one that was refused may be granted later.
+/// repetition says that it was granted; a refused one may be granted later.
 #[test]
 fn a_request_takes_its_tokens_once_and_each_replay_says_so() {
     let mut seen = Seen::default();

@@ -1,11 +1,11 @@
-//! Who may have what: before the body is read, and again where it is carried out.
+//! Rights: checked before the body is read, and again where the request is carried out.
 
 use tollgate::api::Endpoint;
 use tollgate::frontend::{Asked, Head, Step};
 
 use super::world::{ADJUSTER, CONSUMER, Deployment, OPERATOR, OPERATOR_OF_API, World};
 
-/// Every path, with a method that it has, and a body that it would take.
+/// Every path, with a valid method and a valid body.
 fn targets() -> Vec<(&'static str, &'static str, &'static str)> {
     let endpoints = Endpoint::ALL.map(|endpoint| {
         let body = match endpoint {
@@ -30,7 +30,7 @@ fn targets() -> Vec<(&'static str, &'static str, &'static str)> {
     endpoints.into_iter().chain(others).collect()
 }
 
-/// What is refused before the body is read is refused where it is carried out, and the other way round: neither check relies on the other.
+/// Both checks refuse the same requests: neither relies on the other.
 #[test]
 fn both_checks_of_rights_agree() {
     let world = World::of(&Deployment { has_registry: true, ..Deployment::default() });
@@ -57,7 +57,7 @@ fn both_checks_of_rights_agree() {
     assert!(found[0] > 200 && found[1] > 100, "{found:?}");
 }
 
-/// What operators do, only they may do; what gives something back needs a scope of its own.
+/// Only operators may carry out operators' acts; giving back needs its own scope.
 #[test]
 fn each_path_needs_its_scope() {
     let world = World::of(&Deployment { has_registry: true, ..Deployment::default() });
@@ -88,11 +88,11 @@ fn requests_without_a_credential_need_no_settings_either() {
     assert_eq!(world.head("GET", "/v1/openapi.json", None), Ok(Head::Contract));
     assert_eq!(world.head("GET", "/healthz", None).unwrap_err().status, 200);
     assert_eq!(world.head("OPTIONS", "/v1/consume", None).unwrap_err().status, 204);
-    // Whether there is anything else, nobody learns who has no credential.
+    // Without a credential a caller learns nothing about other paths.
     for path in ["/", "/v1/consume", "/v1/nothing", "/v1/session"] {
         assert_eq!(world.head("POST", path, None).unwrap_err().status, 401, "{path}");
     }
-    // What is carried out elsewhere, and what is not there, is named by its path.
+    // Requests carried out elsewhere, and unknown ones, are named by path.
     for path in ["/v1/session", "/v1/nothing", "/healthz", "/v1/openapi.json"] {
         let asked = Asked { url: path, authorization: Some(OPERATOR), ..Asked::default() };
         let Step::Reply(reply) = world.service.ask(&asked, world.now(), &mut || None) else { panic!("{path}") };

@@ -73,7 +73,7 @@ fn a_verifier_that_agrees_opens_a_session_and_nothing_else_does() {
     assert_eq!([true, false].map(|is_late| Service::unverified(is_late).status), [503, 503]);
 }
 
-/// Its policy fails open, also if nothing is known of the call: then the captcha alone decides.
+/// Its policy fails open, even if the call was lost: then the captcha alone decides.
 #[test]
 fn a_session_without_a_decision_is_verified_if_its_policy_fails_open() {
     for (on_error, status) in [("open", 200), ("closed", 503)] {

@@ -1,4 +1,4 @@
-//! A budget in several objects: which of them are asked, in which order, and what is remembered of them.
+//! A budget in several objects: which are called, in which order, and what is remembered of them.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ fn asked<'a>(url: &'a str, body: &'a str) -> Asked<'a> {
     Asked { url, authorization, body: body.as_bytes(), ..Asked::default() }
 }
 
-/// Carries out a request. Returns its status and the objects that were asked, in that order.
+/// Carries out a request. Returns its status and the objects that were called, in order.
 fn ask(world: &mut World, asked: &Asked<'_>) -> (u16, Vec<usize>) {
     let mut call = world.begin(asked).ok().unwrap();
     let mut objects = Vec::new();
@@ -51,7 +51,7 @@ fn looks_ask_all_shards_refunds_the_first_before_the_others_and_consumes_one() {
     }
 }
 
-/// The load of a hot key is spread over its objects, and so is what is given back.
+/// The load of a hot key is spread over its objects, and so are refunds.
 #[test]
 fn which_shard_is_first_is_random() {
     let mut world = World::new(POLICIES);
@@ -68,7 +68,7 @@ fn which_shard_is_first_is_random() {
     assert!(first_taken.len() > 4 && first_given.len() > 4, "{first_taken:?} {first_given:?}");
 }
 
-/// A repetition gives to each shard what the first try gave, so that nothing is given twice and nothing is left out.
+/// A repetition gives each shard what the first attempt gave, so that nothing is given twice and nothing is left out.
 #[test]
 fn a_repeated_refund_is_spread_in_the_same_way() {
     let mut world = World::new(POLICIES);
@@ -95,13 +95,13 @@ fn the_shard_last_known_to_be_fuller_is_asked_first() {
         assert_eq!((status, &other), (200, &vec![1 - drained[0]]), "the one that is full");
         let other = format!(r#"{{"policy":"two","key":"other {number}","cost":8}}"#);
         let drained = ask(&mut world, &asked("/v1/consume", &other)).1;
-        world.now += 60_000; // it is full again, as the one that was not asked
+        world.now += 60_000; // it is full again, like the one that was not called
         first.insert(ask(&mut world, &asked("/v1/consume", &other)).1 == drained);
     }
     assert_eq!(first.len(), 2, "any of two that are full");
 }
 
-/// What each shard has refused is remembered of it, also of a look; what is smaller than that is asked for again.
+/// Each shard's refusal is remembered, even from a look; a smaller cost is sent again.
 #[test]
 fn a_refusal_of_all_shards_is_repeated_from_memory() {
     let small = r#"{"policy":"wide","key":"k"}"#;
@@ -122,7 +122,7 @@ fn a_refusal_of_all_shards_is_repeated_from_memory() {
     }
 }
 
-/// From the moment at which something is given back nothing is refused from memory that it may be enough for.
+/// From the moment something is given back, no cost that it may suffice for is refused from memory.
 #[test]
 fn giving_back_forgets_the_refusals_of_every_shard() {
     let take = r#"{"policy":"wide","key":"k","cost":2}"#;
@@ -136,7 +136,7 @@ fn giving_back_forgets_the_refusals_of_every_shard() {
     }
 }
 
-/// Objects are asked one by one: a call that is lost may have taken it, and nothing is known of a refusal.
+/// Objects are called one by one: a lost call may have taken the cost, and no refusal is known.
 #[test]
 fn a_lost_request_fails_as_its_policy_says() {
     for (policy, status) in [("wide", 503), ("open", 200)] {
@@ -149,8 +149,8 @@ fn a_lost_request_fails_as_its_policy_says() {
     }
 }
 
-/// A shard cannot remember for the others that it has refused, so an `Idempotency-Key` is an error; what was done under it before the policy
-/// had shards is still known.
+/// A shard cannot remember for the others that it has refused, so an `Idempotency-Key` is an error; a request under it from before the policy
+/// had shards is still recognized.
 #[test]
 fn requests_from_before_there_were_shards_are_recognized() {
     let mut world = World::new(r#"{"wide":"16/1m"}"#);

@@ -1,4 +1,4 @@
-//! A deployment: frontends of one isolate, and the objects of keys, which are asked at once or not at all.
+//! A deployment: frontends of one isolate, and the objects of keys, which answer at once or not at all.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -62,7 +62,7 @@ pub(crate) fn tokens() -> String {
 /// The key with which this deployment signs grants.
 pub(crate) const GRANT_KEYS: &str = r#"{"2026":"MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE"}"#;
 
-/// A grant for the key `k` of `api`, as a header has it.
+/// A grant for the key `k` of `api`, as a header.
 pub(crate) fn grant(ends_at: i64) -> String {
     use base64ct::{Base64UrlUnpadded, Encoding};
     use hmac::{Hmac, KeyInit, Mac};
@@ -81,9 +81,9 @@ pub(crate) struct World {
     /// Where this deployment has a registry.
     pub(crate) registry: Registry,
     objects: BTreeMap<String, Ledger>,
-    /// How calls fail, if they do; else they are answered at once.
+    /// How calls fail, if they do; otherwise they are answered at once.
     pub(crate) failure: Option<Failure>,
-    /// What objects were asked.
+    /// The requests to objects.
     pub(crate) asked: Vec<ObjectRequest>,
     random: Random,
     /// How many ids objects have chosen.
@@ -91,7 +91,7 @@ pub(crate) struct World {
     has_randomness: bool,
 }
 
-/// What a test changes of a deployment.
+/// The settings of a deployment that tests change.
 pub(crate) struct Deployment<'a> {
     pub(crate) policies: &'a str,
     pub(crate) has_registry: bool,
@@ -161,14 +161,14 @@ impl World {
         Now { at: self.now, waiting: self.now - BEHIND_MS }
     }
 
-    /// What a request by HTTP is told before its body is read.
+    /// The result for an HTTP request before its body is read.
     pub(crate) fn head(&self, method: &str, url: &str, authorization: Option<&str>) -> Result<Head, Reply> {
         let content_type = Some("application/json");
         let arrival = Arrival { method, url, authorization, content_type, ..Arrival::default() };
         self.service.head(&arrival, self.now())
     }
 
-    /// Asks, as an operator unless `asked` says otherwise, and carries out what follows.
+    /// Makes a request, as an operator unless `asked` says otherwise, and carries out its calls.
     pub(crate) fn ask(&mut self, asked: &Asked<'_>) -> Answer {
         let mut call = match self.begin(asked) {
             Ok(call) => call,
@@ -202,7 +202,7 @@ impl World {
         }
     }
 
-    /// Makes its calls until there are none, and sees to leases no more than a frontend that ends.
+    /// Makes its calls until there are none; leases are left alone, as by a frontend that ends.
     pub(crate) fn carry_out(&mut self, call: &mut Call) {
         while let Some(next) = call.next(self.now()) {
             self.asked.push(next.request.clone());
@@ -215,7 +215,7 @@ impl World {
         }
     }
 
-    /// What the object answers to a call, with one row written.
+    /// The object's answer to a call, with one row written.
     pub(crate) fn object_reply(&mut self, call: &Call, next: &ObjectCall) -> (ObjectReply, Rows) {
         let request = ObjectRequest::from_text(&next.request.to_text(Format::NEWEST)).unwrap().0;
         let policies: Vec<_> = call.policies_of(next.object).cloned().map(Arc::new).collect();
@@ -227,7 +227,7 @@ impl World {
         (reply, Rows { read: rows.read, written: 1 })
     }
 
-    /// Asks the registry what has changed, until there is nothing more.
+    /// Polls the registry for changes until there are no more.
     pub(crate) fn refresh(&mut self) {
         let mut question = self.service.poll(self.now());
         while let Some(text) = question {
@@ -236,7 +236,7 @@ impl World {
         }
     }
 
-    /// Has the registry set these overrides, and asks it what has changed.
+    /// Sets these overrides in the registry, and polls it for changes.
     pub(crate) fn set(&mut self, overrides: &str) {
         self.now += 20_000;
         let text = format!(r#"{{"overrides":[{overrides}]}}"#);
@@ -245,7 +245,7 @@ impl World {
         self.refresh();
     }
 
-    /// What this isolate has counted, as JSON.
+    /// The counts of this isolate, as JSON.
     pub(crate) fn counted(&self) -> Value {
         let report = self.isolate.report(self.now(), &mut || Some(1)).unwrap();
         self.isolate.confirm(&report);
