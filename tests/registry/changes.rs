@@ -1,4 +1,4 @@
-//! What an operator changes: under a condition, within bounds, and every act in the audit log.
+//! Operators' changes: under a condition, within bounds, and every act in the audit log.
 
 use tollgate::limit::Carry;
 use tollgate::protocol::{ChangeError, Condition, KeyAct};
@@ -70,7 +70,7 @@ fn the_same_text_changes_nothing_whatever_its_whitespace() {
     assert_eq!(world.text("api").as_deref(), Some(r#"{"rate":7,"period":"1s"}"#));
 }
 
-/// With `carry=reset`, the same text is a version of its own, at which each bucket begins anew.
+/// With `carry=reset`, the same text is a new version, at which each bucket is reset.
 #[test]
 fn the_same_text_with_a_reset_resets_every_bucket_once_per_request() {
     let mut world = world();
@@ -93,7 +93,7 @@ fn the_same_text_with_a_reset_resets_every_bucket_once_per_request() {
         }
         world.crash();
     }
-    // What a frontend hears again and again is one version.
+    // Repeated polls see one version.
     world.refresh(&mut heard);
     let id = |heard: &tollgate::edge::PolicySnapshot| heard.policies().get("api").unwrap().id();
     let once = id(&heard);
@@ -245,7 +245,7 @@ fn act(world: &mut World, act: &str, by: &str, key: &str, after: &str) {
     world.write(writes);
 }
 
-/// Credits of 1 000 000 and of 1, with calls that spend them between, would look like one of 1.
+/// Credits of 1 000 000 and of 1, with calls in between that spend them, would look like one of 1.
 #[test]
 fn acts_with_different_results_have_separate_lines() {
     let mut world = world();
@@ -279,7 +279,7 @@ fn an_endless_actor_pushes_out_only_its_own_acts() {
     assert!(world.audit(1)[0].contains(&format!(r#""key":"c{}""#, MAX_KEY_ACTS + 99)));
     let keys = |world: &World| world.registry.audit_rows(None, usize::MAX, true).len();
     assert_eq!(keys(&world), MAX_KEY_ACTS);
-    // Another that acts as much has as much in the end.
+    // Another actor that is as active ends up with as much.
     for key in 0..MAX_KEY_ACTS {
         reset(&mut world, "late", &format!("l{key}"));
     }
@@ -315,7 +315,7 @@ fn repeated_acts_share_a_line_with_their_count_and_first_and_last_moment() {
         reset(&mut world, "ops", "k");
         assert_eq!(world.audit(9).len(), own + lines);
     }
-    // Each change of a policy has a line of its own.
+    // Each change of a policy has its own line.
     for text in ["1/1s", "2/1s", "1/1s"] {
         world.change("api", Some(&format!("{text:?}")), Condition::Present, false).unwrap();
     }

@@ -1,4 +1,4 @@
-//! What a deployment changes: at once, for all frontends; and a rollback when the newer deployment is gone.
+//! Changes by a deployment: at once, for all frontends; and a rollback when the newer deployment is gone.
 
 use tollgate::edge::PolicySnapshot;
 use tollgate::limit::Carry;
@@ -95,7 +95,7 @@ fn a_rollback_takes_effect_when_the_newer_deployment_was_not_heard_of_for_two_mi
     assert_eq!(world.text("api").as_deref(), Some("\"100/1s\""));
     assert!(world.text("added").is_none() && world.text("gone").is_some());
     world.now += 5_000;
-    world.refresh(&mut new); // the last isolate of the deployment that was rolled back
+    world.refresh(&mut new); // the last isolate of the rolled-back deployment
     assert_eq!(world.text("api").as_deref(), Some("\"100/1s\""));
     let by: Vec<_> = world.audit(9).iter().map(|line| line.contains(r#""by":"deployment "#)).collect();
     assert_eq!(by, [true; 8], "three acts for each roll-out, two for the first");

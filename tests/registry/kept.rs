@@ -1,4 +1,4 @@
-//! The registry beside a storage that fails.
+//! The registry with failing storage.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -9,13 +9,13 @@ use tollgate::registry::{Kept, MAX_POLICIES, Registry, Storage, Writes};
 
 use super::world::{START, World};
 
-/// Rows, and what fails.
+/// Rows, and failures.
 #[derive(Default)]
 struct Disk {
     rows: BTreeMap<String, String>,
     pages: Vec<usize>,
     unreadable: Vec<String>,
-    /// How many pages can be read before the one that cannot, once.
+    /// How many pages can be read before one fails, once.
     pages_left: Option<usize>,
     is_full: bool,
 }
@@ -111,7 +111,7 @@ fn rows_that_could_not_be_read_are_read_again() {
     }
 }
 
-/// A change in memory of which the rows are not written would be gone with the next crash.
+/// A change in memory without written rows would be lost in the next crash.
 #[test]
 fn after_a_failure_the_earlier_rows_are_in_force() {
     let mut disk = Disk::default();

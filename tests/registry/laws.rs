@@ -1,4 +1,4 @@
-//! Laws over random deployments, changes, answers that are lost, and crashes.
+//! Laws over random deployments, changes, lost answers, and crashes.
 
 use std::collections::BTreeMap;
 
@@ -16,19 +16,19 @@ const TEXTS: [&str; 4] = ["\"1/1s\"", "\"2/1s\"", "\"3/1s\"", r#"{"rate":"4/1s",
 /// By name.
 type Texts = BTreeMap<&'static str, &'static str>;
 
-/// What should be in force: the rules of the registry's documentation, one policy at a time.
+/// The policy that should be in force: the rules of the registry's documentation, one policy at a time.
 #[derive(Default)]
 struct Model {
-    /// What a deployment has given last.
+    /// The text last set by a deployment.
     seeds: Texts,
-    /// What is in force.
+    /// The text in force.
     texts: Texts,
-    /// When a deployment was last heard of, by its index.
+    /// When a deployment last polled, by index.
     heard: BTreeMap<usize, i64>,
 }
 
 impl Model {
-    /// A frontend of `deployments[index]` asks.
+    /// A frontend of `deployments[index]` polls.
     fn poll(&mut self, deployments: &[Texts], index: usize, now: i64) {
         let is_new = !self.heard.contains_key(&index);
         self.heard.insert(index, now);
@@ -50,14 +50,14 @@ impl Model {
 }
 
 impl Model {
-    /// How long no frontend that has the seed of a policy has asked.
+    /// How long no frontend with the seed of a policy has polled.
     fn quiet_for(&self, deployments: &[Texts], name: &str, now: i64) -> i64 {
         let seed = self.seeds.get(name);
         let holders = self.heard.iter().filter(|(other, _)| deployments[**other].get(name) == seed);
         holders.map(|(_, at)| now - at).min().unwrap_or(i64::MAX)
     }
 
-    /// Whether the registry may be right either way: after a crash it knows only within 30 s when a deployment was heard of.
+    /// Whether the registry may be right either way: after a crash it knows only within 30 s when a deployment last polled.
     fn is_unsure(&self, deployments: &[Texts], index: usize, now: i64) -> bool {
         let differs = |name: &&str| deployments[index].get(name) != self.seeds.get(name);
         let unsure = ROLL_OUT_MS..ROLL_OUT_MS + 30_000;
@@ -74,7 +74,7 @@ fn json_of(texts: &Texts) -> String {
     format!("{{{}}}", policies.join(","))
 }
 
-/// What a frontend has of the registry.
+/// A frontend's copy of the registry.
 fn known(frontend: &PolicySnapshot) -> (i64, Vec<(String, String, String)>) {
     let known = Update::from_text(&frontend.known()).unwrap();
     let policies = known.policies.into_iter().map(|(name, policy)| {
@@ -131,13 +131,13 @@ fn run(random: &mut Random) {
                 let chosen = pick(random, frontends.len());
                 let (index, frontend) = &mut frontends[chosen];
                 let before = known(frontend).0;
-                world.now += 5_000; // so that it asks
+                world.now += 5_000; // so that it polls
                 while model.is_unsure(&deployments, *index, world.now) {
                     world.now += 10_000;
                 }
                 let lost = pick(random, 8) == 0;
                 if lost {
-                    // The question arrives, the answer does not.
+                    // The poll arrives, the answer does not.
                     let question = frontend.poll(world.now).unwrap();
                     let poll = Poll::from_text(&question).unwrap();
                     let (update, writes) = world.registry.poll(&poll, world.now).unwrap();
@@ -171,7 +171,7 @@ fn run(random: &mut Random) {
     }
 }
 
-/// An operator changes something, perhaps without the right to.
+/// An operator makes a change, perhaps without the right to.
 fn change(random: &mut Random, world: &mut World, model: &mut Model) {
     let mut pick = |most: u64| usize::try_from(random.next() % most).unwrap();
     let name = NAMES[pick(3)];

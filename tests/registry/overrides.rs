@@ -1,4 +1,4 @@
-//! Overrides of keys: set, replaced, removed and ended, and what frontends get of them.
+//! Overrides of keys: set, replaced, removed and ended, and their way to frontends.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -69,7 +69,7 @@ impl World {
     }
 }
 
-/// What a key of `api` may take at once, as this frontend knows.
+/// What a key of `api` may take at once, according to this frontend.
 fn capacity(frontend: &PolicySnapshot, key: &str, now: i64) -> Option<u64> {
     let policies = frontend.policies();
     let policy = policies.for_key(policies.get("api").unwrap(), key.as_bytes(), now);
@@ -98,7 +98,7 @@ fn a_change_says_how_tokens_are_carried_over() {
     assert_eq!(latest(&mut world), Carry::AsIs);
     world.carry(alice, "", Carry::AsIs).unwrap();
     assert_eq!(latest(&mut world), Carry::AsIs);
-    // The same again is no change, unless it begins anew.
+    // The same again is no change, unless it resets.
     let same = world.carry(alice, "", Carry::AsIs).unwrap();
     assert_eq!((same.unchanged, same.replaced, same.at), (1, 0, None));
     let anew = world.carry(alice, "", Carry::Reset).unwrap();
@@ -112,7 +112,7 @@ fn a_change_says_how_tokens_are_carried_over() {
     assert_eq!((none.unchanged, none.at), (1, None));
 }
 
-/// A new shard would get what the others have spent.
+/// A new shard would get tokens that the others have spent.
 #[test]
 fn with_shards_tokens_stay_as_they_are_or_are_reset() {
     let mut world = World::new();
@@ -193,7 +193,7 @@ fn an_override_ends_on_time_and_the_registry_says_so() {
     );
     assert_eq!(world.acts().last(), Some(&ended));
     assert_eq!(capacity(&one, "a", world.now), Some(10));
-    // Its bucket may need to know for a month under what it was.
+    // Its bucket may need its earlier numbers for a month.
     let rows = |world: &World| world.storage.keys().filter(|name| name.starts_with("override:")).count();
     for (days, expected) in [(30, 1), (2, 0)] {
         world.now += days * DAY_MS;
@@ -272,12 +272,12 @@ fn every_act_is_recorded_and_a_bulk_one_with_its_count() {
     assert_eq!(world.acts(), expected);
 }
 
-/// As the audit log calls a key.
+/// A key's name in the audit log.
 fn hash(key: &[u8]) -> String {
     format!("{:032x}", u128::from_be_bytes(KeyHasher::default().hash(key)))
 }
 
-/// As `GET /v1/overrides` calls an override.
+/// An override's name in `GET /v1/overrides`.
 fn id(selector: &Selector) -> String {
     format!("{:032x}", u128::from_be_bytes(selector.hash()))
 }
@@ -302,7 +302,7 @@ fn a_key_is_stored_only_in_the_override_in_force() {
     assert_eq!(with_name(&world), [""; 0]);
     world.crash();
     assert_eq!(world.listed(), [""; 0]);
-    // Also when the clock has stepped back, what has ended is over.
+    // Even after the clock has stepped back, an ended override is over.
     world.now = until - 1_000;
     assert_eq!(world.listed(), [""; 0]);
     assert_eq!(world.set(&set, "").unwrap().created, 2);
@@ -378,7 +378,7 @@ fn a_frontend_gets_overrides_in_pages_below_a_megabyte_and_then_only_changes() {
         world.write(writes);
         lens.push(update.to_text().len());
         question = one.update(&update.to_text()).unwrap();
-        // What has arrived counts, a ban above all; but it does not say that it knows everything.
+        // Overrides received so far apply, bans above all; but it does not claim to know everything.
         assert_eq!(capacity(&one, "mallory", world.now), Some(0));
         assert_eq!(capacity(&one, "alice", world.now), Some(11));
         assert_eq!(one.in_force().as_of(["api"]) == Some(0), question.is_some());
@@ -394,14 +394,14 @@ fn a_frontend_gets_overrides_in_pages_below_a_megabyte_and_then_only_changes() {
     assert!(update.to_text().len() < 500 && !update.overrides_are_first);
     one.update(&update.to_text()).unwrap();
     assert_eq!(capacity(&one, "customer-7", world.now), None);
-    // Of another registry it takes all anew.
+    // From another registry it loads all again.
     world.lose_storage();
     world.now += 5_000;
     world.refresh(&mut one);
     assert_eq!(capacity(&one, "customer-7", world.now), Some(10));
 }
 
-/// Bans of keys that begin so, from one number up to another.
+/// Bans of keys with this beginning, from one number up to another.
 fn ban(
     world: &mut World,
     policy: &str,
@@ -435,7 +435,7 @@ fn bans_have_room_when_nothing_else_does() {
     assert_eq!(world.set(&mixed, "").unwrap_err(), error);
     assert_eq!(ban(&mut world, "llm", "b", RESERVED_FOR_BANS, None), Ok(RESERVED_FOR_BANS));
     assert_eq!(ban(&mut world, "llm", "one more ", 1, None), Err(ALL));
-    // What is there can be replaced and removed, and after a minute what was removed makes room.
+    // Existing ones can be replaced and removed, and removed ones make room after a minute.
     assert_eq!(world.set(r#"{"policy":"api","key":"customer-0","multiple":2}"#, "").unwrap().replaced, 1);
     world.now += 1;
     assert_eq!(world.set("", r#"{"policy":"api","key":"customer-1"}"#).unwrap().removed, 1);
@@ -529,7 +529,7 @@ fn overrides_are_bounded_by_what_an_isolate_can_hold() {
             .storage
             .contains_key(&format!("override:{}", id(&Selector::key("api", KeyHasher::default().hash(key.as_bytes())))))
     };
-    // What has ended makes room after a minute, the oldest first.
+    // Ended overrides make room after a minute, the oldest first.
     for n in 10..13 {
         world.now += 1;
         world.set("", &format!(r#"{{"policy":"api","key":"customer-{n}"}}"#)).unwrap();
@@ -544,7 +544,7 @@ fn overrides_are_bounded_by_what_an_isolate_can_hold() {
     assert_eq!(world.set(two, "").unwrap().created, 2);
     assert_eq!(rows(&world), MAX_OVERRIDES);
     assert_eq!(["10", "11", "12"].map(|n| has(&world, &format!("customer-{n}"))), [true, false, true]);
-    // So does what ends now, even if that is more than one call carries out.
+    // So do those that end now, even more than one call carries out.
     let until = world.now + 1_000;
     let ending =
         (1_000..2_200).map(|n| format!(r#"{{"policy":"api","key":"customer-{n}","banned":true,"until":{until}}}"#));
@@ -632,13 +632,13 @@ fn a_policy_with_one_budget_has_an_override_for_the_key_without_parts() {
         assert_eq!(world.set(text, ""), Err(OverridesError::Invalid(vec![error.to_owned()])));
     }
     assert_eq!(world.set(boost, "").unwrap().created, 1);
-    // Those from before the policy had one budget can be removed.
+    // Overrides from before the policy had one budget can be removed.
     let before = r#"{"policy":"all","key":"a"},{"policy":"all","prefix":"b"}"#;
     assert_eq!(world.set("", before).unwrap().removed, 2);
     assert_eq!(world.listed(), [boost]);
 }
 
-/// A token that is for some policies alone may name any hash as that of a key, also one made from what it has been shown.
+/// A token restricted to some policies may give any hash as a key, even one derived from what it has been shown.
 #[test]
 fn the_hash_of_a_key_reaches_no_override_of_another_policy() {
     let mut world = world();
@@ -690,7 +690,7 @@ fn lens_known(frontend: &PolicySnapshot, now: i64) -> Vec<usize> {
     (1..=27).filter(|&len| !Arc::ptr_eq(&policies.for_key(api, prefix(len).as_bytes(), now), api)).collect()
 }
 
-/// The answer where prefixes of `api` have these lengths, and a change brings new ones.
+/// The answer when prefixes of `api` have these lengths and a change adds new ones.
 fn too_many_lens(
     in_use: impl IntoIterator<Item = usize>,
     new: RangeInclusive<usize>,
@@ -700,7 +700,7 @@ fn too_many_lens(
     too_many_lens_with(in_use, [], new, max, reserve)
 }
 
-/// The same where of some lengths that many prefixes have ended.
+/// The same when this many prefixes of some lengths have ended.
 fn too_many_lens_with<const N: usize>(
     in_use: impl IntoIterator<Item = usize>,
     ended: [(usize, usize); N],
@@ -744,7 +744,7 @@ fn the_number_of_prefix_lengths_of_a_policy_is_bounded() {
     world.set(r#"{"policy":"api","prefix":"yyy","banned":true}"#, "").unwrap();
     world.set(&one_more.replace("api", "llm"), "").unwrap();
     world.set(r#"{"policy":"api","key":"a","banned":true}"#, "").unwrap();
-    // Of three bytes there is another one.
+    // There is another one of three bytes.
     world.set("", &prefixes(3..=3, "")).unwrap();
     world.now += HEARD_MS;
     assert_eq!(world.set(&one_more, ""), error);
@@ -785,7 +785,7 @@ fn some_prefix_lengths_are_kept_for_bans_and_unrestricted_tokens() {
         assert_eq!(set(1..=all, r#","multiple":3"#, only).unwrap().replaced, all);
         assert_eq!(set(all + 1..=all + 1, BAN, None), Err(too_many_lens(1..=all, all + 1..=all + 1, all, "")));
     }
-    // One that is no ban makes a change one of others.
+    // A change of anything but bans does not get the bans' reserve.
     let mut world = world();
     world.set(&prefixes(1..=14, TWICE), "").unwrap();
     let mixed = [prefixes(15..=15, BAN), prefixes(16..=16, TWICE)].join(",");
@@ -804,7 +804,7 @@ fn prefix_lengths_of_ended_overrides_make_room_at_frontends_too() {
         let text = format!(r#"{{"overrides":[{overrides}],"removed":[{removed}]}}"#);
         world.try_set(&text, Some(&own), false)
     };
-    // A token for this policy alone sets and removes all that it can; those of one byte last.
+    // A token restricted to this policy sets and removes all that it can; those of one byte last.
     try_set(&mut world, prefixes(1..=12, BAN), String::new()).unwrap();
     world.refresh(&mut awake);
     world.refresh(&mut asleep);
@@ -812,7 +812,7 @@ fn prefix_lengths_of_ended_overrides_make_room_at_frontends_too() {
     try_set(&mut world, String::new(), prefixes(2..=12, "")).unwrap();
     world.now += 1;
     try_set(&mut world, String::new(), prefixes(1..=1, "")).unwrap();
-    // Within a minute, what is left is for unrestricted tokens.
+    // Within a minute, the rest is for unrestricted tokens.
     world.set(&prefixes(13..=16, BAN), "").unwrap();
     assert_eq!(world.set(&prefixes(17..=17, BAN), ""), Err(too_many_lens(1..=16, 17..=17, 16, "")));
     world.now += HEARD_MS;
@@ -837,7 +837,7 @@ fn prefix_lengths_of_ended_overrides_make_room_at_frontends_too() {
             assert_eq!([12, 27].map(|len| capacity(frontend, &prefix(len), world.now)), [Some(10), Some(0)]);
         }
     }
-    // One that is forgotten can be set again, as any other, and is not in the way of what is known then.
+    // A forgotten one can be set again like any other, and does not interfere with what is known then.
     assert_eq!(world.set(&prefixes(2..=2, BAN), "").unwrap().created, 1);
     let error = too_many_lens_with([2].into_iter().chain(13..=27), [], 1..=1, 16, "");
     assert_eq!(world.set(&prefixes(1..=1, BAN), ""), Err(error));
@@ -860,7 +860,7 @@ fn late_ends_make_room_for_other_lengths_and_are_recorded() {
     let mut world = world();
     let until = world.now + HEARD_MS;
     let mut one = frontend(OWN);
-    // More than are carried out in passing, of one length.
+    // More ends of one length than one call carries out.
     let many = (0..1_200).map(|n| format!(r#"{{"policy":"api","prefix":"{n:04}","banned":true,"until":{until}}}"#));
     world.set(&many.collect::<Vec<_>>().join(","), "").unwrap();
     world.set(&[prefixes(1..=3, BAN), prefixes(5..=16, BAN)].join(","), "").unwrap();
@@ -914,7 +914,7 @@ fn a_change_forgets_a_bounded_number_of_prefixes_and_a_length_with_more_counts()
         let result = world.set(&prefixes(17..=17, BAN), "");
         if count == MAX_FORGOTTEN_AT_ONCE {
             assert_eq!(result.unwrap().created, 1);
-            // Ends in passing, what is forgotten, the ban, three acts, and what the registry knows of itself and of them.
+            // Ends carried out, forgotten rows, the ban, three acts, and the registry's rows about itself and about them.
             let written = world.rows_written - before.1;
             assert!((count..count + 520).contains(&written), "{written}");
             continue;
@@ -922,7 +922,7 @@ fn a_change_forgets_a_bounded_number_of_prefixes_and_a_length_with_more_counts()
         let error = too_many_lens_with((1..=3).chain(5..=16), [(4, count)], 17..=17, 16, "");
         assert_eq!(result, Err(error));
         assert!(world.storage == before.0, "nothing has changed");
-        // Such a length is open to all, as one in use. A month later it makes room, when enough are forgotten.
+        // Such a length is open to all, like one in use. A month later it makes room, when enough are forgotten.
         assert_eq!(world.set(&prefixes(4..=4, BAN), "").unwrap().created, 1);
         world.set("", &prefixes(4..=4, "")).unwrap();
         world.now = until + 31 * DAY_MS - 1;
@@ -1008,7 +1008,7 @@ fn many_ended_prefixes_of_a_restricted_token_block_no_ban() {
     assert_eq!(set(20..=20, None), Err(too_many_lens_with(16..=19, ended, [20], MAX_PREFIX_LENS, "")));
 }
 
-/// Random changes, ends and crashes; frontends that ask now and then know what a plain list says.
+/// Random changes, ends and crashes; frontends that poll now and then agree with a plain list.
 #[test]
 fn a_frontend_that_has_polled_agrees_with_the_list() {
     let (seed, cases) = chance::chosen(60);

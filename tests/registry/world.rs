@@ -33,7 +33,7 @@ impl World {
         }
     }
 
-    /// The process ends, and another finds what was written.
+    /// The process ends, and a new one reads the rows.
     pub(crate) fn crash(&mut self) {
         let rows = self.storage.iter().filter(|(name, _)| !name.starts_with(AUDIT));
         self.registry = Registry::new(KeyHasher::default(), rows.map(|(name, row)| (&**name, &**row)));
@@ -44,7 +44,7 @@ impl World {
         self.crash();
     }
 
-    /// A frontend asks, and once more if it should send its policies.
+    /// A frontend polls, and again if it should send its policies.
     pub(crate) fn refresh(&mut self, frontend: &mut PolicySnapshot) {
         let mut question = frontend.poll(self.now);
         while let Some(text) = question {
@@ -89,7 +89,7 @@ impl World {
         Ok(changed)
     }
 
-    /// The policies that there are: name, text and version.
+    /// The policies: name, text and version.
     pub(crate) fn policies(&self) -> Vec<(String, String, i64)> {
         let policies = self.registry.policies();
         policies.map(|standing| (standing.policy.name().to_owned(), standing.text, standing.version)).collect()
