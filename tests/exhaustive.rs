@@ -56,7 +56,7 @@ fn check_all(kind: Kind, max_debt: u64) {
     assert_eq!(worlds, (MOST + 1) * MOST * (MOST + 1));
 }
 
-/// Checks every decision of one world and returns how many there were.
+/// Checks every decision of one world and returns their number.
 fn check(config: Config) -> u64 {
     let limit = Limit::new(&config).expect("small numbers are exact");
     let mut decisions = 0;

@@ -1,4 +1,4 @@
-//! Faults seen in other limiters, each a claim that this one does not have it. Where it is short, the faulty arithmetic
+//! Faults seen in other limiters, each with a claim that this one does not have it. If it is short, the faulty arithmetic
 //! runs beside ours and fails the same claim, which shows that the test can see the fault.
 
 mod anywhere;
@@ -78,8 +78,8 @@ fn a_slow_bucket_does_not_forget_its_debt_after_ten_seconds() {
     assert_eq!(limit.consume(&mut state, 11 * SECOND, 1), Decision::Wait { retry_at: 60 * SECOND });
 }
 
-/// An article's reserve branch subtracts the cost and then compares the remainder with the cost once more, so a request
-/// for everything that is there is refused or delayed.
+/// An article's reserve branch subtracts the cost and then compares the remainder with the cost again, so a request
+/// for all tokens left is refused or delayed.
 #[test]
 fn a_cost_is_compared_once() {
     let mut config = Config::token_bucket(5, 1_000);
@@ -149,7 +149,7 @@ fn three_per_second_are_three_per_second_for_ten_years() {
     let mut state = limit.new_state(0, 0);
     let ten_years = 10 * 365 * 86_400 * SECOND;
     assert!(limit.consume(&mut state, 0, 3).is_allow());
-    // One request at each moment that is promised, for a day, and then at the far end.
+    // One request at each promised moment, for a day, and then at the far end.
     let mut now = 0;
     for nth in 1..=3 * 86_400_i64 {
         let Decision::Wait { retry_at } = limit.peek(&state, now, 1) else { panic!("the bucket is empty") };

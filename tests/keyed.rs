@@ -27,7 +27,7 @@ struct Event {
 proptest! {
     #![proptest_config(chance::config(3_000))]
 
-    /// The same decisions and tokens left as without eviction. A new key is refused for want of room only while as many
+    /// The same decisions and tokens left as without eviction. A new key is refused for lack of room only while as many
     /// others as may be kept are not full, and not beyond the moment at which the first of them is.
     #[test]
     fn forgetting_changes_no_answer_and_at_most_max_keys_are_kept(
@@ -159,7 +159,7 @@ fn no_decision_forgets_many_keys_but_all_are_forgotten_in_the_end() {
     assert!(limiter.len() <= 200, "{}", limiter.len());
 }
 
-/// With one key for each token of time: what an attacker can do, and what he cannot.
+/// With one key for each token of time: what an attacker can and cannot do.
 #[test]
 fn a_full_table_refuses_new_keys_and_serves_the_others() {
     let limiter = KeyedLimiter::<u32>::new(per_second(2), 1_000);

@@ -16,7 +16,7 @@ use tollgate::limit::{
     Snapshot, State, Verb, decide_all, encode, jitter,
 };
 
-/// Something that happens to a bucket.
+/// An event of a bucket.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     /// The clock moves by this many milliseconds, mostly forward.
@@ -213,7 +213,7 @@ proptest! {
                 let elapsed_ms = u128::from(to.abs_diff(*from));
                 let back = match config.kind {
                     Kind::TokenBucket => u128::from(config.rate) * elapsed_ms / u128::from(config.period_ms),
-                    // At most so many windows can open in that time.
+                    // At most this many windows can open in that time.
                     Kind::FixedWindow => u128::from(config.rate) * elapsed_ms.div_ceil(u128::from(config.period_ms)),
                 };
                 prop_assert!(sum <= u128::from(config.capacity) + back);
@@ -310,7 +310,7 @@ proptest! {
             let mut parts: Vec<_> =
                 limits.iter().zip(&states).zip(&costs).map(|((limit, &state), &cost)| Part::new(limit, state, cost)).collect();
             let decision = decide_all(&mut parts, now, verb);
-            // A cost of zero beside another has no say: its limit agrees, as it does to giving nothing back.
+            // A cost of zero beside another does not decide: its limit agrees, as it does to giving nothing back.
             let has_cost = verb.takes() && parts.iter().any(|part| part.cost > 0);
             let of_part = |part: &Part<'_>| if has_cost && part.cost == 0 { Verb::Refund } else { verb };
             let alone: Vec<_> = parts.iter().zip(&states).map(|(part, &state)| part.limit.decide(state, now, part.cost, of_part(part))).collect();
@@ -636,7 +636,7 @@ fn wild_configs() -> impl Strategy<Value = Config> {
     )
 }
 
-/// Limits made from any numbers at all: one that is too large is clipped to the largest accepted.
+/// Limits made from any numbers at all: a number that is too large is clipped to the largest accepted.
 fn wide_configs() -> impl Strategy<Value = Config> {
     wild_configs().prop_map(|mut config| {
         while let Err(error) = Limit::new(&config) {

@@ -1,5 +1,5 @@
-//! Laws of the lint, tried on random limits against exact rationals: callers who take all they can get just what it says, and
-//! callers who ask at random never more.
+//! Laws of the lint, tried on random limits against exact rationals: callers that take all they can get exactly what it says, and
+//! callers at random never more.
 
 mod chance;
 mod oracle;
@@ -147,7 +147,7 @@ fn times_match_exact_rationals_from_the_worst_moment() {
     });
 }
 
-/// A limit whose tokens are few and whose time is short, so that all that can happen does.
+/// A limit with few tokens and short times, so that every case occurs.
 fn config(random: &mut Random) -> Config {
     let kind = if random.upto(2) > 0 { Kind::TokenBucket } else { Kind::FixedWindow };
     let longest = [5, 30][usize::from(random.upto(1) > 0)];
@@ -160,7 +160,7 @@ fn config(random: &mut Random) -> Config {
     Config { kind, rate: random.upto(12), period_ms, capacity, max_debt, initial, offset_ms }
 }
 
-/// The lint of a policy that has these limits, `l0`, `l1` and so on, and four more: their periods are lengths of time for
+/// The lint of a policy with these limits, `l0`, `l1` and so on, and four more: their periods are lengths of time for
 /// which the lint says what the others admit, and they never refuse.
 fn lint_of(configs: &[Config], random: &mut Random) -> Lint {
     let mut limits = String::new();
@@ -208,7 +208,7 @@ fn take_from_all(buckets: &mut [Bucket], now: i64, random: Option<&mut Random>) 
     cost
 }
 
-/// What is taken at which moment, by callers who ask in some milliseconds.
+/// The tokens taken at each moment, by callers at some milliseconds.
 fn run(start: i64, random: &mut Random, mut ask: impl FnMut(&mut Random, i64) -> u64) -> Vec<(i64, u64)> {
     let mut now = start;
     (0..60)

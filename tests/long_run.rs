@@ -1,4 +1,4 @@
-//! Random steps against the oracle. Limits are small, ordinary or as wide as is accepted; requests, pauses and steps back of
+//! Random steps against the oracle. Limits are small, ordinary or as wide as accepted; requests, pauses and steps back of
 //! the clock keep close to what matters to the bucket at hand.
 
 mod anywhere;
@@ -15,7 +15,7 @@ use tollgate::limit::{
     Carry, Config, ConfigError, Decision, Kind, Limit, MAX_SPAN_MS, MAX_STEP_BACK_MS, MAX_TOKENS, Verb,
 };
 
-/// A bucket is followed for so long before another limit is tried.
+/// How long a bucket is followed before another limit is tried.
 const STEPS_PER_BUCKET: u64 = 100;
 
 #[test]

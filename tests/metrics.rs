@@ -1,4 +1,4 @@
-//! What is counted adds up, whatever is lost or comes twice; and the keys refused most are found within the stated error.
+//! Counts add up, whatever is lost or sent twice, and the keys refused most are found within the stated error.
 
 mod chance;
 #[path = "../benches/decisions/counting.rs"]
@@ -121,7 +121,7 @@ fn isolates_counts_are_added_up_once_whatever_happens_to_their_reports() {
         }
         for (isolate, number) in isolates.iter_mut().zip(numbers) {
             for _ in 0..2 {
-                let report = isolate.report(1_000, || Some(number)).unwrap(); // the one that was not confirmed, and what was counted since
+                let report = isolate.report(1_000, || Some(number)).unwrap(); // the unconfirmed one, and later counts
                 isolate.confirm(&report);
                 totals.add(Report::from_text(&report).unwrap(), 1_000);
             }
@@ -224,7 +224,7 @@ fn a_bounded_number_of_policies_is_counted_by_name() {
     assert_eq!(text.matches("outcome=\"allowed\"").count(), MAX_POLICIES + 1);
 }
 
-/// An operator who looks on.
+/// An operator who listens.
 struct Operator {
     filter: LiveFilter,
     cursor: Option<Cursor>,
@@ -311,7 +311,7 @@ fn each_decision_is_shown_or_counted_as_left_out() {
                 }
             }
         }
-        // What still waits is sent, and then what has been counted as left out because a call has failed.
+        // Waiting decisions are sent, then those counted as left out because a call failed.
         for tap in &mut taps {
             send(tap, &mut audience, false, now);
         }

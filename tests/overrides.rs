@@ -1,4 +1,4 @@
-//! What 10⁵ overrides cost: an isolate no more than `MEMORY_PER_OVERRIDE` says, and the registry a third of what it may have.
+//! The memory of 10⁵ overrides: no more than `MEMORY_PER_OVERRIDE` each in an isolate, and a third of the registry's.
 
 #[path = "../benches/decisions/counting.rs"]
 mod counting;
@@ -14,7 +14,7 @@ static HEAP: counting::Counting = counting::Counting;
 
 const COUNT: usize = 100_000;
 
-/// As many to a page as the registry sends.
+/// The registry's page size.
 const PAGE: usize = 10_000;
 
 fn page(first: usize, history: &History) -> Vec<u8> {

@@ -15,10 +15,10 @@ export function random(seed) {
 }
 
 /**
- * A test of something that holds in every case. Calls `check(random, seen)` for `cases` cases, each with a generator of
- * its own. Every machine runs the same ones, unless TOLLGATE_SEED names the first case and TOLLGATE_CASES how many
- * follow. A case that fails prints the command that repeats it alone. `check` counts in `seen` what it came across;
- * `enough(seen)` asserts that the usual cases come across everything that matters.
+ * A test of something that holds in every case. Calls `check(random, seen)` for `cases` cases, each with its
+ * own generator. Every machine runs the same ones, unless TOLLGATE_SEED names the first case and TOLLGATE_CASES how many
+ * follow. A failing case prints the command that repeats it alone. `check` counts in `seen` what it encountered;
+ * `enough(seen)` asserts that the usual cases encounter everything that matters.
  *
  *   law("a bucket agrees with its model", { seed: 7, cases: 700 }, ({ below }, seen) => { ... }, (seen) => { ... });
  */
@@ -42,12 +42,12 @@ export function law(name, { seed: usualSeed, cases: usualCases }, check, enough 
   });
 }
 
-/** Counts in `seen` that `what` was come across. */
+/** Counts in `seen` that `what` was encountered. */
 export function count(seen, what, times = 1) {
   seen[what] = (seen[what] ?? 0) + times;
 }
 
-/** The seed of a test that makes its cases by itself: always the same one, unless TOLLGATE_SEED is set. */
+/** The seed of a test that generates its own cases: always the same one, unless TOLLGATE_SEED is set. */
 export const seedOf = (test) => {
   const seed = Number(process.env.TOLLGATE_SEED ?? 7);
   test.diagnostic(`TOLLGATE_SEED=${seed}`);

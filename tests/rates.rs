@@ -1,4 +1,4 @@
-//! Rates as people write them: what tests/rates.json says. The package reads the same file.
+//! Rates in text, from tests/rates.json. The package reads the same file.
 
 use serde::Deserialize;
 use tollgate::limit::{Config, Kind};

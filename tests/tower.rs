@@ -29,7 +29,7 @@ fn serve(policy: &str, max_keys: usize) -> (SocketAddr, Arc<AtomicI64>) {
     (listen(app), clock)
 }
 
-/// A server that limits the networks of the addresses that callers give as their `user`.
+/// A server that limits the networks of the addresses that callers send as their `user`.
 fn serve_addresses(policy: &str) -> SocketAddr {
     let policies = Policies::parse(&format!(r#"{{"api":{policy}}}"#)).expect("a policy");
     let address = |request: &Request| request.headers().get("user")?.to_str().ok()?.parse().ok();
@@ -161,7 +161,7 @@ fn a_request_costs_what_the_function_says() {
         ("alice", 2, 429, Some([3, 1])),
         ("alice", 0, 200, Some([3, 1])), // takes nothing
         ("alice", 1, 200, Some([2, 0])),
-        ("alice", 0, 200, Some([2, 0])), // nothing is left and nothing is asked for
+        ("alice", 0, 200, Some([2, 0])), // nothing is left and nothing is requested
         ("alice", 4, 400, None),         // never, though the other limit could
         ("bob", 3, 200, Some([2, 0])),
         ("carol", 0, 200, Some([5, 3])), // needs no room

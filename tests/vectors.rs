@@ -75,7 +75,7 @@ fn every_vector_is_answered_to_the_millisecond() {
     println!("{count} steps");
 }
 
-/// Several limits that are asked together.
+/// Several limits in one request.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Several {
@@ -125,7 +125,7 @@ fn a_cost_of_zero_beside_another_does_not_decide() {
     assert!(file.cases.iter().map(|case| case.steps.len()).sum::<usize>() > 15);
 }
 
-/// A bucket that comes from one limit to another.
+/// A bucket carried over from one limit to another.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Carried {

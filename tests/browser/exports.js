@@ -1,4 +1,4 @@
-// The exports of src/js/exports.rs, as JavaScript calls them. Each test gets the exports of its module, and returns how
+// The exports of src/js/exports.rs, called from JavaScript. Each test gets the exports of its module, and returns how
 // much it tried.
 
 const MAX = Number.MAX_SAFE_INTEGER,
@@ -33,7 +33,7 @@ export function runVectors(exports, json) {
   return count;
 }
 
-/** Numbers cross unchanged at the extremes of what they may be. */
+/** Extreme numbers cross unchanged. */
 export function extremes(exports) {
   const moments = [-MOMENT, -1, 0, 1, MOMENT];
   for (const now of moments) {
@@ -160,7 +160,7 @@ export function anything(exports) {
   return count;
 }
 
-/** Deciding takes no memory. */
+/** Deciding allocates no memory. */
 export function memory(exports) {
   const bucket = new Bucket(exports, 0, { rate: 3, period_ms: 1000 });
   const before = exports.memory.buffer.byteLength;
@@ -205,7 +205,7 @@ class Bucket {
   }
 }
 
-/** A bucket, or what `make` says is too large. */
+/** A bucket, or the number that `make` reports as too large. */
 function make(exports, now, limit) {
   const { kind, rate, period_ms, capacity = rate, max_debt = 0, initial = capacity, offset_ms = 0 } = limit;
   const address = allocate(exports);

@@ -3,16 +3,16 @@
 //! * `TOLLGATE_SEED`, a number, chooses the cases;
 //! * `TOLLGATE_CASES` says how many.
 //!
-//! `npm run soak` sets both, over and over. A law that fails has printed them.
+//! `npm run soak` sets both, repeatedly. A failing law has printed them.
 
 use std::env;
 
 use proptest::test_runner::{Config, RngSeed};
 
-/// What every machine tries.
+/// The seed on every machine.
 const SEED: u64 = 7;
 
-/// A browser tries a short form of each law: one case in so many.
+/// A browser tries fewer cases of each law: one in this many.
 const IN_BROWSER: u64 = 5;
 
 /// The seed, and how many cases to try if the law decides that.

@@ -13,7 +13,7 @@ const sha256 = createHash("sha256").update(token).digest("hex");
 
 /**
  * `wide` grants nearly any cost; `narrow` is soon empty, and can never grant most. Each has two limits: `a` and `b`. They are fixed,
- * or a made-up change would end all the others.
+ * or a generated change would end all the others.
  */
 const policy = (limit) => ({ fixed: true, lease: "2s", limits: ["a", "b"].map((name) => ({ name, ...limit })) });
 const policies = {
@@ -21,7 +21,7 @@ const policies = {
   wide: policy({ rate: 1, period: "1ms", capacity: 2 ** 50, max_debt: 2 ** 50 }),
 };
 
-/** Takes every captcha. */
+/** Accepts every captcha. */
 const verifier = createServer((_, response) => response.end('{"success":true}'));
 await once(verifier.listen(0, "127.0.0.1"), "listening");
 const verify_url = `http://127.0.0.1:${verifier.address().port}/`;

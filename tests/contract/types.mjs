@@ -1,6 +1,6 @@
 // The schemas of the contract as TypeScript: `export interface` or `export type` for each, by its name.
 
-/** Throws for a keyword that it does not know, so that nothing of a schema goes unseen. */
+/** Throws for an unknown keyword, so that no part of a schema is ignored. */
 export function typesOf({ components }) {
   const types = Object.entries(components.schemas).map(([name, schema]) => `export type ${name} = ${typeOf(schema)};`);
   return `${types.join("\n")}\n`;
@@ -40,7 +40,7 @@ const PRIMITIVES = {
   string: () => "string",
 };
 
-/** Those with a type of their own, and those that narrow a type further than TypeScript can. */
+/** Keywords with their own type, and those that narrow a type further than TypeScript can. */
 const KNOWN = new Set([
   ...["$ref", "const", "enum", "oneOf", "allOf", "type", "properties", "required", "items", "additionalProperties"],
   ...["description", "default", "examples", "pattern", "propertyNames", "unevaluatedProperties", "dependentRequired"],

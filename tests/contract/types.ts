@@ -18,14 +18,14 @@ import type {
 } from "tollgate/client";
 import type * as wire from "./wire.js";
 
-/** The problems by their status, beside refusals and those of operators' endpoints, which the client does not ask. */
+/** The problems by status, except refusals and those of operators' endpoints, which the client does not call. */
 type WireProblem = Exclude<
   { [Name in keyof Problems]: Problems[Name] }[keyof Problems],
   { readonly status: 429 | 412 | 428 }
 >;
 type Problems = wire.Problems;
 
-/** What `Client` adds to what came. */
+/** Members that `Client` adds to an answer. */
 type Added<Status> = { readonly status: Status; readonly headers: Headers };
 
 // Everything that the service may send fits the client's types.
@@ -54,7 +54,7 @@ export type Requests = [
 
 // Neither side has a member or a status that the other lacks.
 type Same<A, B> = [A] extends [B] ? ([B] extends [A] ? true : { onlyInB: Exclude<B, A> }) : { onlyInA: Exclude<A, B> };
-/** The names of the members that may be there, in any of the alternatives. */
+/** The names of the members in any of the alternatives. */
 type Names<T> = T extends unknown ? { [K in keyof T]-?: [T[K] & {}] extends [never] ? never : K }[keyof T] : never;
 type Own<T> = Exclude<Names<T>, "status" | "headers">;
 export const members: [

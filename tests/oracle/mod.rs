@@ -61,7 +61,7 @@ impl<T: Whole> Model<T> {
             let moved = (this.tokens_after(&refilled, cost, verb) - refilled.tokens).abs();
             return Decision::Allow { tokens: floor(&moved), ready_at: this.ready_at(now, cost, verb) };
         }
-        // What is refused when a token is asked for, is refused for want of one.
+        // `ConsumeUpTo` is refused only for lack of a single token.
         let cost = if verb == Verb::ConsumeUpTo { cost.min(1) } else { cost };
         // A full bucket just before a window opens is the best case: a request that does not pass then never will.
         let (best, best_at) = this.best(now);
@@ -83,7 +83,7 @@ impl<T: Whole> Model<T> {
         later(earliest, partition(0, end(index).abs_diff(earliest), |ms| !self.passes(later(earliest, ms), cost, verb)))
     }
 
-    /// Whole tokens that are there at `now`.
+    /// Whole tokens left at `now`.
     pub fn remaining(&self, now: i64) -> u64 {
         floor(&self.refilled(now).tokens.max(whole(0)))
     }
@@ -104,7 +104,7 @@ impl<T: Whole> Model<T> {
         self.anchored(now).first(now, |model| model.tokens >= capacity)
     }
 
-    /// Takes the bucket over to other numbers.
+    /// Carries the bucket over to other numbers.
     pub fn carry(&self, config: Config, how: Carry, now: i64, phase: u64) -> Self {
         let fresh = Self::new(config, now, phase);
         if how == Carry::Reset || config.kind != self.config.kind {
@@ -173,7 +173,7 @@ impl<T: Whole> Model<T> {
         }
     }
 
-    /// From when the tokens may be used, if the request is granted at `now`.
+    /// When the tokens may be used, if the request is granted at `now`.
     fn ready_at(&self, now: i64, cost: u64, verb: Verb) -> i64 {
         match verb {
             Verb::Reserve { .. } | Verb::Borrow { .. } => {
