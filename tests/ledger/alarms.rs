@@ -71,7 +71,7 @@ fn an_alarm_is_set_once_for_any_number_of_writes() {
             world.ledger.ask(std::slice::from_ref(&world.policy), &request, world.now, || Some(0)).unwrap();
         assert_eq!((writes.before_reply.len(), writes.alarm_at), (1, None));
     }
-    // Nor by an object that woke: where there is a row there is an alarm.
+    // Nor by an object that woke: if there is a row there is an alarm.
     world.alarm_at = Some(alarm_at);
     world.crash(0);
     let request = ObjectRequest {
@@ -104,7 +104,7 @@ fn a_key_used_again_within_a_day_sets_no_new_alarm() {
         world.now = at;
         world.decided(Action::Take(Verb::Consume), vec![1]);
     }
-    // Every other day one is deleted, and made anew.
+    // Every other day one is deleted and created again.
     assert_eq!((alarms, world.rows_written), (14, 30));
 }
 

@@ -1,4 +1,4 @@
-//! Rows that do not refill for a while, of keys that are asked every few seconds.
+//! Rows that do not refill for a while, of keys with a request every few seconds.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn policy(json: &str) -> Arc<Policy> {
     Arc::clone(Policies::parse(&format!(r#"{{"p":{json}}}"#)).unwrap().get("p").unwrap())
 }
 
-/// A key that has been asked every five seconds for ten minutes. Its latest row is as of `since`.
+/// A key with a request every five seconds for ten minutes. Its latest row is as of `since`.
 fn regular(json: &str) -> (World, i64) {
     regular_in(World::empty(&policy(json)))
 }
@@ -36,7 +36,7 @@ fn regular_in(mut world: World) -> (World, i64) {
 
 const MINUTE: &str = r#"{"rate":100,"period":"1m","write_ahead":5}"#;
 
-/// What an object finds that wakes so long after the row, and what it has when so much time has passed since.
+/// The level of an object that wakes this long after the row, and its level this much later.
 #[test]
 fn a_crash_costs_a_block_that_refills_at_once() {
     for (woken, asked, level) in [
@@ -47,7 +47,7 @@ fn a_crash_costs_a_block_that_refills_at_once() {
         (60_000, 0, 95),
         (60_600, 0, 96),
         (63_000, 0, 100),
-        (-5_000, 4_999, 95), // the clock has stepped back: until it is where it was, no time has passed
+        (-5_000, 4_999, 95), // the clock has stepped back: no time passes until it catches up
         (-5_000, 5_600, 96),
         (-60_000, 60_599, 95),
         (-60_000, 60_600, 96),
@@ -74,7 +74,7 @@ fn an_older_version_gives_nothing_away() {
     }
 }
 
-/// A key that is asked every five seconds, and what may be written for it.
+/// A key with a request every five seconds, and the rows that may be written for it.
 #[test]
 fn a_row_covers_what_refills_soon_and_no_more() {
     for (json, rows) in [
@@ -118,7 +118,7 @@ fn numbers_that_change_in_a_cover_count_from_the_change_on() {
     world.crash(0);
     assert_eq!(world.levels(), [95 + 2 * 100]);
 
-    // Known to no registry before: what was in force for a second only counts, too.
+    // Unknown to the registry before: a version in force for only a second counts, too.
     let (mut world, since) = regular(MINUTE);
     let few = Policy::clone(&policy(r#"{"rate":0,"period":"1s","capacity":10}"#)).in_force_since(since + 1_000);
     world.policy = Arc::new(Policy::clone(&policy(MINUTE)).succeeding(&few, since + 2_000, Carry::AsIs));
@@ -128,7 +128,7 @@ fn numbers_that_change_in_a_cover_count_from_the_change_on() {
     assert_eq!(world.levels(), [5 + 1], "95 of 100 were left, so 5 of 10");
 }
 
-/// It needs no row, and what is granted afterwards is not granted again after a crash.
+/// It needs no row, and later grants are not repeated after a crash.
 #[test]
 fn a_version_with_the_same_numbers_does_not_end_a_cover() {
     let before = Arc::new(Policy::clone(&policy(MINUTE)).in_force_since(START - 10));
@@ -144,7 +144,7 @@ fn a_version_with_the_same_numbers_does_not_end_a_cover() {
     assert!(world.levels()[0] <= left);
 }
 
-/// Tokens that are leased in a cover are in no row without the lease.
+/// Tokens leased in a cover are in no row without the lease.
 #[test]
 fn a_lease_in_a_cover_is_withheld_after_a_crash() {
     let (mut world, _) = regular(MINUTE);
@@ -168,7 +168,7 @@ enum Step {
     Take(u64),
     Refund(u64),
     Lease(u64),
-    /// Asks under another of the policies from now on.
+    /// Uses another of the policies from now on.
     Policy(usize),
     /// The process ends; whether an earlier version finds the rows.
     Crash(bool),
@@ -215,7 +215,7 @@ proptest! {
         let first = Arc::new(Policy::clone(&policies[0]).in_force_since(START - 10));
         let mut world = World { as_of: Some(START - 10), ..World::empty(&first) };
         let mut most = Model::new(&world.policy);
-        // A key without a row would start anew under each policy.
+        // A key without a row would start full under each policy.
         world.decided(CONSUME, vec![1]);
         most.grant(Verb::Consume, &[1], world.now);
         // What crashes may have cost; unknown once the clock has stepped back, or a lease or an earlier version has held back more.

@@ -23,13 +23,13 @@ use crate::model::{Model, refill_in};
 use crate::steps::{Step, steps};
 use crate::world::{DAY_MS, START, World, decided, policies, tokens};
 
-/// An open reservation as its client knows it.
+/// An open reservation, as known to its client.
 struct Open {
     reserved: Reserved,
     taken: Vec<u64>,
 }
 
-/// A hold as its frontend knows it.
+/// A hold, as known to its frontend.
 struct Held {
     id: u64,
     tokens: Vec<u64>,
@@ -104,7 +104,7 @@ impl Comparison {
                     return self.each_model(|model| model.refuse(now));
                 };
                 let (verb, costs) = match verb {
-                    // The model may have more there, or room for less.
+                    // The model may have more left, or room for less.
                     Verb::ConsumeUpTo => (Verb::Consume, decided.limits.iter().map(tokens).collect()),
                     _ => (verb, costs[..count].to_vec()),
                 };
@@ -175,7 +175,7 @@ impl Comparison {
             Step::Abort(which) if which < self.held.len() => {
                 let Held { id, is_committed, .. } = self.held.remove(which);
                 decided(self.world.ask(Action::Cancel(id), None, None));
-                // An abort of what was not taken refunds nothing; like any request, it lets a bucket follow the clock.
+                // An abort of an untaken hold refunds nothing; like any request, it lets a bucket follow the clock.
                 self.each_model(|model| {
                     if is_committed {
                         model.settle(id, &vec![0; count]);
@@ -244,7 +244,7 @@ impl Comparison {
 
 const POLICIES: [&str; 6] = ["block", "each", "budget", "window", "two", "waiting"];
 
-/// Sequences that broke the law once.
+/// Sequences that once broke the law.
 mod found {
     use super::*;
 
@@ -403,7 +403,7 @@ proptest! {
     }
 
     /// The runtime promises one object for a key. Even so, an older one may live on for a while, as long as it does not
-    /// touch storage. Both together grant no more than one would, and what comes back to a covered bucket in that while: at most a block.
+    /// touch storage. Both together grant no more than one would, plus what is refilled in a covered bucket in that time: at most a block.
     #[test]
     fn two_objects_of_one_key_grant_no_more_than_one(
         policy in prop::sample::select(&["block", "budget", "window", "two"][..]),

@@ -1,4 +1,4 @@
-//! Storage in memory, of which a crash leaves what has arrived, and which a test lets fail.
+//! Storage in memory: a crash keeps only rows that have arrived, and a test can make it fail.
 
 use std::cell::{Ref, RefCell, RefMut};
 use std::collections::BTreeMap;
@@ -16,16 +16,16 @@ pub(crate) struct State {
     pub(crate) rows: BTreeMap<String, Vec<u8>>,
     /// Rows that were written in the background and have not arrived yet, and the numbers of their ledgers.
     pub(crate) in_flight: Vec<(Background, u32)>,
-    /// Those that have arrived, of which the ledger has not heard.
+    /// Rows that have arrived without the ledger knowing.
     pub(crate) arrived: Vec<(Background, u32)>,
     pub(crate) alarm_at: Option<i64>,
     /// How many timers were set.
     pub(crate) timers: usize,
-    /// How often all rows were read.
+    /// How many times all rows were read.
     pub(crate) reads: usize,
     /// How many writes an answer has waited for.
     pub(crate) waits: usize,
-    /// How many rows were deleted with all others.
+    /// How many rows were deleted by clearing the storage.
     pub(crate) cleared: usize,
     /// Writing a row fails if its name begins so.
     pub(crate) failing: Option<&'static str>,

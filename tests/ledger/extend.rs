@@ -1,4 +1,4 @@
-//! Reservations that are extended. That it makes no difference when a cost was taken is a law in `late.rs`.
+//! Extended reservations. That it makes no difference when a cost was taken is a law in `late.rs`.
 
 use tollgate::limit::{Decision, Verb};
 use tollgate::protocol::{Action, Decided, ObjectReply, RequestId};
@@ -46,7 +46,7 @@ fn without_a_cost_it_is_extended_however_little_is_left() {
     assert!(!extended(&mut world, id, 1).decision().is_allow());
 }
 
-/// docs/scale.md tells what an extension costs.
+/// docs/scale.md states what an extension costs.
 #[test]
 fn extending_writes_a_row_and_one_more_with_a_cost() {
     let mut world = world_of(&BUCKET.replace(r#", "write_ahead": 0"#, ""));
@@ -81,7 +81,7 @@ fn extending_an_ended_reservation_is_unknown_and_a_closed_one_closed() {
     assert_eq!(world.ask(Action::Extend(id), Some(vec![1]), None), ObjectReply::ReservationClosed);
 }
 
-/// What it gave back by expiring is given back, whatever the clock says after a crash.
+/// Tokens that it gave back by expiring stay given back, whatever the clock shows after a crash.
 #[test]
 fn what_has_expired_before_a_crash_is_neither_free_nor_extended_when_the_clock_is_behind() {
     for is_settled in [false, true] {
@@ -163,7 +163,7 @@ fn refused_it_lasts_no_longer_and_nothing_is_taken_of_any_limit() {
     assert_eq!(world.ask(Action::Extend(id), Some(vec![0, 0]), None), ObjectReply::NoReservation);
 }
 
-/// What this reservation would give back by expiring is no way to extend it; what others would give back is.
+/// Tokens that this reservation would give back by expiring cannot extend it; those of others can.
 #[test]
 fn a_refused_extension_waits_for_others_not_for_its_own_end() {
     let once = r#"{"rate": 0, "period": "1s", "capacity": 10, "write_ahead": 0, "unsettled": "refund", "reservation_ttl": "15s"}"#;
@@ -245,7 +245,7 @@ fn raises_have_the_same_maximum_as_reservations_and_grants_get_half() {
     }
 }
 
-/// They take what the request says, and give it back with the rest.
+/// They take the request's cost, and give it back with the rest.
 #[test]
 fn limits_in_shadow_take_but_do_not_decide() {
     let json = r#"{"limits": [
@@ -271,7 +271,7 @@ fn limits_in_shadow_take_but_do_not_decide() {
     assert_eq!(decided(reply).shadow[0].unwrap().remaining, 10);
 }
 
-/// A limit that has come since has taken only of the raises after that; one that has gone is settled no more.
+/// A limit added since has taken only for later raises; a removed one is no longer settled.
 #[test]
 fn each_raise_belongs_to_the_limits_of_its_time() {
     let of = |limits: &str| world_of(&format!(r#"{{"limits": [{limits}], "reservation_ttl": "1m"}}"#)).policy;

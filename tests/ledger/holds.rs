@@ -1,4 +1,4 @@
-//! Tokens held while a batch asks its other keys: prepared, committed, aborted.
+//! Tokens held while a batch calls its other keys: prepared, committed, aborted.
 
 use tollgate::limit::{Decision, Snapshot, Verb};
 use tollgate::policy::Policies;
@@ -62,13 +62,13 @@ fn a_committed_hold_stays_taken_and_is_remembered() {
     assert_eq!(world.levels(), [6]);
 }
 
-/// Two tries of a batch share a hold. Their aborts and commits decide what is left of it.
+/// Two attempts of a batch share a hold. Their aborts and commits decide what is left of it.
 #[test]
 fn a_shared_hold_is_undone_once_every_attempt_that_committed_it_has_aborted() {
     const HELD_BY_BOTH: [Action; 2] = [Action::Hold(3), Action::Hold(4)];
     let [commit, abort] = [Action::Settle as fn(u64) -> Action, Action::Cancel];
     let table = [
-        // what the tries 3 and 4 do then     left
+        // what attempts 3 and 4 do then      left
         (vec![abort(3)], 196), // still held for the other
         (vec![abort(3), abort(4)], 200),
         (vec![abort(3), commit(4)], 196),
@@ -95,7 +95,7 @@ fn a_shared_hold_is_undone_once_every_attempt_that_committed_it_has_aborted() {
     }
 }
 
-/// Its own hold was lost in a crash, and another try has held and committed since.
+/// Its own hold was lost in a crash, and another attempt has held and committed since.
 #[test]
 fn a_commit_is_not_undone_once_reported_to_any_attempt() {
     let policies = policies();
@@ -277,7 +277,7 @@ fn an_aborted_hold_leaves_no_more_than_if_it_had_never_been() {
         let consume = Action::Take(Verb::Consume);
         assert!(!world.decided(consume, vec![1]).decision().is_allow(), "no other request can have it");
         world.now += 1_000;
-        // The bucket was full all the time, so nothing has refilled that could be taken.
+        // The bucket was full all the time, so no refill could be taken.
         assert!(!world.decided(consume, vec![1]).decision().is_allow());
         if is_cancelled {
             world.ask(Action::Cancel(reserved.id), None, None);
@@ -298,13 +298,13 @@ fn each_attempt_of_a_refused_batch_can_be_aborted() {
             panic!()
         };
         assert!(!held.is_replayed);
-        // Each abort has an id of its own.
+        // Each abort has its own id.
         world.ask(Action::Cancel(held.reservation.unwrap().id), None, Some(request_id(100 + id, 0)));
         assert_eq!(world.levels(), [10]);
     }
 }
 
-/// Its client uses one `Idempotency-Key` for a batch and for what closes a reservation.
+/// Its client uses one `Idempotency-Key` for a batch and for closing a reservation.
 #[test]
 fn closing_a_reservation_is_not_mistaken_for_a_commit_of_the_same_request_id() {
     let policies = policies();

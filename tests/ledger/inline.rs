@@ -1,4 +1,4 @@
-//! Numbers that come with each request, and may be others the next time.
+//! Numbers that come with each request, and may differ the next time.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tollgate::protocol::Action;
 use crate::chance;
 use crate::world::{DAY_MS, World, decided, tokens};
 
-/// A limit as it comes with a request.
+/// An inline limit of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Numbers {
     pub(crate) kind: Kind,
@@ -71,14 +71,14 @@ fn plan(numbers: Numbers) -> Arc<Policy> {
 }
 
 impl World {
-    /// Asks under these numbers, and says how many tokens were granted.
+    /// Makes a request under these numbers, and returns how many tokens were granted.
     fn take(&mut self, policy: &Arc<Policy>, verb: Verb, cost: u64) -> u64 {
         self.policy = Arc::clone(policy);
         let decided = self.decided(Action::Take(verb), vec![cost; policy.limits().len()]);
         if decided.decision().is_allow() { tokens(&decided.limits[0]) } else { 0 }
     }
 
-    /// What is left under these numbers.
+    /// Tokens left under these numbers.
     fn left(&mut self, policy: &Arc<Policy>) -> i64 {
         self.policy = Arc::clone(policy);
         self.levels()[0]
@@ -139,7 +139,7 @@ fn alternating_plans_gets_no_more_than_the_larger_has() {
     }
 }
 
-/// Also where more of them are asked in turn than there are accounts: those that are forgotten are not the largest.
+/// Even with more plans in turn than accounts: the forgotten ones are not the largest.
 #[test]
 fn any_number_of_plans_in_turn_grants_no_more_than_the_largest() {
     let plans: Vec<_> = (1..=20).map(|size| plan(Numbers::bucket(size, 3_600_000, 10 * size))).collect();
@@ -195,7 +195,7 @@ fn months_of_grants_by_a_larger_plan_do_not_lock_out_the_smaller() {
     assert!(!world.has_row(), "full under both");
 }
 
-/// Whether a request asks for them at once, or settles at more than it has reserved.
+/// Whether a request takes them at once, or settles at more than it has reserved.
 #[test]
 fn debt_booked_by_a_larger_plan_is_not_owed_under_the_smaller() {
     let (free, pro) = (plan(FREE), plan(PRO));
@@ -277,7 +277,7 @@ fn a_crash_returns_to_no_account_what_another_granted() {
     assert!((181..=191).contains(&left), "{left}: 9 were granted, and a crash costs 10 at most");
 }
 
-/// Or fast numbers would begin as if nothing had been granted lately.
+/// Otherwise fast numbers would begin as if nothing had been granted lately.
 #[test]
 fn grants_forgotten_in_a_crash_do_not_count_as_idle_time() {
     let slow = plan(Numbers { write_ahead: 50, ..Numbers::bucket(0, 1_000, 100) });
@@ -351,7 +351,7 @@ fn peeks_write_nothing_and_a_row_has_at_most_eight_accounts_per_limit() {
         let stored = String::from_utf8_lossy(&world.storage["b:plan"]).matches("token_bucket").count() as u64;
         assert_eq!(stored, (capacity - 18).min(8), "those that were asked last");
     }
-    // Other names are other limits, and there may be many of them: those left longest ago are dropped.
+    // Other names are other limits, possibly many: those left longest ago are dropped.
     let names: Vec<_> = (0..99).map(|index| format!("limit-{index}-{}", "n".repeat(50))).collect();
     for names in names.chunks(8) {
         let eight: Vec<_> = names.iter().map(|name| (name.as_str(), FREE)).collect();
@@ -365,7 +365,7 @@ fn peeks_write_nothing_and_a_row_has_at_most_eight_accounts_per_limit() {
     assert_eq!(world.levels(), [9, 9, 9]);
 }
 
-/// Callers choose the names, so full buckets of many do not wait for an alarm; but no question writes for that.
+/// Callers choose the names, so full buckets of many do not wait for an alarm; but no peek writes for that.
 #[test]
 fn full_buckets_of_many_names_are_forgotten() {
     let free = plan(FREE).definition();
@@ -583,7 +583,7 @@ pub(crate) fn numbers() -> impl Strategy<Value = Numbers> {
     })
 }
 
-/// Numbers of which no faster ones have a smaller capacity, as in most tables of plans: all of one period.
+/// Numbers where faster ones never have a smaller capacity, as in most tables of plans: all of one period.
 pub(crate) fn plans(mut all: Vec<Numbers>) -> Vec<Numbers> {
     let mut capacities: Vec<_> = all.iter().map(|numbers| numbers.capacity).collect();
     capacities.sort_unstable();
@@ -596,7 +596,7 @@ pub(crate) fn plans(mut all: Vec<Numbers>) -> Vec<Numbers> {
     all
 }
 
-/// Plays the steps, and checks after each grant that no interval that ends with it has more than `most` says.
+/// Plays the steps, and checks after each grant that no interval ending with it exceeds `most`.
 fn follow(all: &[Numbers], steps: &[Step], most: impl Fn(&[Numbers], i64, i64) -> u64) {
     let policies: Vec<_> = all.iter().map(|&numbers| plan(numbers)).collect();
     let mut world = World::empty(&policies[0]);
@@ -684,7 +684,7 @@ pub(crate) fn most_of_each(seen: &[Numbers], from: i64, to: i64) -> u64 {
 proptest! {
     #![proptest_config(chance::config(3_000))]
 
-    /// A plan that was not asked before begins with its capacity less what was spent of the other, refilled at its own rate since.
+    /// A new plan begins with its capacity less what was spent of the other, refilled at its own rate since.
     #[test]
     fn another_plan_begins_with_its_unspent_tokens(
         all in prop::collection::vec(numbers(), 2).prop_map(plans),
@@ -718,11 +718,11 @@ proptest! {
         let larger = milli(&new, new.capacity) - milli(&old, old.capacity);
         let begins = refilled(&new, (level + larger).max(level.min(0)), world.now - at).div_euclid(1_000);
         let left = world.left(&plan(new));
-        // What was left, and what has come back, are rounded to whole tokens.
+        // The tokens left and refilled are rounded to whole tokens.
         assert!((begins - 2..=begins).contains(&left), "{left} of {begins}");
     }
 
-    /// Nothing is gained by going back and forth between as many numbers as have accounts, of both kinds, over any crashes.
+    /// Alternating between as many numbers as there are accounts, of both kinds, gains nothing, over any crashes.
     #[test]
     fn up_to_eight_numbers_grant_no_more_than_the_most_generous(
         all in prop::collection::vec(numbers(), 1..9),

@@ -1,4 +1,4 @@
-//! How a key stands, for operators: what the next request will find, and nothing is changed by looking.
+//! The state of a key, for operators: what the next request will find; looking changes nothing.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn limits<'a>(state: &'a KeyState, policy: &str) -> Option<&'a (Arc<Policy>, Vec
 proptest! {
     #![proptest_config(chance::config(1_000))]
 
-    /// Whatever was asked and whatever happened: levels, holds and reservations are those that the next request finds, and it
+    /// After any requests and events, levels, holds and reservations are those that the next request finds, and it
     /// finds them as without the look.
     #[test]
     fn an_inspection_agrees_with_the_next_request(which in 0..POLICIES.len(), steps in steps()) {
@@ -65,7 +65,7 @@ proptest! {
         }
     }
 
-    /// What would be decided, as `explain` asks for it, is what is decided right after.
+    /// The decision that `explain` predicts is the one made right after.
     #[test]
     fn a_look_agrees_with_the_request_that_follows(
         which in 0..POLICIES.len(),

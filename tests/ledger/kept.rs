@@ -1,4 +1,4 @@
-//! A ledger beside its storage: what is read and written when, and what a failure leaves.
+//! A ledger beside its storage: when it reads and writes, and its state after a failure.
 
 use std::sync::Arc;
 
@@ -88,7 +88,7 @@ fn an_undecidable_request_changes_nothing() {
     assert_eq!((key.left(), key.disk.get().reads), (7, 1));
 }
 
-/// The answer says that a notice is due, and all that does not depend on that is done.
+/// The answer has the due notice, and everything that does not depend on its row is done.
 #[test]
 fn a_notice_that_cannot_be_recorded_is_given_anyway() {
     let mut key = Key::new(r#","write_ahead":4,"notify":["near_limit","refused"]"#);
@@ -106,7 +106,7 @@ fn a_notice_that_cannot_be_recorded_is_given_anyway() {
     );
 }
 
-/// The alarm of the first rows, also where these are lost.
+/// The alarm of the first rows, even if these are lost.
 #[test]
 fn a_key_with_only_a_notice_to_write_has_an_alarm() {
     for failing in [None, Some("n:")] {

@@ -1,7 +1,7 @@
-//! Laws about reservations that are settled late.
+//! Laws about late settlements.
 //!
-//! After a settlement the budget is exactly as if the real cost had been taken in the first place. Facts stay facts: what
-//! was decided, and the amounts that charges and `up_to` booked. Refunds are clipped anew. Only a reservation's amount changes.
+//! After a settlement the budget is exactly as if the real cost had been taken in the first place. Facts stay facts: the
+//! decisions, and the amounts that charges and `up_to` booked. Refunds are clipped again. Only a reservation's amount changes.
 //!
 //! The oracle keeps every event of a limit since its beginning, and replays all of them for each answer:
 //! `level = min(full, level + refill)` up to the moment of an event, less what that took. A settlement changes the amount of
@@ -141,7 +141,7 @@ fn a_bucket_that_was_not_full_again_gets_back_what_would_have_fitted() {
     }
 }
 
-/// What open reservations give back when they expire counts for whoever is refused, as far as it fits.
+/// A refusal's wait counts what open reservations give back when they expire, as far as it fits.
 #[test]
 fn a_refusal_waits_until_enough_expires() {
     let ends = r#""write_ahead": 0, "unsettled": "refund", "reservation_ttl": "4s"}"#;
@@ -179,7 +179,7 @@ fn a_refusal_waits_until_enough_expires() {
     }
 }
 
-/// A batch that is under way may end without taking anything, and leased tokens may be returned.
+/// A batch in flight may end without taking anything, and leased tokens may be returned.
 #[test]
 fn a_refusals_wait_counts_all_that_comes_back_until_then() {
     for (rate, cost, wait_ms) in [
@@ -280,7 +280,7 @@ fn use_before_a_window_opens_takes_nothing_from_that_window() {
         assert_eq!(settled(&mut world, id, cost), booked, "settled at {cost}");
         assert_eq!(world.levels(), [left], "settled at {cost}");
     }
-    // What this window has spent already is not taken again.
+    // Tokens already spent in this window are not taken again.
     let mut world = world_of(WINDOW);
     let id = reserved(&mut world, 5);
     world.now += 10_000;
@@ -526,7 +526,7 @@ impl Comparison {
         }
     }
 
-    /// Records what has happened, after a check of what the ledger says of it.
+    /// Records an event, after checking the ledger's report of it.
     fn record(&mut self, decided: &Decided, fact: &Fact, before: Option<&[i128]>) {
         let (at, may_have_lost) = (self.client.latest, self.may_have_lost());
         let levels: Vec<_> = self.budgets.iter().map(|budget| budget.level(at)).collect();
@@ -549,7 +549,7 @@ impl Comparison {
                 Fact::Reset => budget.push(at, Change::Reset),
                 Fact::Cancelled(ids) => ids.iter().for_each(|id| budget.settle(*id, 0)),
                 Fact::Settled { pieces, is_returned, costs } => {
-                    // What is given back is given back newest first, and what is taken besides is taken by the newest.
+                    // Tokens are given back newest first, and additional ones are taken by the newest.
                     let (cost, mut rest, mut total) = (costs[index], costs[index], 0);
                     for (place, (id, taken)) in pieces.iter().enumerate() {
                         let real = if place + 1 == pieces.len() { rest } else { taken[index].min(rest) };
@@ -594,10 +594,10 @@ impl Comparison {
     }
 }
 
-/// The oracle: one limit of a key, with all that ever happened to it.
+/// The oracle: one limit of a key, with its whole history.
 struct Budget {
     numbers: Numbers,
-    /// In the order in which they happened.
+    /// In chronological order.
     events: Vec<Event>,
 }
 
@@ -608,7 +608,7 @@ struct Event {
     change: Change,
 }
 
-/// What an event has done, in drops.
+/// The effect of an event, in drops.
 #[derive(Clone, Copy)]
 enum Change {
     /// For the reservation of this id, if any.
@@ -645,13 +645,13 @@ impl Budget {
         })
     }
 
-    /// The reservation costs so much instead, from its opening on.
+    /// The reservation costs this much instead, from its opening on.
     fn settle(&mut self, id: u64, cost: i128) {
         let index = self.opening(id);
         self.events[index].change = Change::Taken { drops: cost, id: Some(id) };
     }
 
-    /// It costs so much more.
+    /// It costs this much more.
     fn correct(&mut self, id: u64, more: i128) {
         let index = self.opening(id);
         if let Change::Taken { drops, .. } = &mut self.events[index].change {
@@ -690,7 +690,7 @@ impl Budget {
 #[derive(Clone, Copy)]
 struct Numbers {
     drops_per_token: i128,
-    /// What comes back in each tick.
+    /// The refill of each tick.
     refill: i128,
     tick_ms: i64,
     /// Where ticks begin.
@@ -726,7 +726,7 @@ impl Numbers {
         }
     }
 
-    /// What comes back between two moments; nothing if the clock stepped back.
+    /// The refill between two moments; nothing if the clock stepped back.
     fn refill(&self, from: i64, to: i64) -> i128 {
         i128::from((self.tick(to) - self.tick(from)).max(0)) * self.refill
     }
@@ -736,7 +736,7 @@ impl Numbers {
         (at - self.offset_ms).div_euclid(self.tick_ms)
     }
 
-    /// The level that an answer of the ledger shows.
+    /// The level in an answer of the ledger.
     fn level(&self, answer: &LimitAnswer, now: i64) -> i128 {
         let level = i128::from(answer.snapshot.tokens) * self.drops_per_token + i128::from(answer.snapshot.drops);
         (level + self.refill(answer.snapshot.at, now)).min(self.full)
@@ -752,7 +752,7 @@ fn whole_tokens(drops: i128, drops_per_token: i128) -> u64 {
     u64::try_from(drops / drops_per_token).unwrap()
 }
 
-/// The ledger, and what a client knows of it.
+/// The ledger, and its client's knowledge.
 struct Client {
     world: World,
     numbers: Vec<Numbers>,
@@ -765,7 +765,7 @@ struct Client {
     raises: u64,
     /// The answer to the last look.
     seen: Vec<LimitAnswer>,
-    /// When that was; before everything if a bucket may have been forgotten since.
+    /// Its moment; before everything if a bucket may have been forgotten since.
     seen_at: i64,
     /// The latest moment of any request.
     latest: i64,
@@ -775,11 +775,11 @@ struct Client {
 struct Open {
     id: u64,
     expires_at: i64,
-    /// What it has taken, first and by each raise, under ids of the test's own.
+    /// What it has taken, first and by each raise, under the test's own ids.
     pieces: Vec<(u64, Vec<u64>)>,
 }
 
-/// What a request has done. How many tokens it took is in its answer.
+/// The effect of a request. Its answer has how many tokens it took.
 enum Fact {
     /// It was refused.
     Nothing,
@@ -788,7 +788,7 @@ enum Fact {
     Charged(Vec<u64>),
     Refunded(Vec<u64>),
     Reset,
-    /// What was opened under these ids, the oldest first, and had taken so much, unless all was given back before.
+    /// The amounts taken under these ids, the oldest first, unless all was given back before.
     Settled {
         pieces: Vec<(u64, Vec<u64>)>,
         is_returned: bool,
@@ -878,7 +878,7 @@ impl Client {
             Step::Back(ms) => self.step_back(ms),
             Step::Arrive(count) => self.world.arrive(count),
             Step::FlushIdle => self.world.flush_idle(),
-            // A bucket that is full and forgotten begins anew, at whichever moment the clock shows.
+            // A full bucket that was forgotten starts again, at whichever moment the clock shows.
             Step::Clean if !self.has_stepped_back => {
                 self.seen_at = i64::MIN;
                 self.world.clean();
@@ -889,8 +889,8 @@ impl Client {
         None
     }
 
-    /// What was refused is granted at the moment that was told, and not a millisecond sooner, if nothing else is taken: also by what expires
-    /// meanwhile. Only where a crash loses nothing, because another object tries.
+    /// A refused request is granted at the reported moment, and not a millisecond sooner, if nothing else is taken, including what expires
+    /// meanwhile. Only if a crash loses nothing, because another object tries it.
     fn retries(&self, decided: &Decided, verb: Verb, costs: &[u64; 2]) {
         if self.has_stepped_back || self.numbers.iter().any(|numbers| numbers.block > 0) {
             return;
@@ -900,7 +900,7 @@ impl Client {
             Decision::Wait { retry_at } => Some(retry_at),
             Decision::Never { .. } => None,
         });
-        // What is never granted is not granted later either.
+        // A cost that can never pass does not pass later either.
         let tries = match retry_at.collect::<Option<Vec<_>>>() {
             Some(all) => all.into_iter().max().map_or(vec![], |at| vec![(at - 1, false), (at, true)]),
             None => vec![(decided.now + DAY_MS, false)],
@@ -971,7 +971,7 @@ impl Client {
         decided
     }
 
-    /// What is left, in drops.
+    /// The level, in drops.
     fn levels(&mut self) -> Vec<i128> {
         let decided = self.look();
         self.levels_of(&decided)
@@ -1102,7 +1102,7 @@ fn costs() -> impl Strategy<Value = [u64; 2]> {
     [cost(), cost()]
 }
 
-/// A key of the one policy that says this.
+/// A key of a policy with this JSON.
 pub(crate) fn world_of(json: &str) -> World {
     World::new(&Policies::parse(&format!(r#"{{"p": {json}}}"#)).unwrap(), "p")
 }
@@ -1116,7 +1116,7 @@ pub(crate) fn taken(world: &mut World, verb: Verb, cost: u64) -> u64 {
     tokens(&world.decided(Action::Take(verb), vec![cost]).limits[0])
 }
 
-/// What it cost.
+/// Its cost.
 pub(crate) fn settled(world: &mut World, id: u64, cost: u64) -> u64 {
     tokens(&world.decided(Action::Settle(id), vec![cost]).limits[0])
 }

@@ -1,4 +1,4 @@
-//! The oracle of `late_carries.rs`: it replays all that ever happened to a limit, in tokens.
+//! The oracle of `late_carries.rs`: it replays the whole history of a limit, in tokens.
 //!
 //! A settlement moves whole tokens of the numbers that settle. So where the bucket has kept its share since, from a capacity of `old` to one of
 //! `new`, it is as if `old / new` times as many had been taken less in the first place. Nothing else of the law is different: see `late.rs`.
@@ -31,7 +31,7 @@ struct Numbers {
     tick_ms: i64,
     full: f64,
     debt: f64,
-    /// The least that there can be.
+    /// The lowest possible level.
     drop: f64,
 }
 
@@ -61,12 +61,12 @@ impl Numbers {
     }
 }
 
-/// One limit, with all that ever happened to it.
+/// One limit, with its whole history.
 #[derive(Clone, Debug)]
 struct Budget {
     begun: (Numbers, i64),
     events: Vec<(i64, Event)>,
-    /// Of how many events the bucket knows.
+    /// How many events the bucket knows of.
     followed: usize,
 }
 
@@ -89,7 +89,7 @@ impl Budget {
         self.events.iter().rev().find_map(carried).unwrap_or(self.begun.0)
     }
 
-    /// What there is, and how much of it may be lost by rounding.
+    /// The level, and how much of it may be lost by rounding.
     fn level(&self, now: i64) -> (f64, f64) {
         let (mut numbers, mut last) = self.begun;
         let (mut level, mut rounded) = (numbers.full, 0.0);
@@ -120,7 +120,7 @@ impl Budget {
         self.events.push((at, Event::Taken { tokens, id }));
     }
 
-    /// The reservation cost so many tokens less in the end, by the numbers that the bucket has.
+    /// The reservation finally cost this many tokens less, by the bucket's numbers.
     fn give_back(&mut self, of: u64, back: f64) {
         let Some(index) =
             self.events.iter().position(|(_, event)| matches!(event, Event::Taken { id, .. } if *id == of))
@@ -141,7 +141,7 @@ impl Budget {
     }
 }
 
-/// How many tokens one becomes.
+/// The factor by which tokens are scaled.
 fn share(old: Numbers, new: Numbers, how: Carry) -> f64 {
     if how == Carry::Proportional { new.full / old.full } else { 1.0 }
 }
@@ -157,9 +157,9 @@ pub(crate) enum Step {
     Change(usize, Carry),
     /// Without a request, and none before the next step.
     ChangeUnseen(usize, Carry),
-    /// So many at once, of which a policy remembers only the latest.
+    /// This many at once, of which a policy remembers only the latest.
     ChangeMany(usize, Carry),
-    /// Another version is asked again, whether or not it was replaced.
+    /// Requests use another version again, whether or not it was replaced.
     Alternate(usize),
     Wait(i64),
     Arrive(usize),
@@ -195,7 +195,7 @@ pub(crate) enum Oracle {
     Exact,
     /// The ledger may have less for more reasons than rounding.
     AtMost,
-    /// Only that a settlement gives back no more than was taken too much, and a crash nothing.
+    /// Only that a settlement gives back no more than the excess taken, and a crash nothing.
     None,
 }
 
@@ -219,7 +219,7 @@ impl Pair {
         self.named().into_iter().map(of).collect()
     }
 
-    /// What any request finds.
+    /// The state that any request finds.
     fn meet(&mut self) {
         let now = self.world.now;
         if self.budgets.is_empty() {
@@ -254,7 +254,7 @@ impl Pair {
         real(self.leases.iter().filter_map(|lease| lease.tokens.get(name)).sum())
     }
 
-    /// What there is without what is leased.
+    /// The level without leased tokens.
     fn shown(&self, decided: &Decided) -> Vec<f64> {
         let each = self.named().into_iter().zip(&decided.limits);
         each.map(|((_, numbers), answer)| numbers.level(answer, self.world.now)).collect()
@@ -381,7 +381,7 @@ impl Pair {
                 for (before, after) in self.shown(&before).into_iter().zip(self.shown(&after)) {
                     assert!(after <= before + NOISE, "{after} after a crash, and {before} before");
                 }
-                // A lease of more than there was left is taken later.
+                // A lease of more than was left is taken later.
                 if self.oracle == Oracle::Exact && self.versions[0].contains("\"lease\"") {
                     self.oracle = Oracle::AtMost;
                 }

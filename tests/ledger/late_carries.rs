@@ -1,4 +1,4 @@
-//! Reservations that are settled after the numbers have changed in any way: a bucket may have kept its share of the capacity, begun anew,
+//! Reservations that are settled after the numbers have changed in any way: a bucket may have kept its share of the capacity, been reset,
 //! or lost and regained a limit meanwhile. The oracle is in `late_budgets.rs`.
 
 use std::sync::Arc;
@@ -49,7 +49,7 @@ mod found {
         }
     }
 
-    /// The row from before the reset was still good for the bucket in memory.
+    /// The row from before the reset was still valid for the bucket in memory.
     #[test]
     fn a_reset_to_the_same_numbers_is_not_repeated_after_a_crash() {
         let version = || policy(r#"{"rate":0,"period":"1s","capacity":17,"write_ahead":2}"#);
@@ -95,7 +95,7 @@ mod found {
         }
     }
 
-    /// A crash had cost the piece that no reservation is in a block, but not the level beside it. What was then settled took that block, too.
+    /// A crash had cost the piece without reservations a block, but not the level beside it. The next settlement took that block, too.
     #[test]
     fn a_settlement_does_not_take_again_what_a_crash_cost_one_piece() {
         let versions = [
@@ -166,7 +166,7 @@ fn with_leases() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Changes that all are of one kind.
+/// Changes all of one kind.
 fn with_many() -> impl Strategy<Value = Vec<Step>> {
     let step =
         prop_oneof![20 => with_unseen(), 1 => (60..140_usize).prop_map(|count| Step::ChangeMany(count, Carry::AsIs))];

@@ -84,7 +84,7 @@ mod found {
         }
     }
 
-    /// Tokens that did not fit any more are handed over; more was used of them.
+    /// Tokens that no longer fit are handed over; more of them was used.
     #[test]
     fn refill_beyond_the_capacity_is_handed_over_less_the_real_cost() {
         let (small, large) = (inline("token_bucket", 1, 10), inline_every("token_bucket", 1, 5_000, 30));
@@ -131,7 +131,7 @@ mod found {
         }
     }
 
-    /// Both are over long ago: the lease is spent when it was over, and the reservation given back afterwards.
+    /// Both ended long ago: the lease is spent at its end, and the reservation given back afterwards.
     #[test]
     fn a_lease_that_was_over_before_a_reservation_expired() {
         for crashes in [false, true] {
@@ -185,7 +185,7 @@ mod found {
         }
     }
 
-    /// A limit that only the older version has begins when the bucket was last asked at the earliest, and not before all time.
+    /// A limit that only the older version has begins no earlier than the bucket's last request, not before all time.
     #[test]
     fn a_limit_that_a_rollback_brings_back_begins_no_earlier_than_its_bucket() {
         let limit =
@@ -201,7 +201,7 @@ mod found {
         let decided = take(&mut world, Verb::Consume, &[1, 1]);
         let levels: Vec<_> = decided.limits.iter().map(|limit| (limit.remaining, limit.snapshot.at)).collect();
         assert_eq!(levels, [(69, world.now), (99, world.now)]);
-        // Also where nothing is taken.
+        // Even if nothing is taken.
         let mut other = World { as_of: Some(START - 5), ..World::empty(&new) };
         take(&mut other, Verb::Consume, &[50]);
         other.now += 20_000;
@@ -357,7 +357,7 @@ impl Numbers {
     }
 }
 
-/// One limit, with all that ever happened to it.
+/// One limit, with its whole history.
 #[derive(Clone, Debug)]
 struct Budget {
     begun: (Numbers, i64),
@@ -438,7 +438,7 @@ enum Step {
 struct Reserved {
     id: u64,
     expires_at: i64,
-    /// What it has taken, first and by each raise, under ids of the test's own.
+    /// What it has taken, first and by each raise, under the test's own ids.
     pieces: Vec<(u64, u64)>,
 }
 
@@ -454,7 +454,7 @@ struct Pair {
     versions: Vec<String>,
     budget: Option<Budget>,
     open: Vec<Reserved>,
-    /// Those that have expired and may be closed late.
+    /// Expired reservations that may be closed late.
     ended: Vec<Reserved>,
     raises: u64,
     leases: Vec<Held>,
@@ -480,7 +480,7 @@ impl Pair {
         Numbers::of(&self.world.policy)
     }
 
-    /// What any request finds.
+    /// The state that any request finds.
     fn budget(&mut self) -> &mut Budget {
         let now = self.world.now;
         if self.budget.is_none() {
@@ -662,7 +662,7 @@ impl Pair {
             Step::Crash(arrived) => {
                 self.look(step);
                 self.world.crash(arrived);
-                // A returned lease may be open again; and what was held is not.
+                // A returned lease may be open again, but a hold is not.
                 if !self.leases.is_empty() || !self.versions[0].contains("\"write_ahead\":0") || self.has_leased() {
                     self.lost = None;
                 }
@@ -714,7 +714,7 @@ impl Pair {
             // Of which of them an excess is booked is not known here: tests/ledger/late.rs does.
             return self.cancel(step, &closed, is_late);
         }
-        // Without a cost it costs what was reserved, which is not known here of one that was given back.
+        // Without a cost it costs the reserved amount, which is unknown here after giving back.
         let cost = cost.or(is_returned.then_some(5));
         let decided = settle(&mut self.world, closed.id, cost.map(|cost| vec![cost]));
         assert_eq!(decided.is_late, is_late);
@@ -723,7 +723,7 @@ impl Pair {
         assert!((cost.min(reserved)..=cost).contains(&booked), "{booked} of {cost}");
         let withheld = self.withheld();
         let floor = (before - withheld).min(-numbers.debt);
-        // The newest gives back first, and takes what is taken besides.
+        // The newest gives back first, and takes any additional tokens.
         let (newest, older) = closed.pieces.split_last().unwrap();
         let budget = self.budget();
         let mut rest = booked;
@@ -980,7 +980,7 @@ fn play_inline(plans: &[(bool, u64, u64, u64)], ttl_ms: i64, steps: &[Ask]) {
             }
             Ask::Crash(arrived) => world.crash(arrived),
         }
-        // More than was reserved is no grant, and those that come later make up for it.
+        // An excess over the reserved amount is not a grant, and later grants make up for it.
         let is_grant = matches!(step, Ask::Take(..) | Ask::Reserve(_, 1..));
         if !is_grant || spent.len() == known || spent.last().is_none_or(|(_, tokens, _)| *tokens == 0) {
             continue;
@@ -1152,7 +1152,7 @@ proptest! {
     }
 }
 
-/// As it alone is enforced: a reservation takes its cost or nothing, and only what it has taken is settled.
+/// As if it alone were enforced: a reservation takes its cost or nothing, and only what it has taken is settled.
 fn play_shadow(versions: &[String], steps: &[Ask]) {
     let limit = |json: &str, fields: &str| json.replacen('{', &format!(r#"{{"name":"s",{fields}"#), 1);
     let terms = r#""unsettled":"refund","reservation_ttl":"6s""#;
@@ -1257,12 +1257,12 @@ fn budget_drops(tokens: u64) -> i128 {
     i128::from(tokens) * 1_000
 }
 
-/// Steps back of the clock: with all of them together as long as `S`, no more is granted than what comes back in `S` besides.
+/// Steps back of the clock: if they total `S`, no more is granted beyond the bound than what is refilled in `S`.
 fn play_clock(versions: &[String], steps: &[(Step, i64)]) {
     let json = versions[0].replace("\"keep\"", "\"refund\"");
     let mut world = World::empty(&shared(&json));
     let numbers = Numbers::of(&world.policy);
-    // A bucket for which every millisecond counts that the clock shows: it is on the line of all moments one after the other.
+    // A bucket that counts every millisecond that the clock shows: its time is the sequence of all shown moments.
     let mut line = START;
     let mut budget = Budget { begun: (numbers, START), events: Vec::new() };
     let mut back = 0_i64;

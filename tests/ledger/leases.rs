@@ -1,5 +1,5 @@
 //! Leased tokens of limits that leave their policy and come back: renamed, switched off, tried in shadow, or unknown to an older
-//! version that asks in turn with a newer one.
+//! version that alternates with a newer one.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ fn with_limits(limits: &str) -> String {
 /// A hundred tokens, once.
 const A: &str = r#"{"name":"a","rate":0,"period":"1s","capacity":100,"write_ahead":0}"#;
 
-/// The policies that a bucket is asked under while `a` is not enforced, one after the other.
+/// The policies used in turn while `a` is not enforced.
 fn absences() -> Vec<(&'static str, Vec<String>)> {
     let named = |name: &str| A.replace(r#""a""#, &format!(r#""{name}""#));
     let with = |fields: &str| A.replace('{', &format!("{{{fields},"));
@@ -45,7 +45,7 @@ fn absences() -> Vec<(&'static str, Vec<String>)> {
     ]
 }
 
-/// What becomes of the lease while `a` is absent.
+/// The fate of the lease while `a` is absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Open,
@@ -141,7 +141,7 @@ fn check_absence(policies: &[String], fate: Fate, is_registered: bool, crashes: 
             (versions.world.policy, versions.world.as_of) = (other, as_of);
             versions.look();
         }
-        // By position: it says nothing about `a` unless that is the name of the limit there.
+        // By position: it concerns `a` only if that is the name of the limit there.
         Fate::ReturnedUnderTheOther => {
             let mut spent = vec![0; versions.world.policy.limits().len()];
             spent.fill(20);
@@ -187,7 +187,7 @@ fn old_and_new_versions_in_turn_grant_no_more_than_the_new_limit() {
     assert!((1_950..=2_000).contains(&granted), "{granted} of 2000");
 }
 
-/// Other numbers when it comes back: what was leased of the old ones is withheld from the new ones.
+/// Other numbers when it comes back: tokens leased under the old ones are withheld from the new ones.
 #[test]
 fn a_limit_that_comes_back_with_other_numbers_still_lacks_what_is_leased() {
     let (first, other) = (with_limits(A), with_limits(&A.replace(r#""a""#, r#""b""#)));
@@ -210,7 +210,7 @@ fn a_limit_that_comes_back_with_other_numbers_still_lacks_what_is_leased() {
     }
 }
 
-/// An alarm deletes buckets that are full. One of which tokens are leased is not.
+/// An alarm deletes full buckets. A bucket with leased tokens is not full.
 #[test]
 fn a_bucket_is_not_forgotten_before_the_leases_of_an_absent_limit_are_spent() {
     let a = A.replace(r#""rate":0,"period":"1s""#, r#""rate":100,"period":"1day""#);
@@ -276,7 +276,7 @@ enum Step {
     Lease([u64; 3]),
     /// That many tokens, of the lease with this number.
     Spend(usize, u64),
-    /// The lease with this number, by an isolate that knows the version of the lease, or the one that asked last.
+    /// The lease with this number, by an isolate that knows the version of the lease, or the last one used.
     Return(usize, bool),
     Wait(i64),
     Arrive(usize),
@@ -301,7 +301,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A lease as its isolate knows it.
+/// A lease, as known to its isolate.
 struct Held {
     policy: Arc<Policy>,
     as_of: Option<i64>,
@@ -314,7 +314,7 @@ fn list(version: usize) -> String {
     with_limits(&VERSIONS[version].iter().map(|&limit| LIMITS[limit]).collect::<Vec<_>>().join(","))
 }
 
-/// Each limit grants, by the object and from leases, what one bucket in memory grants that is never away.
+/// Each limit grants, by the object and from leases, what one permanent bucket in memory grants.
 fn check_versions(is_registered: bool, steps: &[Step]) {
     let all = policy(&with_limits(&LIMITS.join(",")));
     let limits: Vec<_> = all.limits().iter().map(NamedLimit::limit).copied().collect();
@@ -363,7 +363,7 @@ fn check_versions(is_registered: bool, steps: &[Step]) {
                 if is_own {
                     (world.policy, world.as_of) = (policy, as_of);
                 }
-                // Under another version it reports all as spent that it may have been.
+                // Under another version it reports as spent all that may have been.
                 let spent = if is_own { spent } else { vec![u64::MAX; count] };
                 world.lease(vec![0; world.policy.limits().len()], vec![EndedLease { id: lease.id, spent }]);
                 (world.policy, world.as_of) = (other, other_as_of);

@@ -1,4 +1,4 @@
-//! What is kept of a key, over crashes.
+//! The state of a key, over crashes.
 
 mod alarms;
 #[path = "../chance/mod.rs"]

@@ -10,12 +10,12 @@ use crate::world::{START, signed};
 pub(crate) struct Model {
     pub(crate) limits: Vec<Limit>,
     states: Vec<State>,
-    /// What it began with, and all that has happened since: a settlement changes what its reservation took, and all the rest is played again.
+    /// Its initial state and history since: a settlement changes what its reservation took, and the rest is replayed.
     begun: Vec<State>,
     log: Vec<Event>,
 }
 
-/// What happened to each limit at a moment.
+/// An event of each limit at a moment.
 #[derive(Clone)]
 struct Event {
     now: i64,
@@ -26,9 +26,9 @@ struct Event {
 
 #[derive(Clone, Copy)]
 enum Change {
-    /// So many drops were taken.
+    /// This many drops were taken.
     Take(i128),
-    /// So many tokens were given back, as far as they fit.
+    /// This many tokens were given back, as far as they fit.
     Refund(u64),
     Reset,
     FollowClock,
@@ -64,12 +64,12 @@ impl Model {
         ready_at
     }
 
-    /// Says which reservation took what was granted last.
+    /// Records which reservation took the last grant.
     pub(crate) fn name(&mut self, id: u64) {
         self.log.last_mut().unwrap().id = Some(id);
     }
 
-    /// As if the reservation had taken so many tokens of each limit in the first place.
+    /// As if the reservation had taken this many tokens of each limit in the first place.
     pub(crate) fn settle(&mut self, id: u64, real: &[u64]) {
         let event = self.log.iter_mut().find(|event| event.id == Some(id)).unwrap();
         event.changes =
@@ -109,7 +109,7 @@ impl Model {
         self.happened(now, vec![Change::Refund(0); self.limits.len()]);
     }
 
-    /// Takes what was held, even if it is gone: a charge may have come in between.
+    /// Takes the held tokens, even if they are gone: a charge may have come in between.
     pub(crate) fn lower(&mut self, tokens: &[u64], now: i64) {
         let changes = self.limits.iter().zip(tokens).map(|(limit, &tokens)| Change::Take(in_drops(limit, tokens)));
         self.happened(now, changes.collect());
@@ -175,7 +175,7 @@ impl Change {
     }
 }
 
-/// What there is, in the parts of a token that a limit counts.
+/// The level, in the limit's drops.
 fn drops(limit: &Limit, state: &State) -> i128 {
     let Snapshot { tokens, drops, .. } = limit.snapshot(state);
     i128::from(tokens) * in_drops(limit, 1) + i128::from(drops)
@@ -193,7 +193,7 @@ fn in_drops(limit: &Limit, tokens: u64) -> i128 {
     i128::from(tokens) * i128::from(of_a_token)
 }
 
-/// The most whole tokens that come back while the clock shows `ms` milliseconds, wherever they begin.
+/// The most whole tokens refilled while the clock shows `ms` milliseconds, wherever they begin.
 pub(crate) fn refill_in(limit: &Limit, ms: i64) -> i64 {
     let (rate, period_ms) = (limit.config().rate.cast_signed(), limit.config().period_ms.cast_signed());
     let ticks = (ms + tick_ms(limit) - 1) / tick_ms(limit);

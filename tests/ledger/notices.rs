@@ -1,4 +1,4 @@
-//! Notices: never two of a kind within the time that the policy says, over any crashes, and one whenever it is due.
+//! Notices: never two of a kind within the policy's interval, over any crashes, and one whenever it is due.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ fn a_key_near_its_limit_and_a_refused_key_each_give_a_notice() {
         (0, CONSUME, 0, vec![], 0),                     // still near
         (599_999, CONSUME, 3, vec![], 0),               // ten minutes, unless the policy says otherwise
         (1, CONSUME, 3, vec![REFUSED], 1),              // and not a millisecond more
-        (0, Action::Look(Verb::Consume), 0, vec![], 0), // who looks takes nothing
+        (0, Action::Look(Verb::Consume), 0, vec![], 0), // a peek takes nothing
         (0, CONSUME, 0, vec![NEAR], 1),
         (600_000, Action::Take(Verb::Refund), 0, vec![], 0),
         (0, Action::Hold(7), 0, vec![], 0), // nothing is taken yet
@@ -153,7 +153,7 @@ fn an_unreadable_row_costs_at_most_one_extra_notice() {
     }
 }
 
-/// The policies of one request, which are decided together: each has its own notices.
+/// The policies of one request, decided together: each has its own notices.
 #[test]
 fn each_of_several_policies_has_its_own_notices() {
     let policies = Policies::parse(

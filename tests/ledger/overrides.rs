@@ -1,4 +1,4 @@
-//! Keys with overrides: what they are granted, and what their buckets are before, during and afterwards.
+//! Keys with overrides: their grants, and their buckets before, during and afterwards.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ impl Isolate {
         self.as_of = at;
     }
 
-    /// The world's frontend knows what this isolate does.
+    /// Gives the world's frontend the knowledge of this isolate.
     fn tell(&self, world: &mut World) {
         world.policy = self.overrides.apply(&self.base, KEY.as_bytes(), world.now);
         world.as_of = Some(self.as_of);
@@ -169,7 +169,7 @@ fn a_key_without_limits_takes_what_is_left_and_never_goes_into_debt() {
         assert_eq!((granted(&taken), world.levels()), (vec![tokens], vec![0]), "{verb:?}");
         assert!(is_allowed(&world.decided(Action::Take(verb), vec![100])), "{verb:?}");
         assert_eq!(world.levels(), [0], "{verb:?}");
-        // What happened is charged as ever, also into debt.
+        // A charge books as always, even into debt.
         world.decided(Action::Take(Verb::Charge), vec![2]);
         assert!(is_allowed(&world.decided(Action::Take(verb), vec![1])), "{verb:?}");
         assert_eq!(world.levels(), [-2]);
@@ -252,7 +252,7 @@ fn a_frontend_that_does_not_know_of_a_ban_learns_it() {
         world.now += 1;
         isolate.set(0, world.now, Some(r#""banned":true"#), Some(START + 99));
         isolate.tell(&mut world);
-        // It takes nothing, but it is known from now on.
+        // It takes nothing, but the ban is known from now on.
         world.decided(Action::Take(Verb::Charge), vec![1]);
         if crashes {
             world.crash(0);
@@ -367,7 +367,7 @@ impl ByHand {
         next.surplus_over(&most, &in_force, self.now).map_or(most, |_| in_force)
     }
 
-    /// Takes tokens that are there. Other accounts owe nothing for it.
+    /// Takes available tokens. Other accounts owe nothing for it.
     fn take(&mut self, tokens: u64) {
         for (index, (limit, state)) in self.accounts.iter_mut().enumerate() {
             if tokens > 0 {
@@ -416,7 +416,7 @@ impl ByHand {
     }
 }
 
-/// So that each change has a moment of its own, at which no override ends.
+/// So that each change has its own moment, at which no override ends.
 fn pause(by_hand: &mut ByHand, world: &mut World) {
     let ends = by_hand.overrides.iter().flatten().filter_map(|(_, until)| *until).collect::<Vec<_>>();
     let ms = (1..100).find(|ms| !ends.contains(&(world.now + ms))).unwrap();
@@ -493,7 +493,7 @@ fn a_reset_to_the_same_numbers_is_done_once_to_a_key_that_had_an_override() {
     assert_eq!(world.levels(), [0]);
 }
 
-/// Those that a change of overrides can have.
+/// The carries that a change of overrides can have.
 const CARRIES: [Carry; 3] = [Carry::AsIs, Carry::Additive, Carry::Reset];
 
 /// 7 of 10 tokens are left, then the capacity is 100, and then 10 again.
@@ -522,7 +522,7 @@ fn tokens_are_carried_to_an_override_and_back_as_its_changes_say() {
                 isolate.carry(0, world.now, None, None, carry);
                 isolate.tell(&mut world);
                 assert_eq!(world.levels(), [back], "{carry:?}");
-                // The end of one comes over in the same way, but begins nothing anew.
+                // The end of one carries over in the same way, but resets nothing.
                 world.now += 1;
                 isolate.carry(0, world.now, Some(larger), Some(world.now + 1), carry);
                 isolate.tell(&mut world);
@@ -539,7 +539,7 @@ fn tokens_are_carried_to_an_override_and_back_as_its_changes_say() {
     }
 }
 
-/// Two frontends that know as much as each other, of which one has forgotten an override that is over.
+/// Two equally up-to-date frontends, one of which has forgotten an ended override.
 #[test]
 fn a_reset_is_done_once_even_if_frontends_that_forgot_it_ask_in_turn() {
     let base = policy(r#"{"rate":0,"period":"1s","capacity":10,"write_ahead":0}"#).in_force_since(START - 10);
@@ -601,7 +601,7 @@ fn an_end_is_carried_over_once_even_if_requests_overtake_each_other() {
     }
 }
 
-/// The same override once more begins anew if its change says so, also with a ban.
+/// The same override again resets if its change says so, even with a ban.
 #[test]
 fn a_reset_by_an_override_is_done_once() {
     for fields in [r#""rate":0,"period":"1s","capacity":10"#, r#""multiple":1"#, r#""unlimited":true"#] {
@@ -625,7 +625,7 @@ fn a_reset_by_an_override_is_done_once() {
     }
 }
 
-/// The bans, which are many, must not hide what became of the prefix in between.
+/// Many bans must not hide changes of the prefix in between.
 #[test]
 fn a_ban_leaves_the_numbers_of_a_less_specific_override_in_force() {
     let base = policy(r#"{"rate":0,"period":"1s","capacity":13,"write_ahead":0}"#);
@@ -643,7 +643,7 @@ fn a_ban_leaves_the_numbers_of_a_less_specific_override_in_force() {
     assert_eq!(world.levels(), [7 + 7], "7 more, and 7 that came back");
 }
 
-/// The versions in between are none that a bucket without an override would need.
+/// A bucket without an override would not need the versions in between.
 #[test]
 fn a_key_with_its_own_numbers_refills_by_them_from_their_start_however_the_policy_changes() {
     let mut isolate = Isolate::new(policy(r#"{"rate":0,"period":"1s","capacity":1}"#).in_force_since(START - 10));
@@ -712,7 +712,7 @@ fn a_key_refills_at_the_slowest_rate_while_its_changes_are_merged() {
     assert!((1_041..1_081).contains(&level), "{level}");
 }
 
-/// The policy's versions that no ordinary key needs any more may matter to a key with an override.
+/// Policy versions that no ordinary key needs any more may matter to a key with an override.
 #[test]
 fn a_key_with_an_override_keeps_its_tokens_however_often_its_policy_changes() {
     for fields in [r#""rate":0,"period":"1s","capacity":2000,"write_ahead":0"#, r#""multiple":100"#] {
@@ -732,7 +732,7 @@ fn a_key_with_an_override_keeps_its_tokens_however_often_its_policy_changes() {
     }
 }
 
-/// Neither a ban nor its end changes what a bucket is.
+/// Neither a ban nor its end changes a bucket.
 #[test]
 fn bans_that_come_and_go_forget_no_change_of_numbers() {
     let base = policy(r#"{"rate":1,"period":"1s","capacity":1000,"write_ahead":0}"#);
@@ -751,7 +751,7 @@ fn bans_that_come_and_go_forget_no_change_of_numbers() {
 proptest! {
     #![proptest_config(chance::config(2_000))]
 
-    /// Whenever the key is asked, with crashes and changes in between: the same decisions and the same level. After more changes
+    /// Whenever the key is used, with crashes and changes in between: the same decisions and the same level. After more changes
     /// than are kept, no more than that; but shares of a capacity, and what is missing from it, depend on which was in force.
     #[test]
     fn a_bucket_follows_policy_and_overrides_as_if_carried_by_hand((base, events) in (configs(), events())) {
@@ -774,7 +774,7 @@ proptest! {
                     let is_granted = by_hand.consume(cost);
                     let is_known = changes.iter().all(|count| *count < MAX_CHANGES);
                     if !is_known {
-                        return Ok(()); // what several changes leave depends on which of them were in force
+                        return Ok(()); // the result of several changes depends on which were in force
                     }
                     prop_assert_eq!(is_allowed(&decided), is_granted, "{:?}", decided);
                     let expected = by_hand.level();
@@ -801,7 +801,7 @@ proptest! {
                 }
                 Event::Crash => {
                     world.crash(usize::MAX);
-                    // A bucket that was never below full is not stored: whenever it is next asked, it is a new one.
+                    // A bucket that was never below full is not stored: at the next request it is a new one.
                     by_hand.is_new = !world.has_row();
                 }
             }

@@ -1,4 +1,4 @@
-//! Numbers that an operator changes: by a deployment, by `PUT` or by an override.
+//! Changes of numbers by an operator: by a deployment, by `PUT` or by an override.
 
 use std::sync::Arc;
 
@@ -43,14 +43,14 @@ impl Plans {
         self.world.now = since;
     }
 
-    /// The frontend knows all changes, and asks under the version `back` before the last, as after the end of an override.
+    /// The frontend knows all changes, and uses the version `back` before the last, as after the end of an override.
     fn learn(&mut self, back: usize) {
         let index = (self.versions.len() - 1).saturating_sub(back);
         self.world.policy = Arc::clone(&self.versions[index]);
         self.world.as_of = self.versions.last().map(|latest| latest.timeline().since());
     }
 
-    /// The registry has lost its rows, and learns these limits anew.
+    /// The registry has lost its rows, and learns these limits again.
     fn lose(&mut self, limits: &[(&str, Numbers)]) {
         let since = self.world.now.max(self.versions.last().unwrap().timeline().since()) + 1;
         self.versions = vec![Arc::new(defined(limits, false).in_force_since(since))];
@@ -118,7 +118,7 @@ fn fewer_tokens_make_no_debt() {
     assert_eq!(plans.left(), 0);
     plans.world.now += 36_000;
     assert_eq!(plans.take(Verb::Consume, 1), 1);
-    // What is owed, stays owed.
+    // Debt stays owed.
     let mut plans = Plans::new(Numbers { max_debt: 9, ..DAILY });
     plans.take(Verb::Charge, 1_005);
     plans.change(HOURLY, Carry::default());
@@ -152,7 +152,7 @@ fn alternating_gains_nothing() {
     }
 }
 
-/// Of three numbers, too: what the largest granted is not forgotten on the way through the smallest.
+/// With three numbers, too: the largest's grants are not forgotten on the way through the smallest.
 #[test]
 fn passing_through_a_smaller_capacity_gains_nothing() {
     let fixed = |capacity| Numbers::bucket(0, 1_000, capacity);
@@ -177,7 +177,7 @@ fn an_account_emptied_long_ago_takes_nothing_from_new_numbers() {
     assert_eq!(plans.left(), 60);
 }
 
-/// Neither takes anything from the smaller plan that it has not.
+/// Neither takes more from the smaller plan than it has.
 #[test]
 fn what_a_larger_plan_grants_or_books_puts_no_smaller_one_into_debt() {
     let mut plans = Plans::new(Numbers::bucket(0, 1_000, 100));
@@ -203,7 +203,7 @@ fn a_debt_returns_with_the_smaller_plan() {
     assert_eq!(plans.left(), -80);
 }
 
-/// What makes a debt under the larger plan is owed under the smaller one, too, in one request or in two.
+/// A debt under the larger plan is owed under the smaller one, too, in one request or in two.
 #[test]
 fn debt_from_a_settlement_is_owed_under_all_plans() {
     let owing = |capacity| Numbers { max_debt: 100, ..Numbers::bucket(0, 1_000, capacity) };
@@ -272,7 +272,7 @@ fn a_removed_limit_takes_no_room_from_others() {
     }
 }
 
-/// The bucket is forgotten once all of them are full, but for those that are no more generous than the numbers in force.
+/// The bucket is forgotten once all accounts are full, except those no more generous than the numbers in force.
 #[test]
 fn accounts_are_forgotten_when_all_are_full() {
     for (capacity, full_after_ms) in [(10, 10_000), (20, 1_000)] {
@@ -310,7 +310,7 @@ fn naming_a_limit_refills_no_bucket() {
         (vec![("a", hundred)], vec![40]),
         (vec![("a", more)], vec![70]),
         (vec![("b", less), ("a", hundred)], vec![7, 40]),
-        // Of none with its numbers, it is the first.
+        // Without a limit of the same numbers, it is the first.
         (vec![("a", more), ("b", less)], vec![70, 7]),
         (vec![("a", hundred), ("b", hundred)], vec![40, 100]),
     ] {
@@ -332,12 +332,12 @@ fn naming_a_limit_refills_no_bucket() {
             let state = ledger.inspect(std::slice::from_ref(policy), as_of.unwrap(), *now);
             let called = |(name, tokens): &(Option<String>, u64)| name.as_deref() == Some("a") && *tokens == 10;
             assert!(state.reservations[0].tokens[0].limits.iter().any(called), "{:?}", state.reservations);
-            // A frontend that asks under the version before, and the next.
+            // A frontend that uses the previous version, and then the next.
             plans.learn(1);
             assert_eq!(plans.left(), 40);
             plans.learn(0);
             assert_eq!(plans.world.levels(), left);
-            // It keeps its tokens under its name, and when it loses that.
+            // It keeps its tokens under its name, and after losing it.
             change(&mut plans, &after);
             assert_eq!(plans.world.levels(), left);
             change(&mut plans, &[("", hundred)]);
@@ -448,7 +448,7 @@ fn without_the_registry_s_timeline_a_named_limit_is_the_same() {
     }
 }
 
-/// What was reserved while a limit had no name is known by its name, too, when the registry has lost its rows.
+/// A reservation made while a limit had no name is found by its name, too, after the registry has lost its rows.
 #[test]
 fn reservations_follow_the_names_that_their_limits_get() {
     let fixed = Numbers::bucket(0, 1_000, 100);
@@ -479,7 +479,7 @@ fn reservations_follow_the_names_that_their_limits_get() {
     }
 }
 
-/// What goes by a new name is written at once, even if the request that brought the name has failed, and the timer writes first.
+/// Renamed entries are written at once, even if the request that brought the name has failed, and the timer writes first.
 #[test]
 fn a_failed_request_leaves_no_limit_half_named() {
     let limit = Numbers { write_ahead: 5, ..Numbers::bucket(0, 1_000, 100) };
@@ -518,7 +518,7 @@ fn a_failed_request_leaves_no_limit_half_named() {
     assert_eq!(plans.left(), 93);
 }
 
-/// And what a batch holds, or has taken.
+/// The same for tokens that a batch holds or has taken.
 #[test]
 fn a_batchs_holds_follow_the_names_that_their_limits_get() {
     let fixed = Numbers::bucket(0, 1_000, 100);
@@ -539,7 +539,7 @@ fn a_batchs_holds_follow_the_names_that_their_limits_get() {
     }
 }
 
-/// A name that was there before goes on where it was.
+/// An earlier name continues where it was.
 #[test]
 fn a_name_that_returns_continues_its_own_account() {
     let fixed = Numbers::bucket(0, 1_000, 100);
@@ -562,7 +562,7 @@ fn a_name_that_returns_continues_its_own_account() {
 #[derive(Clone, Debug)]
 enum Step {
     Change(usize),
-    /// A frontend asks under an earlier version, or the latest again.
+    /// A frontend uses an earlier version, or the latest again.
     Learn(usize),
     Take(Verb, u64),
     Reserve(u64),
@@ -606,7 +606,7 @@ struct Grant {
     until: Option<i64>,
 }
 
-/// Plays the steps, and checks after each that no interval that ends then has more than `most` says, and a debt.
+/// Plays the steps, and checks after each that no interval ending then exceeds `most` plus a debt.
 fn follow(all: &[Numbers], steps: &[Step], most: impl Fn(&[Numbers], i64, i64) -> u64) {
     let mut plans = Plans::new(all[0]);
     let mut grants: Vec<Grant> = Vec::new();
@@ -758,7 +758,7 @@ fn naming() -> impl Strategy<Value = Naming> {
 proptest! {
     #![proptest_config(chance::config(3_000))]
 
-    /// Where faster numbers never have less capacity.
+    /// Faster numbers never have less capacity.
     #[test]
     fn any_number_of_changes_grants_no_more_than_the_largest_plan(
         all in prop::collection::vec(owing(), 1..13).prop_map(plans),
@@ -792,7 +792,7 @@ proptest! {
         });
     }
 
-    /// A bucket that is asked seldom stands as one that is asked at each change.
+    /// A rarely used bucket has the level of one used at each change.
     #[test]
     fn each_change_applies_from_its_moment_whenever_the_bucket_is_used(
         steps in prop::collection::vec(
@@ -829,7 +829,7 @@ proptest! {
         }
     }
 
-    /// A limit that gets a name stands as one that had it from the start, whatever happens before, after and in turn.
+    /// A limit that gets a name has the level of one that had it from the start, whatever happens before, after and in turn.
     #[test]
     fn a_limit_that_gets_a_name_had_it_from_the_start(
         named_at in 0..6_usize,

@@ -1,4 +1,4 @@
-//! Policies that change, and those that alternate while a deployment spreads.
+//! Policies that change, and versions that alternate while a deployment spreads.
 
 use std::sync::Arc;
 

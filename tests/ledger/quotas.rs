@@ -1,4 +1,4 @@
-//! What a key is remembered for, how long, and what holders of grants may take up of it.
+//! What a key remembers, for how long, and the share of grant holders.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ fn an_answer_is_repeated_for_as_long_as_its_request_says() {
     let lengths = [MINUTE_MS, HOUR_MS, WEEK_MS, HOUR_MS + 1];
     for crashes in [false, true] {
         let mut world = world();
-        // In turn, so that each page is followed by one of another length.
+        // Alternating, so that each page is followed by one of another lifetime.
         for id in 0..400_u128 {
             let ttl_ms = lengths[(id % 4) as usize];
             assert!(!world.take_once(of(id, ttl_ms, false)).is_replayed);

@@ -1,4 +1,4 @@
-//! A request that is repeated gets its first answer.
+//! A repeated request gets its first answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ fn a_refusal_is_not_remembered() {
     assert!(granted.decision().is_allow() && !granted.is_replayed);
 }
 
-/// Otherwise batches that are undone again and again would make a page as long as they like.
+/// Otherwise batches that are undone repeatedly could make a page arbitrarily long.
 #[test]
 fn the_place_of_an_undone_request_in_a_page_is_not_reused() {
     let policies = policies();
@@ -267,7 +267,7 @@ fn retries_by_the_frontend_are_recognized_for_ten_seconds_and_not_stored() {
 }
 
 /// Rows per request of one token under an `Idempotency-Key`: a page is written with each, and the bucket's row with it when a
-/// block is spent, or when the key is quiet.
+/// block is spent, or when the key is idle.
 #[test]
 fn a_request_id_costs_a_row() {
     let json = r#"{"p":{"rate":1000,"period":"1s","write_ahead":50}}"#;
@@ -357,7 +357,7 @@ proptest! {
     #[test]
     fn every_request_is_done_once_within_an_hour(steps in prop::collection::vec(step(), 1..120)) {
         let policies = policies();
-        let mut world = World::new(&policies, "budget"); // nothing comes back
+        let mut world = World::new(&policies, "budget"); // no refill
         // When each id was granted, and its reservation; odd ones open one.
         let mut granted = std::collections::BTreeMap::new();
         let mut settled = std::collections::BTreeMap::new();

@@ -47,7 +47,7 @@ fn reservations_outlast_a_crash_end_as_the_policy_says_and_are_settled_late_for_
     }
 }
 
-/// What is settled late costs what it has cost, whatever its policy has made of it at its end, and is answered again.
+/// A late settlement charges its cost, whatever the policy has made of the reservation at its end, and is replayed.
 #[test]
 fn a_late_settlement_or_cancellation_counts_and_is_replayed() {
     for (unsettled, at_the_end) in [("keep", 60), ("refund", 100)] {
@@ -81,7 +81,7 @@ fn a_late_settlement_or_cancellation_counts_and_is_replayed() {
     }
 }
 
-/// Of those that are over the earliest are forgotten; of the holders of grants half as many are remembered.
+/// The earliest ended reservations are forgotten; half as many are remembered for grant holders.
 #[test]
 fn a_key_remembers_ended_reservations_in_the_room_left_by_open_ones() {
     let json = r#"{"p":{"rate":1000,"period":"1s","write_ahead":0,"reservation_ttl":"1s"}}"#;
@@ -123,7 +123,7 @@ fn a_settled_reservation_costs_what_the_reply_says() {
         (Some(15), 15, 45),
         (Some(20), 20, 40),
         (Some(25), 25, 35),
-        (Some(75), 70, -10), // more than there is: it stops at the largest debt
+        (Some(75), 70, -10), // more than is left: it stops at the largest debt
         (Some(1_000), 70, -10),
     ] {
         let mut world = World::new(&policies, "block");
@@ -141,7 +141,7 @@ fn a_settled_reservation_costs_what_the_reply_says() {
     assert_eq!(settled.decision(), Decision::Allow { tokens: 5, ready_at: world.now });
 }
 
-/// A way to close the reservation of an id, and at which cost.
+/// A way to close the reservation of an id, and its cost.
 type Close = (fn(u64) -> Action, Option<u64>);
 
 #[test]
@@ -216,7 +216,7 @@ fn a_reservation_is_closed_only_by_its_own_policies_in_any_order() {
     }
 }
 
-/// Only so many reservations closed within an hour are remembered; beyond that, the oldest are reported as unknown.
+/// A bounded number of reservations closed within an hour is remembered; beyond that, the oldest are reported as unknown.
 /// Closing is never refused.
 #[test]
 fn the_memory_of_closed_reservations_is_bounded() {
@@ -237,7 +237,7 @@ fn the_memory_of_closed_reservations_is_bounded() {
     assert!(world.storage.len() < 70);
 }
 
-/// Those under a request id are kept by that, as long as there is room for it. Beyond that they are like the others.
+/// Those with a request id are kept by it, as long as there is room. Beyond that they are like the others.
 #[test]
 fn closed_reservations_with_request_ids_are_bounded_too_and_push_out_no_others() {
     let policies = Policies::parse(r#"{"p":{"rate":1000,"period":"1s"}}"#).unwrap();

@@ -33,7 +33,7 @@ fn a_row_lasts_a_block_a_minute_or_a_grant() {
     }
 }
 
-/// On a quiet key, as in docs/scale.md: deletions are rows too.
+/// On an idle key, as in docs/scale.md: deletions are rows too.
 #[test]
 fn a_reservation_costs_five_rows() {
     let policies = policies();

@@ -20,7 +20,7 @@ const ENFORCED: [&str; 4] = [
     r#"{"name":"a","kind":"fixed_window","rate":20,"period":"5s","capacity":30,"write_ahead":6,"max_debt":20}"#,
 ];
 
-/// Limits that it tries.
+/// Limits that it has in shadow.
 const TRIED: [&str; 4] = [
     r#"{"name":"s","rate":4,"period":"1s","capacity":8,"write_ahead":3,"max_debt":12}"#,
     r#"{"name":"s","rate":1,"period":"1s","capacity":30,"write_ahead":0}"#,
@@ -107,7 +107,7 @@ impl Player {
 proptest! {
     #![proptest_config(chance::config(2_000))]
 
-    /// Every answer and every stored level is as without the limit in shadow, whatever is asked and whatever happens: even if
+    /// Every answer and every stored level is as without the limit in shadow, after any requests and events: even if
     /// its row cannot be read.
     #[test]
     fn a_policy_with_a_limit_in_shadow_decides_as_without_it(
@@ -133,8 +133,8 @@ proptest! {
         }
     }
 
-    /// A limit in shadow says what it would say if it alone were enforced and had been asked for all that was granted. A cost
-    /// of zero beside another of the policy has no say, as if nothing were given back.
+    /// A limit in shadow reports as if it alone were enforced and had received all granted requests. A cost
+    /// of zero beside another of the policy does not decide, like giving nothing back.
     #[test]
     fn a_limit_in_shadow_reports_as_if_it_alone_were_enforced(
         which in 0..ENFORCED.len(),
@@ -224,7 +224,7 @@ proptest! {
                 other => (other, costs[1]),
             };
             let action = match action {
-                // What is granted also follows a clock that has stepped back by much.
+                // A grant also follows a clock that has stepped back far.
                 Action::Take(verb) | Action::Reserve(verb) if verb_beside(verb, costs) != verb => {
                     Action::Take(Verb::Refund)
                 }
@@ -235,7 +235,7 @@ proptest! {
             prop_assert_eq!(now, reply.now);
             prop_assert_eq!(&reply.shadow, &[Some(there.limits[0])], "{:?}", step);
             if let Some(opened) = reply.reservation {
-                // At a cost of 0 the other reserves nothing, and has granted it all the same.
+                // At a cost of 0 the other reserves nothing, but has granted it.
                 let is_there = there.decision().is_allow();
                 let id = there.reservation.map(|opened| opened.id);
                 if is_there && id.is_none() {
@@ -267,7 +267,7 @@ fn tried() -> Player {
     Player::new(&policy(TWO, Some(SMALL), ""))
 }
 
-/// What the shadow limit says and has left, after a grant.
+/// The shadow limit's verdict and level, after a grant.
 fn of_shadow(reply: ObjectReply) -> (bool, u64, u64) {
     let reply = decided(reply);
     assert!(reply.decision().is_allow());
@@ -338,7 +338,7 @@ fn an_expired_reservation_gives_back_what_a_shadow_limit_has_taken() {
     assert_eq!(of_shadow(player.ask(Action::Look(Verb::Refund), Some([0, 0]), None)), (true, 2, 0));
 }
 
-/// A policy alone in shadow is asked for its cost, opens reservations, and knows a repetition when it sees one.
+/// A policy entirely in shadow takes its cost, opens reservations, and recognizes repetitions.
 #[test]
 fn a_policy_that_enforces_nothing_grants_everything() {
     let json = r#"{"p":{"rate":2,"period":"1day","mode":"shadow","write_ahead":0},
@@ -383,7 +383,7 @@ fn off_is_as_if_the_limit_did_not_exist() {
     assert_eq!((off.numbers(), off.version()), (absent.numbers(), absent.version()));
 }
 
-/// A limit that is enforced again after a time in shadow has what it had, and what has come back since.
+/// A limit that is enforced again after a time in shadow has what it had, plus the refill since.
 #[test]
 fn going_through_shadow_gives_nothing_away() {
     let both = policy(&format!("{TWO},{SMALL}"), None, "");
@@ -399,7 +399,7 @@ fn going_through_shadow_gives_nothing_away() {
     assert_eq!(world.levels(), [99, 0]);
 }
 
-/// What a limit in shadow has taken is its own when it gets a name and the registry loses its rows.
+/// Tokens taken by a limit in shadow stay its own when it gets a name and the registry loses its rows.
 #[test]
 fn tokens_taken_by_a_limit_in_shadow_follow_the_name_it_gets() {
     let policy = |limits: &str| {

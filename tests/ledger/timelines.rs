@@ -1,4 +1,4 @@
-//! Policies of a registry: each change has its moment, whenever the bucket is next asked.
+//! Policies of a registry: each change has its moment, whenever the bucket is next used.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn learn(world: &mut World, policy: &Arc<Policy>) {
     world.as_of = Some(policy.timeline().since());
 }
 
-/// 100 a second, lowered to 1 while nothing was asked for three seconds: what came back before counts at 100, and after at 1.
+/// 100 a second, lowered to 1 during three seconds without requests: refill before counts at 100, and after at 1.
 #[test]
 fn refills_before_a_change_count_at_the_old_numbers_and_after_it_at_the_new() {
     for crashes in [false, true] {
@@ -137,7 +137,7 @@ fn a_bucket_goes_through_the_smallest_capacity_however_long_ago_it_was() {
     assert_eq!(world.levels(), [20]);
 }
 
-/// However often a policy alternates, a key that is not asked meanwhile has afterwards what it had before.
+/// However often a policy alternates, an idle key keeps what it had.
 #[test]
 fn an_idle_key_loses_nothing_by_many_changes_and_owes_nothing() {
     let versions = ["1000", "2000"].map(|capacity| format!(r#"{{"rate":0,"period":"1s","capacity":{capacity}}}"#));
@@ -159,7 +159,7 @@ fn an_idle_key_loses_nothing_by_many_changes_and_owes_nothing() {
     }
 }
 
-/// The versions that are merged may differ in how buckets came over: a full one stays full, and none owes anything.
+/// The merged versions may differ in their carry: a full bucket stays full, and none owes anything.
 #[test]
 fn changes_of_every_kind_leave_a_full_bucket_full_and_none_in_debt() {
     let version = |index: usize| {
@@ -184,7 +184,7 @@ fn changes_of_every_kind_leave_a_full_bucket_full_and_none_in_debt() {
     }
 }
 
-/// What a `reset` begins with counts, however buckets go on from there.
+/// The initial level of a `reset` counts, however buckets go on from there.
 #[test]
 fn a_bucket_that_began_empty_before_many_changes_stays_empty() {
     for carry in [Carry::Additive, Carry::Proportional, Carry::AsIs] {
@@ -234,7 +234,7 @@ fn a_limit_removed_before_many_changes_refills_and_is_forgotten() {
     }
 }
 
-/// A limit that was not in the policy when it began with a `reset`.
+/// A limit that was not in the policy at its `reset`.
 #[test]
 fn a_reset_gives_nothing_to_a_limit_that_did_not_exist() {
     let both = ["1", "2"].map(|rate| {
@@ -252,7 +252,7 @@ fn a_reset_gives_nothing_to_a_limit_that_did_not_exist() {
     assert_eq!(world.levels()[1], 0);
 }
 
-/// A shard that was not there all the time begins empty, however many changes of `shards` there were.
+/// A shard that did not exist all the time begins empty, however many changes of `shards` there were.
 #[test]
 fn adding_and_removing_shards_creates_no_tokens() {
     let versions = [1, 8].map(|shards| format!(r#"{{"rate":0,"period":"1day","capacity":800,"shards":{shards}}}"#));
@@ -260,7 +260,7 @@ fn adding_and_removing_shards_creates_no_tokens() {
         for times in [1, 3, 65, 67, 201] {
             let first = policy(&versions[0]).in_force_since(START);
             let latest = alternated([&versions[0], &versions[1]], times, carry, &first);
-            // After which there were always as many.
+            // After which their number stayed the same.
             let slower = versions[1].replace("1day", "2days");
             let latest = alternated([&versions[1], &slower], 101, carry, &latest);
             let shards = latest.shards();
@@ -293,7 +293,7 @@ fn a_timeline_keeps_eight_names_that_no_later_version_has() {
     assert!(earlier.iter().flat_map(|version| &version.limits).all(|(_, limit)| limit.config().rate == 1));
 }
 
-/// A version that differs in nothing a bucket depends on, or that begins each bucket anew, makes room for itself.
+/// A version that changes nothing a bucket depends on, or resets each bucket, makes room for itself.
 #[test]
 fn changes_to_the_same_numbers_use_up_no_history() {
     let version = |ttl: i64| {
@@ -337,7 +337,7 @@ fn versions_that_every_bucket_has_recovered_from_are_merged_first() {
     assert_eq!((kept.len(), &kept[..2]), (Timeline::MAX_EARLIER + 1 - 19, &[(0, true), (20_020, false)][..]));
 }
 
-/// A registry was lost, or the policy is known to it for the first time: what the bucket did before is kept.
+/// The registry's rows were lost, or the policy is new to it: the bucket's state is kept.
 #[test]
 fn a_bucket_of_a_policy_without_a_registry_follows_the_first_version() {
     let unregistered = Arc::new(policy(r#"{"rate":1,"period":"1s","capacity":100}"#));
@@ -437,7 +437,7 @@ impl Exact {
     }
 }
 
-/// Rates of as many drops to a token, so that no part of one is lost on the way.
+/// Rates with equally many drops per token, so that no fraction is lost on the way.
 fn many_versions() -> impl Strategy<Value = (Carry, Vec<(u64, u64, i64)>)> {
     let carry = prop::sample::select(vec![Carry::AsIs, Carry::Proportional]);
     let wait = prop_oneof![0..3_i64, 0..2_000_i64];
@@ -447,7 +447,7 @@ fn many_versions() -> impl Strategy<Value = (Carry, Vec<(u64, u64, i64)>)> {
 proptest! {
     #![proptest_config(chance::config(200))]
 
-    /// Of more versions than are kept: no more than if each had been, and a bucket that was full is as full as it would be.
+    /// With more versions than are kept: no more than if each had been kept, and a full bucket is as full as it would be.
     #[test]
     fn a_bucket_has_no_more_than_if_every_version_had_been_remembered(
         (carry, versions) in many_versions(),
@@ -492,7 +492,7 @@ proptest! {
 proptest! {
     #![proptest_config(chance::config(4_000))]
 
-    /// Whenever a bucket is asked, and however often its policy changed and its object crashed in between, it stands as if each
+    /// Whenever a bucket is used, and however often its policy changed and its object crashed in between, it is as if each
     /// change had been made to it at once, in exact rationals.
     #[test]
     fn a_bucket_is_as_if_each_change_had_been_made_to_it_at_once(
@@ -500,10 +500,10 @@ proptest! {
     ) {
         let first = Arc::new(policy(VERSIONS[0]).in_force_since(START - 1_000));
         let mut world = world(&first);
-        // A bucket begins when it is first asked, full.
+        // A bucket starts full at its first request.
         let mut exact: Option<Exact> = None;
         let mut versions = vec![first];
-        // The version that the bucket is at.
+        // The bucket's version.
         let mut followed = 0;
         for step in steps {
             let latest = Arc::clone(versions.last().unwrap());

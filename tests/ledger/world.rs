@@ -34,7 +34,7 @@ pub(crate) fn policies() -> Policies {
 /// Storage, and an object in front of it.
 pub(crate) struct World {
     pub(crate) policy: Arc<Policy>,
-    /// What the frontend knows of it from a registry.
+    /// The frontend's registry version.
     pub(crate) as_of: Option<i64>,
     /// Whether the frontend has somewhere to send notices.
     pub(crate) wants_notices: bool,
@@ -90,7 +90,7 @@ impl World {
         self.call(action, costs, shadow_costs, request_id, None)
     }
 
-    /// Leases as many tokens of each limit, and reports on these leases.
+    /// Leases this many tokens of each limit, and reports these leases' spending.
     pub(crate) fn lease(&mut self, wanted: Vec<u64>, ended: Vec<EndedLease>) -> ObjectReply {
         let costs = Some(vec![0; wanted.len()]);
         let request = LeaseRequest { lease_ms: 10_000, horizon_ms: 0, wanted, ended };
@@ -155,14 +155,14 @@ impl World {
         }
     }
 
-    /// The process ends, and another finds what has arrived.
+    /// The process ends, and a new one finds the rows that have arrived.
     pub(crate) fn crash(&mut self, arrived: usize) {
         self.arrive(arrived);
         self.in_flight.clear();
         self.ledger = Ledger::new(self.storage.clone(), 0);
     }
 
-    /// An object with another version of the policy finds what this one has stored.
+    /// An object with another version of the policy finds this one's rows.
     pub(crate) fn restarted_with(&self, policy: &Arc<Policy>) -> Self {
         let mut other =
             Self { policy: Arc::clone(policy), alarm_at: self.alarm_at, now: self.now, ..Self::empty(policy) };
@@ -200,7 +200,7 @@ impl World {
         self.storage.keys().map(|name| &name[..2]).collect()
     }
 
-    /// What is left of each limit, in whole tokens rounded down; negative when in debt.
+    /// Tokens left in each limit, rounded down to whole ones; negative when in debt.
     pub(crate) fn levels(&mut self) -> Vec<i64> {
         let zeros = vec![0; self.policy.limits().len()];
         // A refund of 0 is never refused and changes nothing.
