@@ -143,7 +143,7 @@ fn a_report_that_is_confirmed_too_late_does_not_confirm_the_next() {
     let mut isolate = Outbox::default();
     isolate.begin(10);
     isolate.begin(11);
-    assert_eq!(isolate.report(20, || None), None, "isolates are told apart by a random number");
+    assert_eq!(isolate.report(20, || None), None, "isolates are distinguished by a random number");
     isolate.counts.degraded(Cause::Failed);
     let read = |text: &str| Report::from_text(text).unwrap();
     let first = isolate.report(20, || Some(7)).unwrap();
@@ -177,7 +177,7 @@ fn the_keys_refused_most_are_those_of_the_last_one_or_two_windows() {
     totals.add(report(3, WINDOW_MS, 3), 19 + 2 * WINDOW_MS);
     assert_eq!(seen(&mut totals, 19 + 2 * WINDOW_MS), (10, vec![1, 2, 3]));
     assert_eq!(seen(&mut totals, 20 + 2 * WINDOW_MS), (20, vec![2, 3]));
-    assert_eq!(seen(&mut totals, 20 + 3 * WINDOW_MS).1, [0_u128; 0], "nothing was refused for so long");
+    assert_eq!(seen(&mut totals, 20 + 3 * WINDOW_MS).1, [0_u128; 0], "nothing was refused for that long");
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn a_busy_key_is_found_without_composing_its_policy_again() {
     let first = overrides.apply(policy, b"customer-7", 10);
     let before = counting::allocations();
     let again = overrides.apply(policy, b"customer-7", 11);
-    assert!(counting::allocations() - before <= 1, "the list of what was found");
+    assert!(counting::allocations() - before <= 1, "the list of results");
     assert!(std::sync::Arc::ptr_eq(&first, &again));
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn of_a_key() {
             reserve(&mut object, &policy, now, next + 1);
             let request = request(Action::Reserve(Verb::Consume), &policy);
             let one_more = object.ask(slice::from_ref(&policy), &request, now, next + 2);
-            assert!(matches!(one_more, ObjectReply::TooManyReservations { .. }), "there are no more");
+            assert!(matches!(one_more, ObjectReply::TooManyReservations { .. }), "no more are allowed");
         }
     }
 }

@@ -21,7 +21,7 @@ export function get(path) {
   return Buffer.from(`GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`);
 }
 
-/** Opens its connections anew each time: the runtime closes one that was idle for 5 seconds. */
+/** Opens new connections each time: the runtime closes one that was idle for 5 seconds. */
 export class Client {
   #port;
   #connections;

@@ -37,7 +37,7 @@ export function runVectors(exports, json) {
 export function extremes(exports) {
   const moments = [-MOMENT, -1, 0, 1, MOMENT];
   for (const now of moments) {
-    // As many tokens as there can be, in the bucket or owed.
+    // The most tokens that a bucket can hold or owe.
     const full = new Bucket(exports, now, { rate: MAX, period_ms: 1 });
     const owing = new Bucket(exports, now, { rate: MAX, period_ms: 1, capacity: 0, max_debt: MAX });
     const table = [

@@ -54,7 +54,7 @@ fn large_costs_are_refused_from_memory_while_small_ones_are_granted() {
     let (refused, remembered) = (pair.calls - granted, pair.remembered);
     println!("{granted} granted, {refused} refused by the object and {remembered} from memory");
     assert!(granted >= 16_000 && granted + refused + remembered == 20_000);
-    assert!(refused <= 21, "the object hears of them once a second");
+    assert!(refused <= 21, "the object is called once a second");
 }
 
 struct World<'r> {

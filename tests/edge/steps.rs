@@ -369,7 +369,7 @@ fn a_request_under_older_policies_is_retried_under_the_newer() {
     let mut batch = at_step(0);
     batch.answered(0, Ok(outdated(7, "a")));
     batch.answered(1, Ok(outdated(6, "b")));
-    assert_eq!(batch.outcome(), Some(&newer(6, "a\nb")), "what is true of both");
+    assert_eq!(batch.outcome(), Some(&newer(6, "a\nb")), "which is true of both");
 
     // A refusal is final, whatever else could be called.
     let mut batch = at_step(0);

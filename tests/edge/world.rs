@@ -54,7 +54,7 @@ struct Client {
 }
 
 /// One attempt: what a frontend does for one HTTP request.
-#[expect(clippy::struct_excessive_bools, reason = "they are what has happened to it")]
+#[expect(clippy::struct_excessive_bools, reason = "they record its history")]
 pub(crate) struct Try {
     client: usize,
     call: Call,
@@ -329,9 +329,9 @@ impl<'r> World<'r> {
             let what = format!("client {client}, key: {has_key}, {ended:?}: {taken:?}");
             assert!(taken.iter().all(|&count| count <= 1), "never twice: {what}");
             if ended.contains(&Ended::Granted) {
-                assert!(taken.iter().all(|&count| count == 1), "what is granted is taken: {what}");
+                assert!(taken.iter().all(|&count| count == 1), "a granted batch is taken: {what}");
             } else if ended.iter().all(|ended| matches!(ended, Ended::Refused | Ended::NotDone)) {
-                assert!(taken.iter().all(|&count| count == 0), "what is refused is not: {what}");
+                assert!(taken.iter().all(|&count| count == 0), "a refused one is not: {what}");
             }
             let is_in_part = taken.iter().any(|count| *count != taken[0]);
             let is_relied_on = |one: &&Try| {

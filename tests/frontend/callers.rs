@@ -68,7 +68,7 @@ fn a_grant_ends_and_has_its_own_idempotency_keys() {
         let found = (answer.status, answer.body["remaining"].as_u64(), answer.body.get("replayed").is_some());
         assert_eq!(found, (200, Some(remaining), is_replayed), "{}", answer.body);
         let id = world.asked.last().unwrap().request_id.unwrap();
-        assert_eq!(id.by_grant, authorization != consumer, "all grants of a key share what is remembered");
+        assert_eq!(id.by_grant, authorization != consumer, "all grants of a key share a quota of replays");
         assert_eq!(id.ttl_ms, 3_600_000);
     }
     for (elapsed_ms, is_valid) in [(59_999, true), (1, false)] {

@@ -194,7 +194,7 @@ fn an_isolate_counts_from_its_first_request() {
     assert_eq!(world.counted()["since"], began_at);
     let reported_at = world.now;
     world.now += 1_000;
-    assert_eq!(world.counted()["since"], reported_at, "each report goes on where the last has ended");
+    assert_eq!(world.counted()["since"], reported_at, "each report starts where the last one ended");
 }
 
 #[test]

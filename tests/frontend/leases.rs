@@ -46,7 +46,7 @@ fn leased(world: &mut World, asked: &Asked<'_>, answer_ms: i64) -> Call {
             return call;
         }
     }
-    panic!("the frontend asked for no lease after so many requests")
+    panic!("the frontend requested no lease after many requests")
 }
 
 /// A call only about leases changes nothing else, and is neither reported nor recorded.
@@ -109,7 +109,7 @@ fn a_lease_is_checked_after_half_its_time_and_returned_once_idle() {
     assert_eq!(returned.answered(next.object, Some(answer), world.now()), Left::Reply);
     assert_eq!(remaining(&mut world), 999, "all but what was spent");
     let next = world.begin(&CONSUME).ok().unwrap().next(world.now()).unwrap();
-    assert!(next.request.lease.is_none_or(|lease| lease.ended.is_empty()), "the object has heard of it");
+    assert!(next.request.lease.is_none_or(|lease| lease.ended.is_empty()), "the object knows of it");
 }
 
 /// A lease's remaining time is counted from the start of its call.

@@ -39,7 +39,7 @@ fn a_lease_grants_a_plain_request_and_nothing_else() {
         ask(world, &plain)
     };
     let (answer, is_asked) = (0..100).map(|_| ask_again(&mut world)).find(|(answer, _)| by_lease(answer)).unwrap();
-    assert!(!is_asked, "the object was asked for what a lease granted: {}", answer.body);
+    assert!(!is_asked, "the object was called although a lease granted: {}", answer.body);
     for (url, body, idempotency_key) in ONLY_THE_OBJECT_KNOWS {
         let (answer, is_asked) = ask(&mut world, &Asked { idempotency_key, ..asked(url, body) });
         assert_eq!((answer.status, is_asked, by_lease(&answer)), (200, true, false), "{url} {body}: {}", answer.body);

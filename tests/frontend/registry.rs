@@ -143,7 +143,7 @@ fn a_request_has_an_id_and_costs_only_if_needed() {
     }
 }
 
-/// Refused callers are told to come back at different moments.
+/// Refused callers get different retry times.
 #[test]
 fn refusals_get_the_jitter_of_their_policy() {
     for (jitter, max) in [("10s", 10_000), ("0s", 0)] {

@@ -75,7 +75,7 @@ impl Budget {
         let Answer { status, body, .. } = self.ask(order.cost, Some(&order.name));
         let (is_granted, is_replayed) = (status == 200, body.get("replayed").is_some());
         assert!(is_granted || status == 429, "{body}");
-        assert_eq!(body.get("source"), None, "only the object knows what was done before: {body}");
+        assert_eq!(body.get("source"), None, "only the object knows of replays: {body}");
         match order.is_granted {
             Some(true) => assert!(is_granted && is_replayed, "it was granted before: {body}"),
             Some(false) => assert!(!is_replayed, "it was refused before, which took nothing: {body}"),

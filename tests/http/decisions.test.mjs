@@ -218,7 +218,7 @@ test("nothing is sent without listeners, or after the last one has left", async 
   await new Promise((done) => setTimeout(done, 300)); // a batch would be sent after a tenth of a second
   assert.equal(service.calls("hear"), sent);
   const again = await service.listen(`?after=${first.body.cursor}`);
-  assert.equal(again.body.interrupted, true, "it is told that it has missed something");
+  assert.equal(again.body.interrupted, true, "it learns that it has missed something");
 });
 
 test("a registry that does not answer delays nothing, and lost decisions are counted", async () => {

@@ -194,7 +194,7 @@ test("an alarm that the runtime gave up on is set again by any request, even one
   await tollgate.restart();
   await tollgate.peek(ask);
   await tollgate.kill();
-  assert.deepEqual(contents(file), { rows, alarmAt }, "one that is there is left alone");
+  assert.deepEqual(contents(file), { rows, alarmAt }, "an existing one is left alone");
 
   giveUpAlarm(tollgate, file);
   assert.equal(contents(file).alarmAt, undefined);
@@ -273,7 +273,7 @@ test("without requests for hours, a deployment takes effect at the registry's ne
       assert.equal((await tollgate.send({ path: "/alarms", body: '["registry"]', now })).status, 200, tollgate.log);
     }
     const { body } = await tollgate.peek({ policy: "api", key: "alice", cost: 0 }, { now: NOW + HOURS });
-    assert.equal(body.remaining, isHeard ? 5 : 600, "what came back before the deployment counted");
+    assert.equal(body.remaining, isHeard ? 5 : 600, "refilled before the deployment took effect");
     await tollgate.stop();
   }
 });

@@ -239,7 +239,7 @@ test("Redis after Guava, and Convex: a rate for each call", async () => {
     const { status, body } = await ask("consume", request, { now });
     return status === 200 ? body.ready_at - body.now : null;
   };
-  assert.equal(await acquire("g", 10, 2.5, 0, NOW), 0, "more than there is pass at once");
+  assert.equal(await acquire("g", 10, 2.5, 0, NOW), 0, "a cost above what is left passes at once");
   assert.equal(await acquire("g", 1, 2.5, 1_000, NOW), null, "and the next one pays");
   assert.equal(await acquire("g", 1, 2.5, 3_000, NOW), 2_800);
 
@@ -265,7 +265,7 @@ test("a key has at most 256 budgets that are not full", async () => {
   for (const verb of ["peek", "inspect", "charge", "refund", "reset"])
     assertAnswer(await ask(verb, another, { now: NOW }), tooMany);
   assertAnswer(await ask("batch", { requests: [{ ...another, policy: "plan0" }, another] }, { now: NOW }), tooMany);
-  assert.equal((await consume("plan0")).body.remaining, 8, "one that is there is decided as ever");
+  assert.equal((await consume("plan0")).body.remaining, 8, "an existing one is decided as always");
   assert.equal((await tollgate.post("consume", { policy: "api", key: "many" }, bearer(tokens.plain.text))).status, 200);
   assertAnswer(await consume("another", NOW + 5_999), tooMany);
   assert.equal((await consume("another", NOW + 6_000)).status, 200, "those that are full again make room");

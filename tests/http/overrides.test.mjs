@@ -278,7 +278,7 @@ test("a key banned since the isolate last reached the registry: 503, even if the
     );
   assert.equal((await ask("mallory", "answers")).status, 200);
   await service.set({ policy: "open", key: "mallory", banned: true });
-  assert.equal((await ask("mallory")).status, 429, "where it was set; and so her object knows it");
+  assert.equal((await ask("mallory")).status, 429, "where it was set, so her object knows it");
   for (let round = 0; round < 2; round++) {
     const { status, body } = await ask("mallory", "throws");
     assert.deepEqual([status, body.cause], [503, "failed"]);

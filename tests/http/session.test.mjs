@@ -227,7 +227,7 @@ test("an address opens no more sessions than its policy allows, even concurrentl
   assert.equal(asked.length - before, 3);
   assert.equal(new Set(answers.filter(({ status }) => status === 200).map(({ body }) => body.key)).size, 3);
   assert.equal((await visit(solve(), { address: newAddress() })).status, 200, "another address");
-  assert.equal((await visit(solve(), { address, now: NOW + 1_200_000 })).status, 200, "when a token has come back");
+  assert.equal((await visit(solve(), { address, now: NOW + 1_200_000 })).status, 200, "when a token has been refilled");
   assert.equal((await visit(solve(), { address, now: NOW + 1_200_000 })).status, 429);
 });
 

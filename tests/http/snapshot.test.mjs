@@ -242,7 +242,7 @@ function consume(limit, now, cost) {
   const [token, refill, tick] = limit.kind === "token_bucket" ? [period / parts, rate / parts, 1n] : [1n, rate, period];
   const level = tokens * token + drops;
   let at = BigInt(limit.at);
-  if (at - now > 60_000n) at -= up(at - now, tick) * tick; // the clock was set back for good
+  if (at - now > 60_000n) at -= up(at - now, tick) * tick; // the clock was set back permanently
   const ticks = now > at ? (now - at) / tick : 0n;
   const full = BigInt(limit.capacity) * token;
   const there = level + ticks * refill < full ? level + ticks * refill : full;

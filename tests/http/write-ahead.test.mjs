@@ -106,7 +106,7 @@ class Bounds {
     if (status === 429) return void this.refusals++;
     this.admitted += body.cost;
     for (const level of ["exact", "most", "least"]) this[level] -= body.cost * this.periodMs;
-    assert.ok(this.exact >= 0 && this.most >= 0, `${this.policy} admitted what it did not have`);
+    assert.ok(this.exact >= 0 && this.most >= 0, `${this.policy} admitted more than it had`);
   }
 
   unanswered(cost) {

@@ -4,7 +4,7 @@
 //! crashes cost, but never above: then it could grant what the exact model would not.
 //!
 //! A clock that stepped back shows some milliseconds twice. A bucket in memory credits them once, except after a step of more
-//! than a minute; a bucket that was full and forgotten, or never stored, begins anew at the earlier moment and credits
+//! than a minute; a bucket that was full and forgotten, or never stored, restarts at the earlier moment and credits
 //! them again. So the model against which crashes are judged counts every millisecond that the clock shows. As long as
 //! the clock never steps back, that is the exact bucket itself; otherwise it is ahead of that by at most what comes back
 //! within all steps back together.

@@ -1224,7 +1224,7 @@ fn play_shadow(versions: &[String], steps: &[Ask]) {
     }
 }
 
-/// As many as a key may have open.
+/// The most that a key may have open.
 #[test]
 fn a_thousand_reservations_are_settled_in_any_order() {
     for leave in [0_u64, 1] {

@@ -103,7 +103,7 @@ fn a_replay_gives_no_notice() {
     world.now += 600_000;
     let again = world.decided_once(CONSUME, vec![9], 1);
     assert!(again.is_replayed && again.notices.is_empty());
-    // A refusal is not remembered: it is decided anew.
+    // A refusal is not remembered: it is decided again.
     let refused = |world: &mut World| kinds(&decided(world.ask(CONSUME, Some(vec![9]), Some(request_id(2, 0)))));
     assert_eq!((refused(&mut world), refused(&mut world)), (vec![REFUSED], vec![]));
 }

@@ -260,7 +260,7 @@ fn a_frontend_that_does_not_know_of_a_ban_learns_it() {
         let banned = Arc::clone(&world.policy);
         (world.policy, world.as_of) = before;
         let ObjectReply::PolicyOutdated { as_of, definitions } = world.ask(CONSUME, Some(vec![1]), None) else {
-            panic!("not told")
+            panic!("not reported")
         };
         let told = Policy::from_definition(&definitions).unwrap();
         assert_eq!((as_of, told.standing()), (isolate.as_of, banned.standing()));
@@ -344,7 +344,7 @@ impl ByHand {
         self.accounts.insert(0, account);
     }
 
-    /// What was spent stays spent: of the numbers in force, and of those of some account, which are not above the largest capacity by more
+    /// Spent tokens stay spent: of the numbers in force, and of those of some account, which are not above the largest capacity by more
     /// than these.
     fn begun(&self, next: &Limit) -> State {
         let capacity = |limit: &Limit| limit.config().capacity.cast_signed();

@@ -295,7 +295,7 @@ fn leased_tokens_are_charged_to_all_accounts_and_make_none_owe() {
     plans.take(Verb::Consume, 995);
     plans.change(fixed(2_000), Carry::default());
     plans.world.lease(vec![500], Vec::new());
-    assert_eq!(plans.left(), 505, "as long as they may come back");
+    assert_eq!(plans.left(), 505, "as long as they may be returned");
     plans.world.now += 20_000;
     assert_eq!(plans.left(), 505);
     plans.change(fixed(1_000), Carry::default());
@@ -860,7 +860,7 @@ proptest! {
                         plans.change_all(&limits, how);
                         plans.learn(0);
                     }
-                    // Who has not heard of the name knows it no more than who has not heard from the registry knows what was before.
+                    // A frontend without the new name cannot know it, nor one without the registry any earlier version.
                     Naming::Learn(back) if is_asked_by_name => plans.learn(back.min(changes.saturating_sub(named_at + 1))),
                     Naming::Learn(back) => plans.learn(back),
                     // A frontend that has not heard from the registry. A bucket in memory or with a row tells it of the newer version.

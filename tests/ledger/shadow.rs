@@ -149,7 +149,7 @@ proptest! {
         let mut holds: Vec<(u64, [u64; 2], Option<u64>)> = Vec::new();
         for (number, step) in steps.iter().enumerate() {
             let (now, action, costs) = match *step {
-                // A crash may cost a block, and a bucket that is forgotten may be made anew by a clock that steps back.
+                // A crash may cost a block, and a clock that steps back may recreate a forgotten bucket.
                 Step::Crash(_) | Step::Clean => continue,
                 Step::Arrive(_) | Step::FlushIdle | Step::Wait(_) => {
                     world.play(step, 0);

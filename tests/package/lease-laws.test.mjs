@@ -61,7 +61,7 @@ law(
     if (numbers.rate > 0) return;
     const left = numbers.capacity - granted;
     if (isLossy) assert.ok(service.remaining <= left);
-    else assert.equal(service.remaining, left, "what was not spent is back");
+    else assert.equal(service.remaining, left, "unspent tokens are back");
   },
   (seen) => assert.ok(seen["granted, local"] > 1_000 && seen["refused, local"] > 1_000, JSON.stringify(seen)),
 );
@@ -92,7 +92,7 @@ law(
       // Or other costs are requested first, which may be refused, too.
       if (below(2) === 0) {
         await world.to(decision.retryAt);
-        assert.equal((await consume()).allowed, true, "as it was told");
+        assert.equal((await consume()).allowed, true, "at the retry time it was given");
       }
       await world.advance(below(100));
     }

@@ -130,7 +130,7 @@ test("equal calls in flight are one call: one cost, and one result or error for 
   clock.follow(fn("a"));
   clock.follow(fn("b"));
   await to(3000);
-  assert.deepEqual(calls.slice(2), [["a"], ["b"]], "what has ended is called again, whether it failed or not");
+  assert.deepEqual(calls.slice(2), [["a"], ["b"]], "an ended call is made again, whether it failed or not");
 });
 
 test("calls join by the value of their key, without `join` they do not, and a `join` that throws rejects", async () => {

@@ -207,7 +207,7 @@ tollgate: free: Bad request (400): fixed: only a deployment can set it, in wrang
     ],
   );
   const diff = await service.run(["policies", "diff", file]);
-  assert.deepEqual([diff.code, diff.stderr], [2, reasons], "it cannot be told");
+  assert.deepEqual([diff.code, diff.stderr], [2, reasons], "the comparison is impossible");
   assert.equal(JSON.parse((await service.run(["policies", "diff", file, "--json"])).stdout).differ, null);
   assert.ok(!service.sent.some(isChange));
   assert.deepEqual(await versions(service), before);

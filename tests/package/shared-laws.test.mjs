@@ -21,7 +21,7 @@ law(
       if (!before) return;
       const [versionBefore, epochBefore, atBefore] = before;
       assert.ok(version > versionBefore, "each write has a version of its own");
-      assert.ok(at >= atBefore || epoch > epochBefore, "time only goes back when all tabs are told so");
+      assert.ok(at >= atBefore || epoch > epochBefore, "time only goes back when all tabs learn of it");
       creditedMs += Math.max(0, at - atBefore);
     };
     const open = () => {

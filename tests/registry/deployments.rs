@@ -27,7 +27,7 @@ fn the_first_deployment_sets_the_first_policies() {
     assert_eq!((world.policies(), world.rows_written), (expected.to_vec(), written), "asking writes nothing");
     world.now += 5_000;
     world.refresh(&mut one);
-    assert_eq!(world.rows_written, written + 1, "but that the deployment was heard of, every 30 s");
+    assert_eq!(world.rows_written, written + 1, "except that the deployment has polled, every 30 s");
 }
 
 #[test]

@@ -160,7 +160,7 @@ fn run(random: &mut Random) {
                     .policies()
                     .map(|own| (own.policy.name().to_owned(), own.text, own.policy.timeline().to_json()))
                     .collect();
-                assert_eq!(policies, expected, "a frontend has what the registry has, whatever it missed");
+                assert_eq!(policies, expected, "a frontend agrees with the registry, whatever it missed");
                 assert_eq!(frontend.policies().iter().count(), expected.len());
             }
             _ => {}
@@ -188,11 +188,11 @@ fn change(random: &mut Random, world: &mut World, model: &mut Model) {
     let result = world.change(name, text, condition.clone(), is_dry_run);
     let is_fixed = current.as_ref().is_some_and(|current| current.is_fixed);
     let Ok(changed) = result else {
-        assert_eq!(world.storage, before, "what is refused changes nothing");
+        assert_eq!(world.storage, before, "a refused change changes nothing");
         return;
     };
     if let Some(current) = &current {
-        assert_eq!(condition, Condition::Version(vec![current.version]), "only the version that there is");
+        assert_eq!(condition, Condition::Version(vec![current.version]), "only the current version");
     }
     if is_dry_run || text == current.as_ref().map(|current| &*current.text) {
         assert_eq!((&world.storage, world.registry.as_of()), (&before, as_of));

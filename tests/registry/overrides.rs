@@ -535,7 +535,7 @@ fn overrides_are_bounded_by_what_an_isolate_can_hold() {
         world.set("", &format!(r#"{{"policy":"api","key":"customer-{n}"}}"#)).unwrap();
     }
     let one = r#"{"policy":"api","key":"one more","banned":true}"#;
-    assert_eq!(world.set(one, "").unwrap_err(), error, "not every frontend may have heard of it");
+    assert_eq!(world.set(one, "").unwrap_err(), error, "some frontend may not know of it yet");
     world.now += HEARD_MS;
     let two = r#"{"policy":"api","key":"customer-10","banned":true},{"policy":"api","key":"new","banned":true}"#;
     let before = world.storage.clone();
@@ -822,7 +822,7 @@ fn prefix_lengths_of_ended_overrides_make_room_at_frontends_too() {
     let dry_run = format!(r#"{{"overrides":[{}]}}"#, prefixes(17..=27, BAN));
     assert_eq!(world.try_set(&dry_run, None, true).unwrap().created, 11);
     assert_eq!(world.storage, before);
-    // As many as are needed, those first that ended first.
+    // Only as many as needed, those that ended first.
     assert_eq!(world.set(&prefixes(17..=27, BAN), "").unwrap().created, 11);
     let expected = [1].into_iter().chain(13..=27).collect::<Vec<_>>();
     for crashes in [false, true] {

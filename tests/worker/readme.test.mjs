@@ -61,7 +61,7 @@ test("docs/policies.md: the same Worker whose class is declared by a migration, 
   const newer = await wranglerDev([write("readme-migrations", { "wrangler.toml": config })]);
   const { headers } = await newer.post("/", {});
   const [, left] = headers.get("ratelimit").match(/;r=(\d+)/);
-  assert.ok(Number(left) < 50, `its objects keep what was spent, but ${left} are left`); // 50 come back in 30 seconds
+  assert.ok(Number(left) < 50, `its objects keep the spent level, but ${left} are left`); // 50 come back in 30 seconds
 });
 
 test("README.md and docs/policies.md: a service, and a Worker that has a binding to it", async () => {

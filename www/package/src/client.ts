@@ -181,7 +181,7 @@ export interface Granted extends Verdict, Answer, UnderPolicies {
   readonly retry_after_ms?: never;
   /** An override lets the key take whatever it asks for. */
   readonly unlimited?: true;
-  /** Decided from tokens that the service had set aside; `remaining` is as if nobody else had taken anything since. */
+  /** Decided from tokens that the service had set aside; `remaining` is as if nothing else had been taken since. */
   readonly source?: "lease";
 }
 

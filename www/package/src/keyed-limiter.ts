@@ -110,7 +110,7 @@ export class KeyedLimiter<Name extends string = never> {
 
   /**
    * Does what the verb says, if that is granted, and returns the whole answer. A new key for which there is no room is
-   * refused by every verb that would change its budget; if no key will ever be forgotten, for good, with a `maxCost` of 0.
+   * refused by every verb that would change its budget; permanently, with a `maxCost` of 0, if no key can ever be forgotten.
    */
   decide(key: Key, options: DecideOptions<Name> = {}): Decision {
     return this.#decide(key, true, options);

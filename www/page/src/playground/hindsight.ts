@@ -77,7 +77,7 @@ export class Hindsight {
     this.#lose(refilled - this.#drops(this.#newest));
   }
 
-  /** So many drops did not fit: without what was taken before the last opening there is less by that. */
+  /** This many drops did not fit: the level without takings before the last opening is lower by that. */
   #lose(drops: bigint) {
     if (drops > 0n && this.#steps.length > 0) this.#steps.add(this.#steps.length - 1, drops);
   }
