@@ -68,7 +68,7 @@ async function main() {
     }
   }
   if (broken.length > 0) console.log(`\nBroken promises:\n${broken.map((line) => `  ${line}`).join("\n")}`);
-  process.exit(values.check && broken.length > 0 ? 1 : 0); // the others have timers that would keep us running for a day
+  process.exit(values.check && broken.length > 0 ? 1 : 0); // the others have timers that would keep us for a day
 }
 
 /** Returns the promises that are broken. */

@@ -34,7 +34,7 @@ fn each_call_is_counted_by_its_outcome() {
             None,
         ),
         (&[Ok(Some((ObjectReply::NoReservation, rows)))], r#"[{"answered":1},{"read":3,"written":2},null]"#, None),
-        (&[Ok(None)], r#"[{"failed":1},null,null]"#, Some("failed")), // an unreadable answer may mean that it was carried out
+        (&[Ok(None)], r#"[{"failed":1},null,null]"#, Some("failed")), // it may have been carried out
         (&[Err(late)], r#"[{"timeout":1},null,null]"#, Some("timeout")),
         (&[Err(lost), Err(late)], r#"[{"failed":1,"timeout":1},null,{"failure":1}]"#, Some("timeout")),
     ];
