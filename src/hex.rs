@@ -1,4 +1,4 @@
-//! Bytes as hexadecimal digits, two for each.
+//! Bytes as hexadecimal digits, two per byte.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -12,13 +12,13 @@
     )
 )]
 
-/// The digits of these bytes, in lower case.
+/// These bytes as lower-case digits.
 pub(crate) fn hex_of(bytes: &[u8]) -> String {
     let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or('0'); // a nibble is below 16
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// The bytes of these digits, in lower or upper case; `None` for anything else.
+/// Parses digits in either case; `None` for anything else.
 pub(crate) fn bytes_of_hex(digits: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = digits.chars().map(|digit| digit.to_digit(16)?.try_into().ok()).collect::<Option<_>>()?;
     let (pairs, []) = digits.as_chunks() else { return None };

@@ -1,8 +1,8 @@
-//! JSON that others write, read exactly. A number is read from its text, since an `f64` cannot hold every one, and no
-//! field may be given twice, since readers disagree about which of the two counts.
+//! Exact reading of JSON from outside. Numbers are read from their text, since an `f64` cannot hold them all. Duplicate fields are
+//! rejected, since parsers disagree on which one counts.
 //!
-//! `serde_json` checks the syntax, once for the whole text. Its readers of values would bring tables of floating-point numbers into the
-//! Worker, a thirtieth of its size.
+//! `serde_json` checks the syntax, once for the whole text. Its value parsers would bring floating-point tables into the Worker, a
+//! thirtieth of its size.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -26,8 +26,7 @@ use serde::de::IgnoredAny;
 use crate::limit::gcd;
 use crate::sorted::sort_by;
 
-/// A value in valid JSON. Its parts are read when they are asked for. It displays as written, except for arrays and
-/// objects, which may be long.
+/// A value in valid JSON, read lazily. It displays as written, except for arrays and objects, which may be long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Json<'a>(&'a str);
 
@@ -35,32 +34,32 @@ pub(crate) struct Json<'a>(&'a str);
 #[derive(Debug)]
 pub(crate) struct Fields<'a>(Vec<(Cow<'a, str>, Json<'a>)>);
 
-/// Why the fields of a value cannot be read.
+/// Why a value's fields cannot be read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum FieldsError {
-    /// It is something else.
+    /// The value is not an object.
     NotAnObject,
     /// A field's name contains an unpaired surrogate.
     InvalidName,
-    /// A field of that name is given twice.
+    /// The field is given twice.
     Duplicate(String),
 }
 
 impl<'a> Json<'a> {
-    /// The value that is written in `text`.
+    /// Parses the value in `text`.
     ///
     /// # Errors
-    /// What is wrong with its syntax, and where.
+    /// The syntax error and its position.
     pub(crate) fn parse(text: &'a str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text).map(|IgnoredAny| Self(text.trim_matches(SPACES)))
     }
 
-    /// As it was written.
+    /// The value as written.
     pub(crate) const fn raw(self) -> &'a str {
         self.0
     }
 
-    /// The same without the spaces and line breaks between its parts.
+    /// The value without whitespace between its parts.
     pub(crate) fn compact(self) -> String {
         let (mut is_string, mut is_escaped) = (false, false);
         let keep = |c: &char| {
@@ -81,13 +80,13 @@ impl<'a> Json<'a> {
         if text.contains('\\') { unescaped(text).map(Cow::Owned) } else { Some(Cow::Borrowed(text)) }
     }
 
-    /// An integer from 0 to `u64::MAX`, however it is written: 1000, 1000.0 and 1e3 are the same.
+    /// An integer from 0 to `u64::MAX` in any notation: 1000, 1000.0 and 1e3 are the same.
     pub(crate) fn integer(self) -> Option<u64> {
         let (numerator, denominator) = self.ratio()?;
         (denominator == 1).then_some(numerator)
     }
 
-    /// A number that is not negative, as a fraction in lowest terms: 2.5 is 5/2. `None` if either part is above `u64::MAX`.
+    /// A non-negative number as a fraction in lowest terms: 2.5 is 5/2. `None` if either part exceeds `u64::MAX`.
     pub(crate) fn ratio(self) -> Option<(u64, u64)> {
         let (mantissa, exponent) = self.0.split_once(['e', 'E']).unwrap_or((self.0, "0"));
         let (integer, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
@@ -148,17 +147,17 @@ impl<'a> Json<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// An object of one field.
+    /// An object with one field.
     pub(crate) fn one(name: &'a str, value: Json<'a>) -> Self {
         Self(vec![(Cow::Borrowed(name), value)])
     }
 
-    /// The field of that name.
+    /// The field with this name.
     pub(crate) fn get(&self, name: &str) -> Option<Json<'a>> {
         self.iter().find(|(other, _)| *other == name).map(|(_, value)| value)
     }
 
-    /// The fields' names.
+    /// The field names.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(name, _)| &**name)
     }
@@ -179,7 +178,7 @@ impl fmt::Display for Json<'_> {
     }
 }
 
-/// What lies between the brackets of an array or an object, comma by comma.
+/// Splits the inside of an array or object at its commas.
 struct Parts<'a>(&'a str);
 
 impl<'a> Iterator for Parts<'a> {
@@ -192,7 +191,7 @@ impl<'a> Iterator for Parts<'a> {
     }
 }
 
-/// What is before the first `separator` that is in no string and no brackets, and what is after it, without spaces around them.
+/// Splits at the first `separator` outside strings and brackets, and trims both parts.
 fn split(text: &str, separator: u8) -> (&str, &str) {
     let (mut depth, mut is_string, mut is_escaped) = (0_usize, false, false);
     let is_it = |&byte: &u8| {
@@ -212,7 +211,7 @@ fn split(text: &str, separator: u8) -> (&str, &str) {
     (before.trim_matches(SPACES), after.get(1..).unwrap_or_default().trim_matches(SPACES))
 }
 
-/// The text of a string with escapes; `None` if it contains an unpaired surrogate.
+/// Unescapes a string; `None` if it contains an unpaired surrogate.
 fn unescaped(text: &str) -> Option<String> {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text.chars();
@@ -223,7 +222,7 @@ fn unescaped(text: &str) -> Option<String> {
     Some(plain)
 }
 
-/// The character that is escaped so.
+/// Reads one escape sequence.
 fn escaped(rest: &mut Chars<'_>) -> Option<char> {
     Some(match rest.next()? {
         'b' => '\u{8}',
@@ -352,7 +351,7 @@ mod tests {
         }
     }
 
-    /// The value, read by what is tested here.
+    /// The value, converted with the accessors under test.
     fn value(json: Json<'_>) -> Value {
         match json.raw().as_bytes()[0] {
             b'{' => {

@@ -1,43 +1,43 @@
-//! The hash that names a key wherever its text is not: in names of objects, overrides, logs and lists for operators.
+//! The hash that identifies a key where its text is not used: in object names, overrides, logs and operators' lists.
 
 use hmac::digest::Key;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// 128 bits of HMAC-SHA-256 of a key's [bytes](crate::access::Key::to_bytes): no two keys share them. With a secret they do not give
-/// the key away, not even to an attacker who tries all IP addresses.
+/// 128 bits of HMAC-SHA-256 of a key's [bytes](crate::access::Key::to_bytes). No two keys share a hash. With a secret it does not reveal
+/// the key, not even to an attacker who tries all IP addresses.
 pub type KeyHash = [u8; 16];
 
 /// Hashes keys with the secret of a deployment.
 #[derive(Clone, Debug)]
 pub struct KeyHasher {
-    /// With the secret already absorbed: saves half the work of each hash.
+    /// Has already absorbed the secret, which halves the work per hash.
     hmac: Hmac<Sha256>,
 }
 
 impl KeyHasher {
-    /// The hasher with that secret. With none, the key of a hash can be found by trying the likely ones.
+    /// A hasher with this secret. With an empty one, a hash can be reversed by trying likely keys.
     #[must_use]
     pub fn new(secret: &str) -> Self {
-        // HMAC takes keys of any length; that of none has the hash of no bytes as its block.
+        // HMAC takes keys of any length, so the fallback is never used.
         let hmac =
             Hmac::new_from_slice(secret.as_bytes()).unwrap_or_else(|_| Hmac::new(&Key::<Hmac<Sha256>>::default()));
         Self { hmac }
     }
 
-    /// The hash of the key of these bytes. Those of a hash are hashed already.
+    /// The hash of the key with these bytes. Bytes made by [`bytes_of`] give back their hash.
     #[must_use]
     pub fn hash(&self, key: &[u8]) -> KeyHash {
         hash_of(key).unwrap_or_else(|| first(self.hmac.clone().chain_update(key)))
     }
 
-    /// What absorbs further bytes and is [finished](first) as often as wanted.
+    /// An HMAC that takes more bytes and can be [finished](first) any number of times.
     pub(crate) fn hmac(&self) -> Hmac<Sha256> {
         self.hmac.clone()
     }
 }
 
-/// Without a secret.
+/// A hasher without a secret.
 impl Default for KeyHasher {
     fn default() -> Self {
         Self::new("")
@@ -49,17 +49,17 @@ pub(crate) fn first(hmac: Hmac<Sha256>) -> KeyHash {
     hmac.finalize().into_bytes().first_chunk().copied().unwrap_or_default()
 }
 
-/// The bytes of a key that is known by its hash alone: no other key has them.
+/// The bytes of a key known only by its hash; no other key has them.
 pub(crate) fn bytes_of(hash: &KeyHash) -> Vec<u8> {
     [&FORM[..], hash].concat()
 }
 
-/// The hash that has these bytes; `None` if they are those of another key.
+/// The hash encoded in these bytes; `None` if they are another key's.
 pub(crate) fn hash_of(key: &[u8]) -> Option<KeyHash> {
     key.strip_prefix(&FORM)?.try_into().ok()
 }
 
-/// Begins with a byte that no text has, and goes on with none that another form of key has.
+/// A byte that no text starts with, then one that no other form of key uses.
 const FORM: [u8; 2] = [0xff, 8];
 
 #[cfg(test)]
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use crate::hex::hex_of;
 
-    /// A change here loses every stored bucket. The digests are those of any other HMAC-SHA-256 implementation.
+    /// A change here loses every stored bucket. The digests match other HMAC-SHA-256 implementations.
     #[test]
     fn hashes_are_unchanged() {
         let hash = |secret: &str, key: &str| hex_of(&KeyHasher::new(secret).hash(key.as_bytes()));

@@ -16,23 +16,23 @@ use std::time::Duration;
 
 use crate::limit::MAX_SPAN_MS;
 
-/// Why text is not a length of time.
+/// Why a text is not a length of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LengthError {
-    /// It is no number and unit, or several of them.
+    /// Not a number with a unit, nor several of them.
     Malformed,
-    /// It counts in months.
+    /// Counted in months.
     Months,
-    /// It counts in years.
+    /// Counted in years.
     Years,
-    /// It has a part of a millisecond.
+    /// Not a whole number of milliseconds.
     NotWhole,
-    /// It is longer than [`MAX_SPAN_MS`].
+    /// Longer than [`MAX_SPAN_MS`].
     TooLong,
 }
 
 impl LengthError {
-    /// What is wrong with the text, which is shown so, and what would be right.
+    /// The error message: what is wrong with the text, quoted as `shown`, and what would be right.
     pub(crate) fn about(self, shown: &str) -> String {
         match self {
             Self::Malformed => {
@@ -52,7 +52,7 @@ impl LengthError {
     }
 }
 
-/// Reads a length of time, in milliseconds: numbers, each with a unit. The package reads the same with `www/package/src/rate.ts`.
+/// Parses a length of time, one or more numbers with units, to milliseconds. `www/package/src/rate.ts` parses the same.
 pub(crate) fn millis_of(text: &str) -> Result<u64, LengthError> {
     let mut nanos = 0_u128;
     let mut rest = text.trim();
@@ -74,7 +74,7 @@ pub(crate) fn millis_of(text: &str) -> Result<u64, LengthError> {
     u64::try_from(nanos / NANOS_PER_MS).map_err(|_| LengthError::TooLong)
 }
 
-/// `1m 30s`, `90days 12h`: what [`millis_of`] reads.
+/// Formats a length as [`millis_of`] reads it: `1m 30s`, `90days 12h`.
 pub(crate) fn shown(ms: u64) -> String {
     let (days, rest) = (ms / DAY_MS, humantime::format_duration(Duration::from_millis(ms % DAY_MS)));
     match (days, ms % DAY_MS) {
@@ -106,7 +106,7 @@ fn unit_nanos(unit: &str) -> Result<u128, LengthError> {
     })
 }
 
-/// `number` may have blanks between its digits.
+/// `number` may have spaces between its digits.
 fn nanos_of(number: &str, unit_nanos: u128) -> Result<u128, LengthError> {
     let digits: String = number.chars().filter(|c| !c.is_whitespace()).collect();
     let (integer, decimals) = digits.split_once('.').unwrap_or((&digits, "0"));
@@ -118,7 +118,7 @@ fn nanos_of(number: &str, unit_nanos: u128) -> Result<u128, LengthError> {
     if !part.is_multiple_of(scale) {
         return Err(LengthError::NotWhole);
     }
-    // Digits only, so that what cannot be parsed is too large.
+    // Only digits are left, so a parse error means overflow.
     let whole = integer.parse::<u128>().unwrap_or(u128::MAX).saturating_mul(unit_nanos);
     Ok(whole.saturating_add(part.checked_div(scale).unwrap_or(0)))
 }
@@ -127,7 +127,7 @@ const NANOS_PER_MS: u128 = 1_000_000;
 
 const DAY_MS: u64 = 86_400_000;
 
-/// Times the nanoseconds of the longest unit, they fit.
+/// Scaled to nanoseconds of the longest unit, this many digits still fit.
 const MAX_DECIMALS: usize = 19;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-// The documentation's examples run natively: the runner for browsers finds no test in them, and calls that a success.
+// Doc examples run natively only: wasm-bindgen's test runner finds no tests in them and reports success.
 #![cfg(not(all(doctest, target_family = "wasm")))]
 //! An exact rate limiter: integer token buckets and fixed windows, for the edge and for plain Rust.
 //!
-//! [`limit`] is the arithmetic, on `core` alone; everything else is around it. A plain program needs nothing more:
+//! [`limit`] is the arithmetic and needs only `core`; everything else builds on it. A plain program needs nothing more:
 //!
 //! ```toml
 //! tollgate = { version = "0.1", default-features = false }
@@ -22,28 +22,27 @@
 //! # Ok::<(), tollgate::limit::ConfigError>(())
 //! ```
 //!
-//! | module | what it is | feature |
+//! | module | contents | feature |
 //! |---|---|---|
 //! | [`limit`] | the arithmetic | none |
-//! | [`keyed`] | a limiter for many keys, shared by threads, of bounded memory | `std` |
-//! | [`unix_ms`] | `SystemTime` to the moments of [`limit`] | `std` |
-//! | `policy` | named sets of limits, as people write them and as they are stored | `api` |
-//! | `protocol` | what a frontend and an object say to each other | `api` |
-//! | `access` | who may ask, and the names of objects | `api` |
-//! | `ledger` | what an object knows of its key, and when it is written | `api` |
-//! | `metrics` | what is counted, and Prometheus's text of it | `api` |
-//! | `registry` | the policies of the deployments, and what operators have changed since | `api` |
+//! | [`keyed`] | a thread-safe limiter for many keys, with bounded memory | `std` |
+//! | [`unix_ms`] | converts `SystemTime` to the Unix milliseconds of [`limit`] | `std` |
+//! | `policy` | named sets of limits, as written and as stored | `api` |
+//! | `protocol` | messages between a frontend and an object | `api` |
+//! | `access` | authentication, authorization and the names of objects | `api` |
+//! | `ledger` | an object's state for its key, and when it is written | `api` |
+//! | `metrics` | counters and their Prometheus text | `api` |
+//! | `registry` | the policies of all deployments and operators' changes to them | `api` |
 //! | `edge` | which objects an isolate calls, and when it times out | `api` |
-//! | `api` | HTTP's requests, answers and problems, without a runtime | `api` |
-//! | `frontend` | one request from its arrival to its reply, for whoever calls objects | `api` |
-//! | `tower` | a layer for servers such as axum's, on `keyed` | `tower` |
+//! | `api` | HTTP requests, replies and problems, independent of the runtime | `api` |
+//! | `frontend` | one request from arrival to reply, independent of the runtime | `api` |
+//! | `tower` | a layer for axum and other tower servers, on `keyed` | `tower` |
 //! | `worker` | the Cloudflare Worker and its Durable Object | `worker` |
-//! | `js` | plain functions of numbers for JavaScript | `js`, `leases` |
-//! | `lint` | what policies admit and cost at worst, for JavaScript | `lint` |
+//! | `js` | functions on plain numbers for JavaScript | `js`, `leases` |
+//! | `lint` | the worst case that policies admit and cost, for JavaScript | `lint` |
 #![cfg_attr(not(feature = "std"), no_std)]
 
-// The crate is a `cdylib` too, and that needs a panic handler: where there is a std it lends its own, and nothing else
-// of it is used.
+// The crate is also a `cdylib`, which needs a panic handler. Where std exists it provides one; nothing else of it is used.
 #[cfg(all(not(feature = "std"), not(target_os = "none")))]
 extern crate std;
 
@@ -51,7 +50,7 @@ extern crate std;
 pub mod access;
 #[cfg(feature = "api")]
 pub mod api;
-// So that laws in here try the same cases on every machine, too.
+// Property tests in here use the same cases on every machine.
 #[cfg(all(test, feature = "api"))]
 #[path = "../tests/chance/mod.rs"]
 mod chance;
@@ -99,7 +98,7 @@ pub use system_time::unix_ms;
 #[cfg(all(test, target_family = "wasm"))]
 wasm_bindgen_test::wasm_bindgen_test_configure!(run_in_browser);
 
-/// The README's Rust is compiled and run with the other examples.
+/// Compiles and runs the README's Rust examples.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}

@@ -1,5 +1,5 @@
-//! Order for few bytes of code. The standard library's trees and sorts are made anew for each type, 3 to 9 KB of the Worker's
-//! wasm each time; these are some hundred bytes.
+//! Sorted containers in little code. The standard library's trees and sorts are compiled anew for each type, 3 to 9 KB of the Worker's wasm
+//! each; these take a few hundred bytes.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -19,7 +19,7 @@ use std::mem;
 
 use serde::{Serialize, Serializer};
 
-/// A map in the order of its keys: a list. For up to some thousand entries, since an insertion moves those behind it.
+/// A map sorted by key, kept as a list. For up to a few thousand entries, since an insertion moves all later ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SortedMap<K, V>(Vec<(K, V)>);
 
@@ -58,7 +58,7 @@ impl<K: Ord, V> SortedMap<K, V> {
         self.find(key).is_ok()
     }
 
-    /// Returns the value that the key had before.
+    /// Returns the key's previous value.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self.find(&key) {
             Ok(index) => self.0.get_mut(index).map(|(_, before)| mem::replace(before, value)),
@@ -69,7 +69,7 @@ impl<K: Ord, V> SortedMap<K, V> {
         }
     }
 
-    /// Returns the value that the key had.
+    /// Returns the key's previous value.
     pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -77,7 +77,7 @@ impl<K: Ord, V> SortedMap<K, V> {
         self.find(key).ok().map(|index| self.0.remove(index).1)
     }
 
-    /// Changes the value of the key, which is the default if it had none.
+    /// Changes the key's value, inserting the default if it had none.
     pub(crate) fn change<T>(&mut self, key: K, change: impl FnOnce(&mut V) -> T) -> T
     where
         V: Default,
@@ -88,7 +88,7 @@ impl<K: Ord, V> SortedMap<K, V> {
         });
         match self.0.get_mut(index) {
             Some((_, value)) => change(value),
-            None => change(&mut V::default()), // it is there
+            None => change(&mut V::default()), // unreachable
         }
     }
 
@@ -142,7 +142,7 @@ impl<K: Serialize, V: Serialize> Serialize for SortedMap<K, V> {
     }
 }
 
-/// Sorts by this order, which should be total: equals change places. A heap: `n log n` steps at worst, in place.
+/// Sorts by `order`, which should be total: the sort is not stable. Heapsort: `n log n` steps at worst, in place.
 pub(crate) fn sort_by<T>(items: &mut [T], order: impl Fn(&T, &T) -> Ordering) {
     for root in (0..items.len() / 2).rev() {
         sift_down(items, root, &order);
@@ -155,7 +155,7 @@ pub(crate) fn sort_by<T>(items: &mut [T], order: impl Fn(&T, &T) -> Ordering) {
     }
 }
 
-/// Lets the item at `root` sink below the larger ones.
+/// Sinks the item at `root` below larger ones.
 fn sift_down<T>(items: &mut [T], mut root: usize, order: &impl Fn(&T, &T) -> Ordering) {
     loop {
         let left = root.saturating_mul(2).saturating_add(1);

@@ -1,8 +1,8 @@
-//! The standard library's moments as Tollgate's.
+//! Converts the standard library's time to Tollgate's.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// `time` in Unix milliseconds, rounded down; negative before 1970. What an `i64` cannot hold saturates.
+/// `time` in Unix milliseconds, rounded down; negative before 1970. Saturates outside the range of `i64`.
 ///
 /// ```
 /// use std::time::{Duration, UNIX_EPOCH};
