@@ -1,4 +1,4 @@
-//! A request's URL, as the runtime gives it: not normalised, with the `Host` header as the client has sent it.
+//! A request's URL as the runtime gives it: not normalised, with the `Host` header as the client sent it.
 
 use std::net::Ipv6Addr;
 
@@ -12,10 +12,10 @@ pub struct Address<'a> {
 }
 
 impl<'a> Address<'a> {
-    /// Reads an absolute `http` or `https` URL, or a path. The path is compared as it is: no dots are resolved, and nothing is decoded.
+    /// Parses an absolute `http` or `https` URL, or a path. The path is compared as is: no dots are resolved and nothing is decoded.
     ///
     /// # Errors
-    /// [`Problem::BadRequest`] if the host is not a host. Other parsers would find the path elsewhere: for some a `\` ends the host.
+    /// [`Problem::BadRequest`] if the host is malformed. Parsers differ on where the path then starts: for some a `\` ends the host.
     pub fn parse(url: &'a str) -> Result<Self, Problem> {
         let path_and_query = if url.starts_with('/') { url } else { after_host(url)? };
         let path_and_query = path_and_query.split('#').next().unwrap_or(path_and_query);
@@ -29,14 +29,14 @@ impl<'a> Address<'a> {
         self.path
     }
 
-    /// The path, and the query if there is one.
+    /// The path with the query, if any.
     #[must_use]
     pub const fn path_and_query(self) -> &'a str {
         self.path_and_query
     }
 }
 
-/// What follows the host of an absolute URL: it is empty, or starts with `/`.
+/// The part after the host of an absolute URL: empty, or starting with `/`.
 fn after_host(url: &str) -> Result<&str, Problem> {
     let rest = ["http://", "https://"].into_iter().find_map(|scheme| url.strip_prefix(scheme));
     let rest = rest.ok_or_else(|| bad_host("does not follow http:// or https://"))?;
@@ -54,7 +54,7 @@ fn after_host(url: &str) -> Result<&str, Problem> {
     };
     match after_port.chars().next() {
         Some(found) if found != '/' => Err(bad_host(&format!("has the character {found:?}"))),
-        // RFC 9110 §4.2.1 refuses it, and some parsers take the first part of the path for the host.
+        // RFC 9110 §4.2.1 refuses this, and some parsers take the first path segment for the host.
         _ if after_name.len() == rest.len() => Err(bad_host("has no name")),
         _ => Ok(after_port),
     }
@@ -89,12 +89,12 @@ mod tests {
             ("http://x:/v1/peek", "/v1/peek", "/v1/peek"), // an empty port, RFC 3986 §3.2.3
             ("/v1/consume?x", "/v1/consume", "/v1/consume?x"),
             ("http://x", "", ""),
-            // What follows the host never moves the path.
+            // Text after the host never moves the path.
             ("http://x/v1/consume?/v1/keys/reset", "/v1/consume", "/v1/consume?/v1/keys/reset"),
             ("http://x/v1/consume?a?b#c", "/v1/consume", "/v1/consume?a?b"),
             ("http://x/v1/consume#/v1/keys/reset", "/v1/consume", "/v1/consume"),
             ("http://x/v1/consume#?b", "/v1/consume", "/v1/consume"),
-            // Nothing is decoded, resolved or folded, so these are no endpoints.
+            // Nothing is decoded, resolved or folded, so these match no endpoint.
             ("http://x//v1/consume", "//v1/consume", "//v1/consume"),
             ("http://x/v1/../v1/consume", "/v1/../v1/consume", "/v1/../v1/consume"),
             ("http://x/v1\\keys\\reset", "/v1\\keys\\reset", "/v1\\keys\\reset"),
@@ -125,7 +125,7 @@ mod tests {
             ("x%2fv1", "has the character '%'"),
             ("x,y", "has the character ','"),
             ("ü", "has the character 'ü'"),
-            ("\u{ff0f}v1", "has the character '／'"), // U+FF0F, which IDNA maps to a slash
+            ("\u{ff0f}v1", "has the character '／'"), // U+FF0F, mapped to a slash by IDNA
             ("[::1", "has brackets without an IPv6 address"),
             ("[x]", "has brackets without an IPv6 address"),
             ("[]", "has brackets without an IPv6 address"),

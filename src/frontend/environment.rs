@@ -1,6 +1,6 @@
-//! What a Worker is deployed with, read: its policies, its secrets and its bindings.
+//! Reads a Worker's deployment: its policies, secrets and bindings.
 //!
-//! Each kind of frontend needs other settings. All errors are found at once, each as a line that names its setting.
+//! Each kind of frontend needs other settings. All errors are reported at once, one line each, naming the setting.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,21 +15,21 @@ use crate::key_hash::KeyHasher;
 use crate::metrics::sample;
 use crate::policy::{Policies, PolicyError};
 
-/// What a Worker is deployed with.
+/// A Worker's variables, secrets and bindings.
 pub trait Environment {
-    /// A variable or a secret; `None` if there is none of that name.
+    /// The variable or secret with this name, if any.
     fn variable(&self, name: &str) -> Option<Variable>;
 
-    /// What is bound under that name.
+    /// The binding with this name.
     fn binding(&self, name: &str) -> Binding;
 }
 
-/// A variable or a secret, so it cannot be printed.
+/// A variable or secret, therefore not printable.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Variable {
     /// A text.
     Text(String),
-    /// Anything else, as JSON.
+    /// Any other value, as JSON.
     Json(String),
 }
 
@@ -41,26 +41,26 @@ impl Variable {
     }
 }
 
-/// What is bound under a name.
+/// A binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binding {
     /// Nothing.
     Nothing,
-    /// A namespace of Durable Objects.
+    /// A Durable Object namespace.
     Namespace,
     /// Something else.
     Other,
 }
 
-/// What the settings of a frontend say.
+/// A frontend's configuration.
 pub struct Setup {
     /// The settings.
     pub settings: Result<Settings, SettingsErrors>,
-    /// Where notices are sent by HTTP, if anywhere.
+    /// The URL for notices by HTTP, if configured.
     pub webhook: Option<Webhook>,
-    /// The share of decisions to be written as data points; 0 without a data set.
+    /// The share of decisions written as data points; 0 without a data set.
     pub sample: f64,
-    /// What the log should say of settings without errors.
+    /// Remarks for the log about valid settings.
     pub remarks: Vec<String>,
 }
 
@@ -98,8 +98,8 @@ impl Setup {
         parts.read(env, true, false)
     }
 
-    /// The settings of a frontend whose callers are trusted, with the policies in `env`, or those of this JSON text. Its caller passes the
-    /// namespace of the objects, so `KEYS` may be missing.
+    /// The settings of a frontend with trusted callers, with the policies in `env` or in this JSON text. `KEYS` may be missing, since the
+    /// caller passes the objects' namespace.
     pub fn trusting(env: &dyn Environment, in_code: Option<&str>) -> Self {
         let missing = if in_code.is_none() { missing_in(env) } else { Vec::new() };
         let policies = match in_code {
@@ -111,7 +111,7 @@ impl Setup {
         parts.read(env, in_code.is_none(), in_code.is_some())
     }
 
-    /// The settings of a frontend inside an application's own Durable Object, whose id is `own`, with the policies of this JSON text: see
+    /// The settings of a frontend inside an application's own Durable Object with the id `own`, and the policies of this JSON text: see
     /// [`Caller::inside`](crate::access::Caller::inside).
     #[must_use]
     pub fn inside(own: &str, policies: &str) -> Self {
@@ -122,7 +122,7 @@ impl Setup {
     }
 }
 
-/// Nothing at all.
+/// An empty environment.
 struct Nowhere;
 
 impl Environment for Nowhere {
@@ -135,13 +135,13 @@ impl Environment for Nowhere {
     }
 }
 
-/// What hashes keys in this deployment. Without a usable secret no frontend asks for it.
+/// The deployment's key hasher. Without a usable secret no frontend asks for it.
 pub fn hasher_in(env: &dyn Environment) -> KeyHasher {
     names_in(env).map(|names| names.hasher().clone()).unwrap_or_default()
 }
 
-/// The policies of an object's own deployment, and errors of which the log does not know yet. There are none if there are none, or if they
-/// have errors: it decides all the same, under the definitions that come with requests.
+/// The policies of an object's own deployment, and any errors not yet logged. Empty if absent or invalid: the object still decides, under
+/// the definitions sent with requests.
 pub fn own_policies(env: &dyn Environment) -> (Arc<Policies>, Vec<String>) {
     let Some(text) = declared_in(env) else { return (Arc::default(), Vec::new()) };
     let Policed { policies, is_new } = parsed(text);
@@ -151,7 +151,7 @@ pub fn own_policies(env: &dyn Environment) -> (Arc<Policies>, Vec<String>) {
     }
 }
 
-/// What differs between frontends, each part perhaps with errors.
+/// The settings that differ between frontends, each possibly with errors.
 struct Parts {
     policies: Result<Arc<Policies>, Vec<String>>,
     names: Result<Names, String>,
@@ -160,7 +160,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// The settings, with what is the same for all frontends.
+    /// Adds the settings common to all frontends.
     fn read(self, env: &dyn Environment, may_have_registry: bool, sends_definitions: bool) -> Setup {
         let Self { policies, names, callers, missing } = self;
         let registry = if may_have_registry { registry_in(env) } else { Ok(()) };
@@ -197,7 +197,7 @@ impl Parts {
     }
 }
 
-/// What is to be said of the settings of a service that are right.
+/// Remarks about valid settings of a service.
 fn remarks_on(settings: &Settings) -> Vec<String> {
     let mut remarks: Vec<_> = settings.policies.iter().map(|policy| format!("policy {}", policy.lint())).collect();
     let notify = settings.policies.iter().any(|policy| policy.object().notify.is_some());
@@ -208,7 +208,7 @@ fn remarks_on(settings: &Settings) -> Vec<String> {
     remarks
 }
 
-/// Policies in code, as JSON. They are the option `policies`, not the variable.
+/// Policies in code, as JSON: the option `policies`, not the variable.
 fn written(json: &str) -> Result<Arc<Policies>, Vec<String>> {
     if json == "{}" {
         return Ok(Arc::default()); // requests bring their own limits
@@ -217,7 +217,7 @@ fn written(json: &str) -> Result<Arc<Policies>, Vec<String>> {
     Policies::parse(json).map(Arc::new).map_err(|errors| errors.iter().map(named).collect())
 }
 
-/// Policies in code, if none has the name of one in the variable: a budget would have two definitions.
+/// Policies in code, unless one has the same name as one in the variable: a budget would have two definitions.
 fn own_names(policies: Arc<Policies>, env: &dyn Environment) -> Result<Arc<Policies>, Vec<String>> {
     let declared = declared_in(env).unwrap_or_default();
     let declared = Json::parse(&declared).ok().and_then(|declared| declared.fields().ok());
@@ -228,7 +228,7 @@ fn own_names(policies: Arc<Policies>, env: &dyn Environment) -> Result<Arc<Polic
     if errors.is_empty() { Ok(policies) } else { Err(errors) }
 }
 
-/// Who is told of notices, and where the webhook is.
+/// The receivers of notices, and the webhook's URL.
 fn receivers_in(env: &dyn Environment) -> Result<(Receivers, Option<Webhook>), Vec<String>> {
     let (url, secret) = (text(env, "TOLLGATE_WEBHOOK_URL"), text(env, "TOLLGATE_WEBHOOK_SECRET"));
     let webhook = Webhook::new(url.as_deref(), secret.as_deref());
@@ -251,17 +251,17 @@ fn receivers_in(env: &dyn Environment) -> Result<(Receivers, Option<Webhook>), V
     }
 }
 
-/// What a service lacks altogether.
+/// The settings that a service lacks altogether.
 fn missing_in(env: &dyn Environment) -> Vec<Missing> {
     let objects = (env.binding("KEYS") != Binding::Namespace).then_some(Missing::Objects);
     let policies = matches!(policies_text(env).as_str(), "null" | "{}").then_some(Missing::Policies);
     objects.into_iter().chain(policies).collect()
 }
 
-/// Whether the registry may be used, if there is one.
+/// Checks the registry's binding, if there is one.
 ///
 /// # Errors
-/// If something else is bound in its place.
+/// If the binding is not a namespace.
 fn registry_in(env: &dyn Environment) -> Result<(), String> {
     if env.binding(REGISTRY) == Binding::Other {
         return Err(format!(
@@ -271,13 +271,13 @@ fn registry_in(env: &dyn Environment) -> Result<(), String> {
     Ok(())
 }
 
-/// What is to be known of the registry, if `env` has one.
+/// The registry's snapshot, if `env` has a registry.
 fn snapshot_in(env: &dyn Environment, policies: &Policies, names: &Names) -> Option<RefCell<PolicySnapshot>> {
     let snapshot = || PolicySnapshot::new(&policies_text(env), policies).hashing(names.hasher().clone());
     (env.binding(REGISTRY) != Binding::Nothing).then(|| RefCell::new(snapshot()))
 }
 
-/// The names of objects. Without a secret, an attacker can find the key of a name by trying likely ones.
+/// The object names. Without a secret, an attacker can reverse a name by trying likely keys.
 fn names_in(env: &dyn Environment) -> Result<Names, String> {
     match env.variable(KEY_SECRET) {
         None => Ok(Names::without_secret()),
@@ -294,7 +294,7 @@ fn lines_of(policies: Parsed) -> Result<Arc<Policies>, Vec<String>> {
     policies.map_err(|errors| errors.iter().map(line).collect())
 }
 
-/// The share of decisions that are written: none without a data set.
+/// The share of decisions that are written; zero without a data set.
 fn sample_in(env: &dyn Environment) -> Result<f64, String> {
     let share = sample(text(env, "TOLLGATE_METRICS_SAMPLE").as_deref())?;
     Ok(if env.binding("METRICS") == Binding::Nothing { 0.0 } else { share })
@@ -304,7 +304,7 @@ fn text(env: &dyn Environment, name: &str) -> Option<String> {
     env.variable(name).map(Variable::into_text)
 }
 
-/// The policies in `env`. All objects of an isolate, and its frontends, share those of the same text.
+/// The policies in `env`, shared by all objects and frontends of an isolate with the same text.
 fn policies_in(env: &dyn Environment) -> Policed {
     parsed(policies_text(env))
 }
@@ -320,7 +320,7 @@ fn parsed(text: String) -> Policed {
     Policed { policies, is_new: true }
 }
 
-/// The policies as JSON, also if the variable is a text.
+/// The policies as JSON, even if the variable is a text.
 pub(super) fn declared_in(env: &dyn Environment) -> Option<String> {
     match env.variable(POLICIES)? {
         Variable::Json(json) => Some(json),
@@ -336,7 +336,7 @@ type Parsed = Result<Arc<Policies>, Arc<[PolicyError]>>;
 
 struct Policed {
     policies: Parsed,
-    /// Whether nothing has read them before.
+    /// Whether this is the first read.
     is_new: bool,
 }
 
@@ -361,7 +361,7 @@ mod tests {
         }
     }
 
-    /// The program keeps only the latest text, so no other unit test may read policies.
+    /// Only the latest text is cached, so no other unit test may read policies.
     #[test]
     fn policies_are_parsed_once_for_all_objects_and_their_errors_are_logged_once() {
         let (right, wrong) = (Deployed(r#"{"api":"10/1m"}"#), Deployed(r#"{"api":"ten","other":"ten"}"#));
@@ -373,7 +373,7 @@ mod tests {
             let (policies, errors) = own_policies(&wrong);
             assert_eq!((policies.iter().count(), errors.len()), (0, lines), "{errors:?}");
         }
-        // Only the latest text is kept.
+        // Only the latest text is cached.
         assert!(!Arc::ptr_eq(&own_policies(&right).0, &first));
         assert_eq!(own_policies(&wrong).1.len(), 2);
     }

@@ -1,19 +1,19 @@
-//! What became of a budget: the one event from which the counters, live decisions and data points are made.
+//! The outcome for one budget, from which counters, live decisions and data points are made.
 
 use crate::api::Tally;
 use crate::metrics::{DecidedBy, LiveDecision, Outcome};
 use crate::policy::Cause;
 
-/// What became of one budget of a request.
+/// The outcome for one budget of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
-    /// As it is shown.
+    /// As shown to listeners.
     pub decision: LiveDecision<'a>,
     tally: Option<Tally<'a>>,
 }
 
 impl<'a> Event<'a> {
-    /// The event of a budget that ended at `at`. `key` is the hash of its key; `shards` says how many objects share the budget, if several do.
+    /// The event for a budget decided at `at`. `key` is the hash of its key; `shards` is the number of its objects, if several.
     pub(super) fn of(
         tally: Tally<'a>,
         at: i64,
@@ -42,7 +42,7 @@ impl<'a> Event<'a> {
         Self { decision, tally: Some(tally) }
     }
 
-    /// A request for `cost` tokens of `limit`, which can never be granted: no object is asked.
+    /// A request for `cost` tokens of `limit` that can never be granted, so no object was called.
     pub(super) const fn never(at: i64, policy: &'a str, limit: Option<&'a str>, cost: u64) -> Self {
         let decision = LiveDecision {
             at,
@@ -61,7 +61,7 @@ impl<'a> Event<'a> {
         Self { decision, tally: None }
     }
 
-    /// How its key begins, if operators are shown that.
+    /// The start of the key, if operators may see it.
     pub(super) fn key_prefix(&self) -> Option<String> {
         self.tally.as_ref().and_then(Tally::key_prefix)
     }
@@ -70,8 +70,8 @@ impl<'a> Event<'a> {
 /// How a request ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End {
-    /// As the objects have decided.
+    /// Decided by the objects.
     Decided,
-    /// The same for each of its budgets, because of this.
+    /// Undecided: the same outcome for each budget, with this cause.
     Undecided(Outcome, Cause),
 }

@@ -1,4 +1,4 @@
-//! What all frontends of an isolate share: counters, live listeners, the last known levels of shards, and the ids of requests.
+//! State shared by all frontends of an isolate: counters, live listeners, last known shard levels and request ids.
 
 use std::cell::{Cell, RefCell};
 
@@ -7,26 +7,26 @@ use super::{Now, Random};
 use crate::edge::{Outbox, ShardLevels, Tap};
 use crate::metrics::{Counts, DecidedBy, LiveDecision, Outcome, Report, Totals};
 
-/// What all frontends of an isolate share.
+/// State shared by all frontends of an isolate.
 #[derive(Debug, Default)]
 pub struct Isolate {
     outbox: RefCell<Outbox>,
-    /// Without a registry: what was reported, once somebody has asked.
+    /// Totals where there is no registry, from the first request for them.
     own: RefCell<Option<Totals>>,
     tap: RefCell<Tap>,
     pub(super) shard_levels: RefCell<ShardLevels>,
-    /// The first half of the ids of requests, which is random, and how many there were.
+    /// The random first half of request ids, and the number of ids so far.
     request_ids: Cell<(Option<u64>, u64)>,
 }
 
 impl Isolate {
-    /// Begins to count at `now`, unless it has begun. Nothing is random before the first report: a frontend may be made where there is no
-    /// source of randomness yet.
+    /// Starts counting at `now`, unless started. Randomness is first used for the first report: a frontend may be created where there is no
+    /// source of it yet.
     pub(super) fn begin(&self, now: Now) {
         self.outbox.borrow_mut().begin(now.at);
     }
 
-    /// Counts something.
+    /// Adds to the counters.
     pub fn count(&self, step: impl FnOnce(&mut Counts)) {
         step(&mut self.outbox.borrow_mut().counts);
     }
@@ -36,12 +36,12 @@ impl Isolate {
         self.outbox.borrow_mut().report(now.at, random)
     }
 
-    /// Records that the registry has it.
+    /// Records that the registry received the report.
     pub fn confirm(&self, report: &str) {
         self.outbox.borrow_mut().confirm(report);
     }
 
-    /// Without a registry: what this isolate alone has counted.
+    /// Without a registry: what only this isolate has counted.
     pub(super) fn own<T>(&self, now: Now, random: Random<'_>, step: impl FnOnce(&mut Totals) -> T) -> T {
         let report = self.report(now, random).unwrap_or_default();
         let mut own = self.own.borrow_mut();
@@ -53,12 +53,12 @@ impl Isolate {
         step(totals)
     }
 
-    /// What waits for operators who look on.
+    /// Decisions waiting for live listeners.
     pub fn tap<T>(&self, step: impl FnOnce(&mut Tap) -> T) -> T {
         step(&mut self.tap.borrow_mut())
     }
 
-    /// Takes over what the registry says of them with its answer to a poll.
+    /// Updates the listeners from the registry's answer to a poll.
     pub(super) fn hear(&self, listeners: Option<&str>, now: Now) {
         let mut tap = self.tap.borrow_mut();
         if listeners.is_some() || tap.has_listeners() {
@@ -66,8 +66,7 @@ impl Isolate {
         }
     }
 
-    /// Tells the counters and those who look on what became of each budget of a request at `now`; `events` gives each to the function that
-    /// it is called with.
+    /// Reports each budget of a request to the counters and live listeners at `now`; `events` calls its argument with each.
     pub(super) fn tell<'a>(&self, now: Now, events: impl Fn(&mut dyn FnMut(&Event<'a>))) {
         self.count(|counts| events(&mut |event| count(counts, event)));
         let mut tap = self.tap.borrow_mut();
@@ -80,7 +79,7 @@ impl Isolate {
         }
     }
 
-    /// A unique id for a request: a random half, and a count.
+    /// A unique request id: a random half and a counter.
     pub(super) fn next_id(&self, random: Random<'_>) -> Option<u128> {
         let (half, count) = self.request_ids.get();
         let half = half.or_else(random)?;

@@ -1,4 +1,4 @@
-//! The object of a key without its runtime: what it answers frontends, from texts to a text.
+//! A key's object without the runtime: answers frontends, text in, text out.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use crate::ledger::{Kept, KeptError, LedgerError, Storage};
 use crate::policy::{Policies, Policy};
 use crate::protocol::{Definitions, Format, Known, ObjectReply, ObjectRequest, Unreadable};
 
-/// A key: its ledger, and the policies under which it is asked.
+/// A key: its ledger, and the policies under which it decides.
 #[derive(Debug)]
 pub struct KeyService<S> {
-    /// Those of its own deployment.
+    /// The policies of its own deployment.
     own: Arc<Policies>,
-    /// Those of the latest request: a key is mostly asked about the same.
+    /// The policies of the latest request: most requests for a key have the same.
     latest: Option<Asked>,
     kept: Kept<S>,
 }
 
-/// The names, ids and definitions of a request, and their policies.
+/// A request's policy names, ids and definitions, and the policies they stand for.
 #[derive(Debug)]
 struct Asked {
     names: String,
@@ -29,13 +29,13 @@ struct Asked {
 }
 
 impl<S: Storage> KeyService<S> {
-    /// The key of that ledger, and what is wrong with the policies of its deployment, for the log.
+    /// The key with that ledger, and errors in the deployment's policies, for the log.
     pub fn new(kept: Kept<S>, env: &dyn Environment) -> (Self, Vec<String>) {
         let (own, errors) = own_policies(env);
         (Self { own, latest: None, kept }, errors)
     }
 
-    /// Answers the text of an [`ObjectRequest`] about the policies of these `names` with that of an [`ObjectReply`]: see [`crate::protocol`].
+    /// Answers an [`ObjectRequest`] about the policies with these `names`, with an [`ObjectReply`], both as text: see [`crate::protocol`].
     /// `sent` are the definitions that the isolate knows.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl<S: Storage> KeyService<S> {
         Ok(text)
     }
 
-    /// How the key stands, in answer to a [`KeyQuestion`], both texts. Nothing is changed and nothing is written.
+    /// Answers a [`KeyQuestion`] with the key's state, both as text. Nothing is changed or written.
     ///
     /// # Errors
     /// [`KeptError`].
@@ -73,12 +73,12 @@ impl<S: Storage> KeyService<S> {
         Ok(key_state(&question, &self.kept.inspect(&question.policies, question.as_of, now)?))
     }
 
-    /// The ledger, for alarms, timers and rows that are persisted.
+    /// The ledger, for alarms, timers and persisted rows.
     pub const fn kept(&mut self) -> &mut Kept<S> {
         &mut self.kept
     }
 
-    /// The policies under which to decide; `None` if they are not known.
+    /// The policies under which to decide; `None` if unknown.
     fn asked(
         &mut self,
         names: &str,

@@ -1,4 +1,4 @@
-//! What operators do with one key, as far as it is not a [`Call`](super::Call).
+//! Operators' requests about one key, other than [`Call`](super::Call)s.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::access::{Caller, key_hash_in, shard_name};
 use crate::api::{AdminQuestion, BlockRequest, InspectKeyRequest, KeyQuestion, Problem};
 use crate::policy::{MAX_SHARDS, Policy};
 
-/// What to ask the objects of a key that is inspected, by their names.
+/// The questions for the objects of an inspected key, by object name.
 pub(super) fn questions(
     settings: &Settings,
     caller: &Caller<'_>,
@@ -18,7 +18,7 @@ pub(super) fn questions(
     let request = InspectKeyRequest::parse(body)?;
     let (key, in_force) = (request.key(), settings.in_force(None));
     let all = in_force.policies();
-    // A bucket whose policy depends on the key's text is shown under the one that it was last asked under.
+    // A bucket whose policy depends on the key's text is shown under the policy of its last request.
     let is_clear = |policy: &Arc<Policy>| !request.is_by_hash() || !all.has_prefixes(policy.name());
     let may_use = |policy: &Arc<Policy>| caller.may_use(policy.name()).is_ok();
     let policies: Vec<_> = all.iter().filter(|policy| may_use(policy) && is_clear(policy)).collect();
@@ -38,7 +38,7 @@ pub(super) fn questions(
         };
         (shard_name(&object, shard), question)
     });
-    // The key's own object has more than the policies of now.
+    // The key's own object has more than the current policies.
     Ok(questions
         .enumerate()
         .filter(|(index, (_, question))| *index == 0 || !question.policies.is_empty())
@@ -46,7 +46,7 @@ pub(super) fn questions(
         .collect())
 }
 
-/// What to ask the registry to block a key.
+/// The registry request that blocks a key.
 pub(super) fn block(
     settings: &Settings,
     caller: &Caller<'_>,

@@ -1,4 +1,4 @@
-//! What a frontend knows of budgets, as its requests ask and tell it.
+//! A frontend's knowledge of budgets, in terms of its requests.
 
 use super::object::Object;
 use crate::api::{ResolvedItem, ResolvedRequest};
@@ -7,14 +7,14 @@ use crate::limit::Verb;
 use crate::policy::{Cause, Policy};
 use crate::protocol::{Action, Decided, LeaseRequest, ObjectReply, RequestId};
 
-/// What a frontend knows, shared by its calls.
+/// A frontend's knowledge of budgets, shared by its calls.
 #[derive(Debug, Default)]
 pub struct Memory(LocalState);
 
 type Replies = Vec<Result<ObjectReply, Cause>>;
 
 impl Memory {
-    /// What the leases say about a request; `None` if they have not enough, or it must be asked each time.
+    /// Answers a request from leases; `None` if they do not have enough or it must be sent each time.
     pub(super) fn consume(
         &mut self,
         asked: &ResolvedRequest,
@@ -26,8 +26,8 @@ impl Memory {
         self.0.consume(&object.name, policy, costs, now)
     }
 
-    /// What the objects would answer to a request, if that is known and one of them would refuse. A repetition may have been granted
-    /// before, a snapshot is to be the latest, leases are the object's, and limits in shadow are to be tried.
+    /// The objects' answers to a request, if known and one of them would refuse. Excluded are repetitions, which may have been granted
+    /// before, requests for the latest snapshot, lease requests, and limits in shadow, which must be tried.
     pub(super) fn replies(
         &mut self,
         asked: &ResolvedRequest,
@@ -54,7 +54,7 @@ impl Memory {
         is_refused.then(|| known.into_iter().map(|bound| Ok(ObjectReply::Decided(bound.decided))).collect())
     }
 
-    /// What the object of a shard would answer, if that is known and it would refuse. What has shards is not leased.
+    /// The answer of a shard's object, if known to be a refusal. Sharded budgets are not leased.
     pub(super) fn reply_of_shard(
         &mut self,
         asked: &ResolvedRequest,
@@ -70,7 +70,7 @@ impl Memory {
         known.is_refused.then_some(known.decided)
     }
 
-    /// What to ask the object about leases beside such a request. They end.
+    /// The lease request to send with such a request. The open leases end.
     pub(super) fn ask(
         &mut self,
         asked: &ResolvedRequest,
@@ -82,7 +82,7 @@ impl Memory {
         self.0.ask(&object.name, policy, costs, now)
     }
 
-    /// Takes over what the object has answered about leases. Returns the lease's id, and in how many milliseconds to call [`Memory::end`].
+    /// Takes the object's answer about leases. Returns the lease's id, and the delay in milliseconds before [`Memory::end`].
     pub(super) fn leased(
         &mut self,
         object: &Object,
@@ -94,7 +94,7 @@ impl Memory {
         self.0.leased(&object.name, policy, request, decided, moments)
     }
 
-    /// Takes note of what the objects have answered to a request.
+    /// Records the objects' answers to a request.
     pub(super) fn answered(
         &mut self,
         asked: &ResolvedRequest,
@@ -115,17 +115,17 @@ impl Memory {
         }
     }
 
-    /// Takes note that the object has not answered about leases.
+    /// Records that the object did not answer about leases.
     pub(super) fn failed(&mut self, object: &Object, policy: &Policy, request: &LeaseRequest, now: i64) {
         self.0.failed(&object.name, policy, request, now);
     }
 
-    /// What to do about a lease now.
+    /// The next step for a lease.
     pub(super) fn end(&mut self, object: &Object, policy: &Policy, lease: u64, now: i64) -> Return {
         self.0.end(&object.name, policy, lease, now)
     }
 
-    /// Forgets how the key of an object stands, if the request gives something back to it. Answers of a key with reservations are not
+    /// Forgets what is known of an object's key, if the request gives something back to it. Answers about a key with reservations are not
     /// remembered, so settling, cancelling or extending one changes nothing.
     pub(super) fn forget(&mut self, asked: &ResolvedRequest, object: &Object, now: i64) {
         if matches!(asked.action(), Action::Take(Verb::Refund | Verb::Reset)) {
@@ -135,8 +135,8 @@ impl Memory {
     }
 }
 
-/// The only budget that a request takes from, if it may be granted by a lease: a repetition may have been granted before, and a snapshot is
-/// to be the latest. A batch takes from all its budgets or from none.
+/// The only budget that a request takes from, if a lease may grant it: a repetition may have been granted before, and a snapshot must be
+/// the latest. A batch takes from all its budgets or from none.
 fn leasable<'a>(
     asked: &'a ResolvedRequest,
     objects: &'a [Object],
@@ -151,7 +151,7 @@ fn leasable<'a>(
     Some((object, &item.policy, &item.costs.as_ref()?.enforced))
 }
 
-/// What an object is asked for: each policy, and the cost of each of its limits.
+/// Each policy in an object's request, and the cost of each of its limits.
 fn costs_of<'a>(
     asked: &'a ResolvedRequest,
     object: &'a Object,

@@ -1,13 +1,12 @@
-//! One request from its arrival to its reply: what it is for, whether its caller may have that, which objects are asked, what is known
-//! without them, and what a failure means.
+//! One request from arrival to reply: its target, its caller's rights, the objects it calls, answers from memory, and the meaning of
+//! failures.
 //!
-//! [`Service::head`] looks at what comes before the body, and [`Service::ask`] at the whole. Both find out what the request is for with
-//! [`Address`] and [`Target`], and whatever carries one out calls [`Target::require`] first. A request about budgets becomes a [`Call`].
+//! [`Service::head`] handles everything before the body, and [`Service::ask`] the whole request. Both find the target with [`Address`] and
+//! [`Target`], and every handler calls [`Target::require`] first. A request about budgets becomes a [`Call`].
 //!
-//! [`Setup`] reads what a Worker is deployed with, [`KeyService`] answers in the object of a key, and [`RegistryService`] in the
-//! registry's.
+//! [`Setup`] reads a Worker's deployment, [`KeyService`] answers in a key's object, and [`RegistryService`] in the registry's.
 //!
-//! Nothing in here waits, or reads a clock: time and randomness are arguments.
+//! Nothing here waits or reads a clock: time and randomness are arguments.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -50,12 +49,12 @@ pub use service::{Arrival, Asked, Head, Service, Step};
 pub use settings::{Callers, Receivers, Settings, SettingsErrors};
 pub use target::Target;
 
-/// When something happens, in Unix milliseconds.
+/// The current time, in Unix milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// By the clock of decisions.
+    /// The clock for decisions.
     pub at: i64,
-    /// By the clock from which waiting is timed. On Workers it is the same; tests set the other.
+    /// The clock for timeouts. On Workers it is the same; tests set the other.
     pub waiting: i64,
 }
 

@@ -1,9 +1,9 @@
-//! Requests are tried again under newer policies, up to a bound.
+//! Retries under newer policies, up to a bound.
 
-/// What to ask again with, since objects have been asked under newer policies.
+/// What to retry with after an object was called under newer policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Newer {
-    /// The moment of the latest change that those knew who asked them.
+    /// The moment of the latest change known to the frontend that called it.
     pub as_of: i64,
     /// The definitions of those policies, one to a line.
     pub definitions: String,
@@ -12,13 +12,13 @@ pub struct Newer {
 }
 
 impl Newer {
-    /// After one more try; `None` once there were [`MAX_TRIES`].
+    /// State for one more try; `None` after [`MAX_TRIES`].
     pub(super) fn after(tries: u8, as_of: i64, definitions: &str) -> Option<Self> {
         let tries = tries.saturating_add(1);
         (tries < MAX_TRIES).then(|| Self { as_of, definitions: definitions.to_owned(), tries })
     }
 
-    /// Whether to ask the registry first: what was learned was not enough. It does not include a key's overrides, nor the policies of a
+    /// Whether to ask the registry first, because the learned policies were not enough. They lack a key's overrides and the policies of a
     /// batch's other keys.
     #[must_use]
     pub const fn needs_registry(&self) -> bool {
@@ -26,5 +26,5 @@ impl Newer {
     }
 }
 
-/// Under what the frontend knows, under what it has learned, and under what the registry says.
+/// One try with the frontend's policies, one with the learned ones, one with the registry's.
 const MAX_TRIES: u8 = 3;

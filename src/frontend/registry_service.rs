@@ -1,5 +1,5 @@
-//! The registry's object without its storage: what it answers frontends and operators, from the [`Registry`], from what frontends have
-//! counted, and to operators who follow live decisions.
+//! The registry's object without its storage: answers frontends and operators from the [`Registry`] and the frontends' counters, and passes
+//! live decisions to listening operators.
 
 use super::environment::{Environment, declared_in};
 use crate::api::{AdminQuestion, AdminRequest, Problem, Reply};
@@ -9,34 +9,34 @@ use crate::policy::FrontendTerms;
 use crate::protocol::{OverridesChange, Poll, Update};
 use crate::registry::{PollError, Registry, Writes};
 
-/// What the registry's object has in memory alone, beside the [`Registry`].
+/// The part of the registry's object kept only in memory, beside the [`Registry`].
 #[derive(Debug)]
 pub struct RegistryService {
-    /// What frontends have counted since it woke.
+    /// Frontends' counts since it woke.
     totals: Totals,
-    /// The listeners to live decisions, and what they have not yet received.
+    /// The listeners to live decisions, and their pending decisions.
     audience: Audience,
 }
 
-/// What an operator is answered.
+/// The result of an operator's request.
 #[derive(Debug)]
 pub struct AdminOutcome {
     /// The reply.
     pub reply: Reply,
     /// The rows to write before it is sent.
     pub writes: Writes,
-    /// Who has changed what, for the log.
+    /// Who changed what, for the log.
     pub changed: Option<String>,
 }
 
 impl RegistryService {
-    /// One that woke at `now`. The numbers of decisions begin at `random`.
+    /// A service that woke at `now`. Decision numbers start at `random`.
     #[must_use]
     pub fn new(now: i64, random: u64) -> Self {
         Self { totals: Totals::new(now), audience: Audience::new(random) }
     }
 
-    /// Takes over what a frontend has counted, the text of a [`Report`]. One of another version counts for nothing.
+    /// Adds a frontend's [`Report`], as text. A report of another version is ignored.
     pub fn report(&mut self, report: &str, now: i64) {
         if let Some(report) = Report::from_text(report) {
             self.totals.add(report, now);
@@ -46,26 +46,25 @@ impl RegistryService {
     /// Answers a frontend's poll.
     ///
     /// # Errors
-    /// If its policies cannot be read. Then nothing has changed.
+    /// If its policies are malformed. Nothing has changed then.
     pub fn poll(&mut self, registry: &mut Registry, poll: &Poll<'_>, now: i64) -> Result<(Update, Writes), PollError> {
         let (mut update, writes) = registry.poll(poll, now)?;
         update.listeners = self.listeners(now);
         Ok((update, writes))
     }
 
-    /// Takes over the policies of the deployment in which it runs itself, as if a frontend had asked. To be called every
-    /// [`BEAT_MS`](crate::registry::BEAT_MS).
+    /// Takes over the policies of its own deployment, as if a frontend had polled. Call it every [`BEAT_MS`](crate::registry::BEAT_MS).
     ///
     /// # Errors
-    /// If they cannot be read. Then nothing has changed.
+    /// If they are malformed. Nothing has changed then.
     pub fn beat(&mut self, registry: &mut Registry, env: &dyn Environment, now: i64) -> Result<Writes, PollError> {
         match declared_in(env) {
             Some(policies) => registry.beat(&policies, now),
-            None => Ok(Writes::new()), // they are in code, which the registry does not know
+            None => Ok(Writes::new()), // policies in code are unknown to the registry
         }
     }
 
-    /// Passes decisions to the listeners. Returns these: the text of [`Listeners`](crate::metrics::Listeners); `None` without any.
+    /// Passes decisions to the listeners. Returns them as text of [`Listeners`](crate::metrics::Listeners); `None` if there are none.
     pub fn take_batch(&mut self, batch: &LiveBatch, now: i64) -> Option<String> {
         self.audience.take(batch, now);
         self.listeners(now)
@@ -76,8 +75,7 @@ impl RegistryService {
         self.audience.listeners(isolates, now).map(|listeners| listeners.to_text())
     }
 
-    /// Answers the `request` that an operator makes with `question`. `rows_of` reads the rows of the audit log that have these names; one that is
-    /// not there is left out.
+    /// Answers an operator's `request` with `question`. `rows_of` reads the audit log rows with these names and leaves out missing ones.
     ///
     /// # Errors
     /// If `rows_of` fails.

@@ -1,4 +1,4 @@
-//! The service, as one frontend answers for it.
+//! The service as seen by one frontend.
 
 use std::rc::Rc;
 
@@ -19,36 +19,36 @@ use crate::metrics::{INLINE_POLICIES, NoticeOutcome, PollOutcome};
 use crate::policy::{Cause, FrontendTerms};
 use crate::protocol::{Action, RequestId};
 
-/// The service, as one frontend answers for it.
+/// The service as seen by one frontend.
 pub struct Service {
     settings: Result<Settings, SettingsErrors>,
     isolate: Rc<Isolate>,
 }
 
-/// A request by HTTP, before its body is read: each header as it was sent, if it was.
+/// An HTTP request before its body is read: each header as sent, if present.
 #[expect(missing_docs, reason = "the names say what they are")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Arrival<'a> {
     pub method: &'a str,
     pub url: &'a str,
-    /// The header, or the `props` of the service binding by which it came.
+    /// The header, or the `props` of the service binding.
     pub authorization: Option<&'a str>,
     pub content_type: Option<&'a str>,
     pub content_encoding: Option<&'a str>,
     pub content_length: Option<&'a str>,
 }
 
-/// A request with its body, however it came.
+/// A request with its body, from any transport.
 #[expect(missing_docs, reason = "the names say what they are")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asked<'a> {
-    /// The URL, or its path alone.
+    /// The URL, or only its path.
     pub url: &'a str,
-    /// The header, or the `props` of the service binding by which it came.
+    /// The header, or the `props` of the service binding.
     pub authorization: Option<&'a str>,
     pub idempotency_key: Option<&'a str>,
     pub body: &'a [u8],
-    /// If it is asked again, since an object has been asked under newer policies: what [`Call::newer`] said.
+    /// For a retry under newer policies: the result of [`Call::newer`].
     pub newer: Option<&'a Newer>,
     pub method: &'a str,
     pub if_match: Option<&'a str>,
@@ -57,44 +57,44 @@ pub struct Asked<'a> {
     pub address: Option<&'a str>,
 }
 
-/// What of a request must be known before it can be answered, besides its body.
+/// What must be known of a request to answer it, besides its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
-    /// Nothing, nor its body: it is for the contract, whose headers are [`Reply::contract`].
+    /// Nothing, not even its body: it is for the contract, whose headers are [`Reply::contract`].
     Contract,
-    /// Nothing: the members of [`Asked`] up to its body.
+    /// Only the members of [`Asked`] up to its body.
     Ask,
     /// All of [`Asked`].
     AskMore,
-    /// The same, after the registry has all that was counted here.
+    /// The same, after this isolate's counts were reported to the registry.
     Report,
 }
 
-/// How a request goes on.
+/// The next step of a request.
 pub enum Step<'a> {
-    /// With this reply, at once.
+    /// Send this reply at once.
     Reply(Reply),
-    /// With calls of objects.
+    /// Call objects.
     Call(Box<Call>),
-    /// With the registry's reply to this, which may be news for this isolate.
+    /// Forward it to the registry, whose reply may be news for this isolate.
     Administer {
-        /// What to ask it.
+        /// The question for the registry.
         question: AdminQuestion<'a>,
-        /// Whether its answer may be news here.
+        /// Whether the answer may be news for this isolate.
         is_news: bool,
     },
-    /// With the answers of these objects, by their names, merged: see [`Service::inspected`].
+    /// Merge the answers of these objects, by name: see [`Service::inspected`].
     InspectKey(Vec<(String, KeyQuestion)>),
 }
 
 impl Service {
-    /// One with these settings, in this isolate.
+    /// A service with these settings, in this isolate.
     #[must_use]
     pub const fn new(settings: Result<Settings, SettingsErrors>, isolate: Rc<Isolate>) -> Self {
         Self { settings, isolate }
     }
 
-    /// What is wrong with the settings, if anything is.
+    /// The errors in the settings, if any.
     #[must_use]
     pub const fn errors(&self) -> Option<&SettingsErrors> {
         match &self.settings {
@@ -103,13 +103,13 @@ impl Service {
         }
     }
 
-    /// What it shares with all frontends of its isolate.
+    /// The state shared with all frontends of its isolate.
     #[must_use]
     pub const fn isolate(&self) -> &Rc<Isolate> {
         &self.isolate
     }
 
-    /// Looks at a request before its body is read.
+    /// Checks a request before its body is read.
     ///
     /// # Errors
     /// The reply, if the body need not be read.
@@ -118,7 +118,7 @@ impl Service {
             return Err(Reply::preflight());
         }
         match Target::of(Address::parse(arrival.url).map_err(reply_of)?) {
-            // It is the same for all callers, and needs no settings.
+            // The contract is the same for all callers, and needs no settings.
             Ok(Target::Contract) => {
                 Target::Contract.require_method(arrival.method).map_err(reply_of)?;
                 Ok(Head::Contract)
@@ -158,7 +158,7 @@ impl Service {
             }
         }
         require_json(arrival.content_type, arrival.content_encoding)?;
-        // A declared length is trusted: the runtime holds the client to it.
+        // A declared length is trusted: the runtime enforces it.
         match arrival.content_length.and_then(|length| length.parse::<u64>().ok()) {
             Some(length) if length > target.max_body_len() as u64 => {
                 Err(Problem::BodyTooLarge { max: target.max_body_len() })
@@ -167,13 +167,13 @@ impl Service {
         }
     }
 
-    /// The most bytes to read of a body that was sent to `url`.
+    /// The maximum body length in bytes for `url`.
     #[must_use]
     pub fn max_body_len(&self, url: &str) -> usize {
         Address::parse(url).and_then(Target::of).map_or(MAX_BODY_LEN, Target::max_body_len)
     }
 
-    /// Looks at a whole request: what it asks, whether its caller may ask that, and how it goes on.
+    /// Handles a whole request: parses it, checks its caller's rights and returns the next step.
     pub fn ask<'a>(&'a self, asked: &Asked<'a>, now: Now, random: Random<'_>) -> Step<'a> {
         self.isolate.begin(now);
         match self.step(asked, now, random) {
@@ -192,7 +192,7 @@ impl Service {
             return self.session_call(asked, now, random).map(|call| Step::Call(Box::new(call)));
         }
         let caller = settings.caller(asked.authorization, now.at)?;
-        // Checked again where it is carried out: a grant may have ended while the body arrived.
+        // Checked again here: a grant may have ended while the body arrived.
         target.require(&caller)?;
         match target {
             Target::Endpoint(endpoint) => {
@@ -251,7 +251,7 @@ impl Service {
         Ok(Step::Reply(reply))
     }
 
-    /// The calls by which a visitor's request for a session is limited.
+    /// The calls that rate-limit a visitor's request for a session.
     fn session_call(&self, asked: &Asked<'_>, now: Now, random: Random<'_>) -> Result<Call, Problem> {
         let sessions = self.sessions()?;
         let request = SessionRequest::parse(asked.body, asked.address)?;
@@ -266,7 +266,7 @@ impl Service {
         self.call_of(&limited, &Caller::TRUSTED, Purpose::Session(verification), &asked, now, random)
     }
 
-    /// The reply to a visitor, when the captcha's verifier has answered so.
+    /// The reply to a visitor, from the captcha verifier's answer.
     #[must_use]
     pub fn session(&self, status: u16, answer: &[u8], now: Now, random: Random<'_>) -> Reply {
         self.opened(status, answer, now, random).unwrap_or_else(reply_of)
@@ -279,19 +279,19 @@ impl Service {
         Ok(Reply::session(&sessions.open([random()?, random()?], now.at)))
     }
 
-    /// The reply to a visitor, when the verifier has not answered, perhaps because it is late.
+    /// The reply to a visitor when the verifier did not answer, in time or at all.
     #[must_use]
     pub fn unverified(is_late: bool) -> Reply {
         Problem::Captcha { error: if is_late { CaptchaError::Late } else { CaptchaError::Unanswered } }.reply()
     }
 
-    /// The reply to an operator, when the registry has not answered, perhaps because it is late.
+    /// The reply to an operator when the registry did not answer, in time or at all.
     #[must_use]
     pub fn not_administered(is_late: bool) -> Reply {
         Problem::RegistryUnavailable { cause: if is_late { Cause::Timeout } else { Cause::Failed } }.reply()
     }
 
-    /// The reply about a key that is inspected, from what its objects tell, its own first.
+    /// The reply about an inspected key, from the answers of its objects, its own first.
     #[must_use]
     pub fn inspected(told: &[String]) -> Reply {
         inspected(told).unwrap_or_else(|problem| {
@@ -301,7 +301,7 @@ impl Service {
         })
     }
 
-    /// The reply to a request whose body could not be read; without an error, because it did not arrive in time.
+    /// The reply when the body could not be read; without an error, it did not arrive in time.
     #[must_use]
     pub fn unreadable(error: Option<&str>) -> Reply {
         let why = |error: &str| Problem::BadRequest { detail: format!("the body cannot be read: {error}") };
@@ -314,7 +314,7 @@ impl Service {
         self.marked(&Problem::Unavailable { cause: Cause::Failed }, now)
     }
 
-    /// The calls that answer a valid request.
+    /// The calls for a valid request.
     fn call_of(
         &self,
         request: &Request<'_>,
@@ -354,7 +354,7 @@ impl Service {
         let of_shards = is_sharded.then(|| whole.recalled().unwrap_or_else(|| whole.of_shards()));
         let asked = AskedOfObjects { whole, of_shards, purpose, terms };
         if is_sharded {
-            // A repetition is to be shared out in the same way.
+            // A repetition must be divided in the same way.
             let random = if request_id.is_lasting() { Some(request_id.fingerprint) } else { random() };
             let objects = keys.first().map(|own| shards_of(&asked, own)).unwrap_or_default();
             return Ok(Call::of_shards(
@@ -373,7 +373,7 @@ impl Service {
         Ok(Call::new(asked, objects, request_id, &hold_ids, (settings, &self.isolate), now))
     }
 
-    /// A cost that can never be granted is refused here already.
+    /// Reports a cost that can never be granted, which is refused here without a call.
     fn tell_too_large(&self, request: &Request<'_>, problem: &Problem, now: Now) {
         let (Action::Take(_) | Action::Reserve(_), Problem::CostTooLarge { limit, cost, .. }) =
             (request.action, problem)
@@ -387,7 +387,7 @@ impl Service {
         self.isolate.tell(now, |tell| tell(&event));
     }
 
-    /// The reply to a problem, marked if the policies may be out of date and have a part in it.
+    /// The reply to a problem, marked if stale policies may have contributed to it.
     fn marked(&self, problem: &Problem, now: Now) -> Reply {
         let is_stale = || self.settings.as_ref().is_ok_and(|settings| settings.is_stale(now.at));
         let is_marked = problem.is_under_policies() && is_stale();
@@ -403,30 +403,30 @@ impl Service {
     }
 }
 
-/// What a frontend knows of the registry. Without one, nothing.
+/// A frontend's copy of the registry; empty without one.
 impl Service {
-    /// Whether it follows one.
+    /// Whether there is a registry.
     #[must_use]
     pub fn has_registry(&self) -> bool {
         self.registry(|_| ()).is_some()
     }
 
-    /// Whether to ask it.
+    /// Whether to poll the registry.
     #[must_use]
     pub fn due(&self, now: Now) -> Due {
         self.registry(|known| known.due(now.at)).unwrap_or(Due::Nothing)
     }
 
-    /// The question to ask it; `None` while it is being asked. Then call [`Service::updated`] or [`Service::not_updated`].
+    /// The poll to send; `None` while one is in flight. Then call [`Service::updated`] or [`Service::not_updated`].
     #[must_use]
     pub fn poll(&self, now: Now) -> Option<String> {
         self.registry(|known| known.poll(now.at)).flatten()
     }
 
-    /// Takes over its answer. Returns another question, if there is one.
+    /// Takes the registry's answer. Returns the next poll, if there is one.
     ///
     /// # Errors
-    /// What cannot be read of it, line by line.
+    /// The malformed parts of the answer, one line each.
     pub fn updated(&self, answer: &str, now: Now) -> Result<Option<String>, Vec<String>> {
         self.isolate.count(|counts| counts.polled(PollOutcome::Answered));
         let updated = self.registry(|known| (known.update(answer), known.listeners().map(str::to_owned)));
@@ -435,24 +435,24 @@ impl Service {
         asked
     }
 
-    /// Records that it did not answer.
+    /// Records that the registry did not answer.
     pub fn not_updated(&self) {
         self.isolate.count(|counts| counts.polled(PollOutcome::Failed));
         self.registry(PolicySnapshot::fail);
     }
 
-    /// What is known of it, for [`Service::restore`] of another frontend; `None` if that has not changed since the last call.
+    /// The known state of the registry, for another frontend's [`Service::restore`]; `None` if unchanged since the last call.
     #[must_use]
     pub fn news(&self) -> Option<String> {
         self.registry(PolicySnapshot::news).flatten()
     }
 
-    /// Takes over what another frontend knew.
+    /// Takes over another frontend's known state.
     pub fn restore(&self, known: &str) {
         self.registry(|snapshot| snapshot.restore(known));
     }
 
-    /// Counts what became of a notice.
+    /// Counts the outcome of a notice.
     pub fn noticed(&self, outcome: NoticeOutcome) {
         self.isolate.count(|counts| counts.noticed(outcome));
     }
@@ -463,7 +463,7 @@ impl Service {
     }
 }
 
-/// Without a registry there is only what this isolate has counted.
+/// Without a registry, only this isolate's counts are available.
 fn require_registry(settings: &Settings, at: AdminPath<'_>) -> Result<(), Problem> {
     if settings.registry.is_none() && !matches!(at, AdminPath::Metrics | AdminPath::TopRefused) {
         return Err(Problem::NoRegistry);
@@ -480,13 +480,13 @@ fn no_sessions() -> Problem {
     not_found(SESSION_PATH)
 }
 
-/// The answer for a URL that is not for what carries it out.
+/// The problem for a URL that is served elsewhere.
 fn not_found(url: &str) -> Problem {
     Problem::NotFound { path: Address::parse(url).map_or_else(|_| String::new(), |address| address.path().to_owned()) }
 }
 
-/// The objects of these names, each with the items of the request that it is asked for. A batch is short. In the order of their names, as
-/// other frontends ask them.
+/// The objects with these names, each with its items of the request, in the order of their names, as all frontends call them. Batches are
+/// short.
 fn objects_of(names: Vec<String>) -> Vec<Object> {
     let mut objects: Vec<Object> = Vec::new();
     for (index, name) in names.into_iter().enumerate() {
@@ -499,17 +499,16 @@ fn objects_of(names: Vec<String>) -> Vec<Object> {
     objects
 }
 
-/// The objects of the shards of its only budget, one for each item of its parts; `own` is the name of the key's own object.
+/// The objects of its only budget's shards, one per item of its parts; `own` is the name of the key's own object.
 fn shards_of(asked: &AskedOfObjects, own: &str) -> Vec<Object> {
     let shards = asked.parts().items().iter().filter_map(|item| item.policy.shard());
     shards.enumerate().map(|(index, shard)| Object::new(shard_name(own, shard.index), vec![index])).collect()
 }
 
-/// As long as the longest that payment APIs accept.
+/// The longest that payment APIs accept.
 const MAX_IDEMPOTENCY_KEY_LEN: usize = 255;
 
-/// The key, if it is unambiguous. The runtime replaces bytes that are not UTF-8 with U+FFFD, so different keys could
-/// become equal.
+/// The key, if unambiguous. The runtime replaces invalid UTF-8 with U+FFFD, so different keys could become equal.
 fn require_idempotency_key(key: &str) -> Result<&str, Problem> {
     if key.is_empty() || key.len() > MAX_IDEMPOTENCY_KEY_LEN || key.contains(char::REPLACEMENT_CHARACTER) {
         let detail = format!("an Idempotency-Key has 1 to {MAX_IDEMPOTENCY_KEY_LEN} bytes of UTF-8");
@@ -518,16 +517,16 @@ fn require_idempotency_key(key: &str) -> Result<&str, Problem> {
     Ok(key)
 }
 
-/// How long the request's `Idempotency-Key` is remembered: as long as any of its policies says, so that all of its budgets know it.
+/// How long the request's `Idempotency-Key` is remembered: the longest of its policies' times, so that all its budgets know it.
 fn idempotency_ttl_ms(request: &ResolvedRequest) -> u64 {
     let each = request.items().iter().map(|item| item.policy.frontend().idempotency_ttl_ms);
     each.max().unwrap_or(FrontendTerms::IDEMPOTENCY_TTL_MS)
 }
 
-/// An id for a hold: as long as those that objects make, and never 0, which would ask the object to choose one.
+/// A hold's id: as long as the objects' own, and never 0, which would ask the object to choose one.
 fn hold_id(random: Random<'_>) -> Option<u64> {
     Some((random()? >> 12).max(1))
 }
 
-/// Every Workers runtime has a source of randomness; without one there is no safe substitute.
+/// All Workers runtimes have a source of randomness; there is no safe substitute.
 const NO_RANDOMNESS: Problem = Problem::Unavailable { cause: Cause::Failed };

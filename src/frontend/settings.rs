@@ -1,4 +1,4 @@
-//! What a frontend is set up with.
+//! A frontend's settings.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,57 +11,57 @@ use crate::api::{Missing, Problem};
 use crate::edge::{InForce, PolicySnapshot};
 use crate::policy::Policies;
 
-/// What a frontend answers with, without errors.
+/// Valid settings of a frontend.
 pub struct Settings {
     /// The policies of the deployment, or those in code.
     pub policies: Arc<Policies>,
-    /// What is known of the registry, if there is one.
+    /// The known state of the registry, if there is one.
     pub registry: Option<RefCell<PolicySnapshot>>,
-    /// Whether objects are sent the definitions of the policies at once: those that are written in code, no object has.
+    /// Whether the first call already includes the policies' definitions: objects do not have those of policies in code.
     pub sends_definitions: bool,
-    /// How objects are called.
+    /// How objects are named.
     pub names: Names,
-    /// Who is told of notices.
+    /// The receivers of notices.
     pub receivers: Receivers,
-    /// How callers show who they are.
+    /// How callers authenticate.
     pub callers: Callers,
-    /// What it knows of budgets.
+    /// The frontend's knowledge of budgets.
     pub memory: Rc<RefCell<Memory>>,
 }
 
-/// How callers show who they are.
+/// How callers authenticate.
 pub enum Callers {
-    /// By a header.
+    /// With a header.
     WithCredentials(Box<Credentials>),
-    /// By a service binding, whose `props` say what they may do.
+    /// With a service binding, whose `props` give their rights.
     Bound,
-    /// Not at all: they have the service in their own program.
+    /// Not at all: the service is in their own program.
     Trusted,
     /// Not at all: they are code of an application's own Durable Object, which has this key. See [`Caller::inside`].
     Inside(Key<'static>),
 }
 
-/// Who is told of notices.
+/// The receivers of notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receivers {
-    /// Nobody.
+    /// None.
     None,
-    /// Some, who are told hashes of keys.
+    /// Some, which receive keys as hashes.
     OfHashes,
-    /// Some, who are told keys as callers write them.
+    /// Some, which receive keys as callers write them.
     OfKeys,
 }
 
-/// What is wrong with settings.
+/// Errors in settings.
 pub struct SettingsErrors {
-    /// A line for each error.
+    /// One line per error.
     pub lines: Vec<String>,
-    /// What is missing altogether; there is a line for each.
+    /// The settings missing altogether; each also has a line.
     pub missing: Vec<Missing>,
 }
 
 impl SettingsErrors {
-    /// What is missing has no other errors: a line of `others` begins with the name of its setting.
+    /// A missing setting has no other errors: each line of `others` starts with its setting's name.
     #[must_use]
     pub fn new(missing: Vec<Missing>, others: Vec<String>) -> Self {
         let hidden = missing.contains(&Missing::Policies).then_some("POLICIES");
@@ -72,8 +72,8 @@ impl SettingsErrors {
 }
 
 impl Settings {
-    /// Those of a deployment that has these policies and nothing else: no credentials, no secret, no registry and no receivers of notices.
-    /// Use this where all callers are in the same program.
+    /// The settings with these policies and nothing else: no credentials, secret, registry or receivers of notices. Use this where all
+    /// callers are in the same program.
     #[must_use]
     pub fn trusting(policies: Arc<Policies>) -> Self {
         Self {
@@ -87,8 +87,8 @@ impl Settings {
         }
     }
 
-    /// The policies to answer under: those of the registry as far as it is known, else those of the deployment. `newer` are those under
-    /// which an object has been asked: see [`PolicySnapshot::in_force_with`].
+    /// The policies to answer under: the registry's as far as known, else the deployment's. `newer` are those under which an object was
+    /// called: see [`PolicySnapshot::in_force_with`].
     pub(super) fn in_force(&self, newer: Option<&Newer>) -> InForce {
         match (&self.registry, newer) {
             (None, _) => InForce::deployed(Arc::clone(&self.policies)),
@@ -97,12 +97,12 @@ impl Settings {
         }
     }
 
-    /// Whether there may be newer policies at `now`, since the registry has not answered for too long.
+    /// Whether newer policies may exist at `now`, since the registry has not answered for too long.
     pub(super) fn is_stale(&self, now: i64) -> bool {
         self.registry.as_ref().is_some_and(|known| known.borrow().is_stale(now))
     }
 
-    /// The sessions that visitors may open, if there are any.
+    /// The sessions that visitors may open, if enabled.
     pub(super) fn sessions(&self) -> Option<&Sessions> {
         match &self.callers {
             Callers::WithCredentials(credentials) => credentials.sessions(),
@@ -110,7 +110,7 @@ impl Settings {
         }
     }
 
-    /// Who sends this `Authorization` header at `now`, or holds a binding with these `props`.
+    /// Authenticates this `Authorization` header or these binding `props` at `now`.
     pub(super) fn caller(&self, authorization: Option<&str>, now: i64) -> Result<Caller<'_>, Problem> {
         match &self.callers {
             Callers::WithCredentials(credentials) => {

@@ -1,4 +1,4 @@
-//! A budget in several shards: whom to ask in which order, and how the shards stood that this isolate has asked.
+//! A budget in several shards: the order of calls, and the last known shard levels.
 
 use super::Now;
 use super::isolate::Isolate;
@@ -9,7 +9,7 @@ use crate::edge::ShardCalls;
 use crate::limit::Verb;
 use crate::protocol::{Action, Decided, ObjectReply, ObjectRequest};
 
-/// The calls for a request about one budget. Each object is asked for an item of its own.
+/// The calls for a request about one budget, each with an item of its own.
 pub(super) fn calls(
     asked: &ResolvedRequest,
     objects: &[Object],
@@ -30,7 +30,7 @@ pub(super) fn calls(
     ShardCalls::one_by_one(requests, &order, known, now.waiting)
 }
 
-/// Remembers what a shard has answered.
+/// Records a shard's answer.
 pub(super) fn remember(
     asked: &ResolvedRequest,
     object: &Object,

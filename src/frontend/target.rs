@@ -1,4 +1,4 @@
-//! What a request is for, and the right that it needs.
+//! A request's target, and the right it requires.
 
 use super::address::Address;
 use crate::access::{Caller, Scope};
@@ -6,7 +6,7 @@ use crate::api::{
     AdminPath, BLOCK_PATH, Endpoint, INSPECT_KEY_PATH, MAX_BODY_LEN, MAX_OVERRIDES_LEN, Problem, SESSION_PATH,
 };
 
-/// What a request is for, by its path.
+/// A request's target, by its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target<'a> {
     /// `/v1/openapi.json`.
@@ -15,18 +15,18 @@ pub enum Target<'a> {
     Health,
     /// `/v1/session`.
     Session,
-    /// What objects are asked for.
+    /// An endpoint served by objects.
     Endpoint(Endpoint),
     /// `/v1/keys/inspect`.
     InspectKey,
     /// `/v1/keys/block`.
     BlockKey,
-    /// What the registry is asked for.
+    /// An endpoint served by the registry.
     Admin(AdminPath<'a>),
 }
 
 impl<'a> Target<'a> {
-    /// What is there.
+    /// The target at this address.
     ///
     /// # Errors
     /// [`Problem::NotFound`].
@@ -43,7 +43,7 @@ impl<'a> Target<'a> {
         target.ok_or_else(|| Problem::NotFound { path: path.to_owned() })
     }
 
-    /// Whether `caller` may have it. Check it where it is carried out: whatever has led there may have been about something else.
+    /// Checks whether `caller` has the right. Call it in every handler, since earlier checks may have been for another target.
     ///
     /// # Errors
     /// [`Problem::Forbidden`].
@@ -61,7 +61,7 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
-    /// Whether `method` is one of its methods.
+    /// Whether the target accepts `method`.
     ///
     /// # Errors
     /// [`Problem::MethodNotAllowed`].
@@ -98,7 +98,7 @@ mod tests {
         Target::of(Address::parse(path)?)
     }
 
-    /// The paths and methods of the contract, with an example of each name in them.
+    /// The contract's paths and methods, with an example for each parameter.
     fn contract() -> Vec<(String, String)> {
         let contract: serde_json::Value = serde_json::from_str(include_str!("../api/openapi.json")).unwrap();
         let paths = contract["paths"].as_object().unwrap().iter();
@@ -110,7 +110,7 @@ mod tests {
         all.collect()
     }
 
-    /// Every target there is: a new endpoint is in here, or this does not compile.
+    /// Every target: this does not compile until a new endpoint is listed.
     fn all() -> Vec<Target<'static>> {
         let one_of_each = |target| match target {
             Target::Contract => Some(Target::Health),
@@ -174,7 +174,7 @@ mod tests {
             "/v1",
             "/v1/",
         ] {
-            // All that follows `/v1/policies/` is a policy's name.
+            // Everything after `/v1/policies/` is a policy's name.
             let expected = match path.strip_prefix("/v1/policies/") {
                 Some(name) => Ok(Target::Admin(AdminPath::Policy(name))),
                 None => Err(Problem::NotFound { path: path.to_owned() }),

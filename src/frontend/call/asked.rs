@@ -1,59 +1,59 @@
-//! What is asked, and what is done once it is answered.
+//! The request to the objects, and the steps after their answers.
 
 use super::super::settings::Receivers;
 use crate::api::ResolvedRequest;
 use crate::edge::InForce;
 
-/// What is asked, with the policies under which it began, even if those change meanwhile.
+/// The request, with the policies in force when it began, even if they change meanwhile.
 #[derive(Clone)]
 pub(in super::super) struct Asked {
-    /// The request as it was asked.
+    /// The request as received.
     pub(in super::super) whole: ResolvedRequest,
-    /// About a budget in several shards, the same with an item for each.
+    /// For a budget in several shards: the same with an item for each.
     pub(in super::super) of_shards: Option<ResolvedRequest>,
     pub(in super::super) purpose: Purpose,
     pub(in super::super) terms: Terms,
 }
 
-/// What is done once it is answered.
+/// What to do after the answers.
 #[derive(Clone)]
 pub(in super::super) enum Purpose {
     /// Nothing.
     Answer,
-    /// An act of an operator, who has this name, is recorded.
+    /// Record an act of the operator with this name.
     Act { by: String },
-    /// A visitor's captcha is verified, if that is allowed.
+    /// Verify a visitor's captcha, if the limits allow it.
     Session(Verification),
 }
 
-/// What a captcha's verifier is asked. It has a secret, so it cannot be printed.
+/// A request to the captcha's verifier. It contains a secret, so it is not printable.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Verification {
-    /// Where it is.
+    /// The verifier's URL.
     pub url: String,
-    /// The secret that it shares with this deployment.
+    /// The secret shared with this deployment.
     pub secret: String,
-    /// What the visitor has sent.
+    /// The visitor's captcha response.
     pub captcha: String,
     /// The visitor's address.
     pub address: String,
 }
 
-/// What the frontend adds to every request of its own.
+/// Added by the frontend to every request it makes.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Terms {
     /// How many times the request has been tried.
     pub(in super::super) tries: u8,
     pub(in super::super) in_force: InForce,
-    /// Whether the policies may be out of date.
+    /// Whether the policies may be stale.
     pub(in super::super) is_stale: bool,
-    /// Whether objects are sent the definitions of the policies at once.
+    /// Whether the first call already includes the policies' definitions.
     pub(in super::super) sends_definitions: bool,
     pub(in super::super) receivers: Receivers,
 }
 
 impl Asked {
-    /// What the objects are asked.
+    /// The request with one item per object.
     pub(in super::super) fn parts(&self) -> &ResolvedRequest {
         self.of_shards.as_ref().unwrap_or(&self.whole)
     }

@@ -1,4 +1,4 @@
-//! The calls that are made about leases alone.
+//! Calls about leases only.
 
 use super::super::Now;
 use super::super::object::Object;
@@ -12,14 +12,14 @@ use crate::metrics::DecidedBy;
 use crate::protocol::{Action, LeaseRequest, ObjectRequest};
 
 impl Call {
-    /// The call to make in the background of this one, about leases.
+    /// The lease call to make in the background of this one.
     #[must_use]
     pub fn renewal(&mut self, now: Now) -> Option<Self> {
         let renewal = self.leasing.renewal.take()?;
         self.about_leases(renewal, now)
     }
 
-    /// In how many milliseconds to call [`Call::end_lease`]; `None` if no lease came with the answer.
+    /// Delay in milliseconds before [`Call::end_lease`]; `None` if no lease came with the answer.
     #[must_use]
     pub const fn lease_ms(&self) -> Option<u64> {
         match self.leasing.leased {
@@ -28,8 +28,7 @@ impl Call {
         }
     }
 
-    /// The call by which to return the lease, if it is idle or over; `None` if there is nothing to do, or only later: see
-    /// [`Call::lease_ms`].
+    /// The call that returns the lease, if it is idle or over; `None` if there is nothing to return, or not yet: see [`Call::lease_ms`].
     #[must_use]
     pub fn end_lease(&mut self, now: Now) -> Option<Self> {
         let (lease, _) = self.leasing.leased.take()?;
@@ -45,7 +44,7 @@ impl Call {
         }
     }
 
-    /// A call that asks for nothing but what it says about leases.
+    /// A call with nothing but the lease request.
     fn about_leases(&self, lease: LeaseRequest, now: Now) -> Option<Self> {
         let object = self.plan.objects.first()?;
         let whole = &self.asked.whole;

@@ -1,23 +1,23 @@
-//! What a request says about leases beside what it asks, and what is to be said later.
+//! The lease messages that go with a request, and those that follow later.
 
 use super::super::memory::Memory;
 use super::super::object::Object;
 use crate::api::ResolvedRequest;
 use crate::protocol::{LeaseRequest, ObjectReply};
 
-/// What a request says about leases.
+/// The lease messages of a request.
 #[derive(Debug, Default)]
 pub(super) struct Leasing {
-    /// With its call.
+    /// Sent with the call.
     pub(super) request: Option<LeaseRequest>,
-    /// In the background.
+    /// Sent in the background.
     pub(super) renewal: Option<LeaseRequest>,
-    /// The lease that came with the answer, and in how many milliseconds to look at it.
+    /// The lease that came with the answer, and the delay in milliseconds before it is checked.
     pub(super) leased: Option<(u64, u64)>,
 }
 
 impl Leasing {
-    /// Takes note of an answer at `now`; `None` if there was none, or if it could not be read.
+    /// Records an answer at `now`; `None` if there was none or it was malformed.
     pub(super) fn answered(
         &mut self,
         asked: &ResolvedRequest,
@@ -33,7 +33,7 @@ impl Leasing {
         }
     }
 
-    /// Whether nothing more is to be said.
+    /// Whether no lease message is left to send.
     pub(super) const fn is_over(&self) -> bool {
         self.renewal.is_none() && self.leased.is_none()
     }

@@ -1,8 +1,8 @@
-//! One request while it is being answered: which objects to call, what to ask them, and what the answer is.
+//! One request while it is being answered: which objects to call, what to send them, and the reply.
 //!
-//! [`Batch`] and [`ShardCalls`](crate::edge::ShardCalls) decide what happens when; this adds the names of the objects, what is known without them, and the answer.
-//! The caller calls [`Call::next`] at the start and after each answer, makes the calls that it returns, and reports the results to
-//! [`Call::answered`] and [`Call::failed`].
+//! [`Batch`] and [`ShardCalls`](crate::edge::ShardCalls) decide the order of calls; this module adds the names of the objects, answers from
+//! memory and the reply. The caller runs [`Call::next`] at the start and after each answer, makes the calls it returns, and reports the
+//! results to [`Call::answered`] and [`Call::failed`].
 
 mod asked;
 mod lease_calls;
@@ -36,7 +36,7 @@ use crate::metrics::{CallOutcome, DecidedBy, Outcome as BudgetOutcome, Repeat};
 use crate::policy::{Cause, Policy};
 use crate::protocol::{Action, KeyAct, ObjectReply, RequestId, Rows};
 
-/// A request that objects decide: one object, or one per key of a batch.
+/// A request decided by objects: one object, or one per key of a batch.
 pub struct Call {
     asked: Asked,
     plan: Plan,
@@ -44,44 +44,44 @@ pub struct Call {
     memory: Rc<RefCell<Memory>>,
     isolate: Rc<Isolate>,
     began_at: i64,
-    /// The reply, once there is one, and what became of the request.
+    /// The reply, once there is one, and how the request ended.
     done: Option<Reply>,
     end: Option<End>,
 }
 
-/// An act to be recorded.
+/// An act to record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recording {
-    /// What was done.
+    /// The act.
     pub act: KeyAct,
     /// The reply if it was recorded.
     pub recorded: Reply,
-    /// The reply if it could not be.
+    /// The reply if recording failed.
     pub unrecorded: Reply,
 }
 
-/// What is done before the reply is sent.
+/// A step before the reply is sent.
 #[derive(Clone, PartialEq, Eq)]
 pub enum After {
-    /// Have an act recorded. The reply says whether it was.
+    /// Record an act; the reply depends on whether that succeeds.
     Record(Box<Recording>),
-    /// Ask the captcha's verifier: its answer is the reply to make.
+    /// Call the captcha's verifier and make the reply from its answer.
     Verify(Verification),
 }
 
-/// What is left to do after an answer.
+/// The work left after an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// To make more calls.
+    /// Make more calls.
     Calls,
-    /// To reply, and to see to leases: [`Call::newer`], [`Call::renewal`] and [`Call::lease_ms`].
+    /// Reply, and handle leases and retries: [`Call::newer`], [`Call::renewal`] and [`Call::lease_ms`].
     ReplyAndMore,
-    /// To reply, and nothing else.
+    /// Reply, nothing else.
     Reply,
 }
 
 impl Call {
-    /// Begins a request. `hold_ids` are random: one per object of a batch over several keys, else none.
+    /// Starts a request. `hold_ids` are random: one per object of a batch over several keys, otherwise empty.
     pub(super) fn new(
         asked: Asked,
         objects: Vec<Object>,
@@ -117,8 +117,8 @@ impl Call {
         )
     }
 
-    /// Begins a request about one budget in several shards: its parts have an item for each of the objects, in their order. `random` are
-    /// 64 random bits.
+    /// Starts a request about one budget in several shards: its parts have an item for each object, in the same order. `random` is 64
+    /// random bits.
     pub(super) fn of_shards(
         asked: Asked,
         objects: Vec<Object>,
@@ -150,31 +150,31 @@ impl Call {
         Self { asked, plan, leasing, memory, isolate, began_at: now.waiting, done: None, end: None }
     }
 
-    /// How many objects decide.
+    /// The number of deciding objects.
     #[must_use]
     pub fn count(&self) -> usize {
         self.plan.objects.len()
     }
 
-    /// The name of an object.
+    /// The object's name.
     #[must_use]
     pub fn object(&self, index: usize) -> &str {
         self.plan.objects.get(index).map_or("", |object| &object.name)
     }
 
-    /// The policies that it is asked for.
+    /// The policies in the object's request.
     pub fn policies_of(&self, index: usize) -> impl Iterator<Item = &Policy> {
         let object = self.plan.objects.get(index);
         object.into_iter().flat_map(|object| object.items_of(self.asked.parts())).map(|item| &*item.policy)
     }
 
-    /// Whether it is finished even if the client disconnects: what an operator has done is recorded.
+    /// Whether it must finish even if the client disconnects, so that an operator's act is recorded.
     #[must_use]
     pub const fn must_finish(&self) -> bool {
         matches!(self.asked.purpose, Purpose::Act { .. })
     }
 
-    /// The call to make. `None` when there is nothing to do but wait.
+    /// The next call to make; `None` while there is nothing to do but wait.
     pub fn next(&mut self, now: Now) -> Option<ObjectCall> {
         let call = self.plan.calls.next(now.waiting)?;
         let object = self.plan.objects.get_mut(call.object)?;
@@ -186,7 +186,7 @@ impl Call {
         Some(call)
     }
 
-    /// Takes over the answer of an object, with the rows that the object has read and written; `None` if the answer cannot be read.
+    /// Takes an object's answer, with the rows that the object read and wrote; `None` if the answer is malformed.
     pub fn answered(&mut self, index: usize, answer: Option<(ObjectReply, Rows)>, now: Now) -> Left {
         let outcome = answer.as_ref().map_or(CallOutcome::Failed(Cause::Failed), |_| CallOutcome::Answered);
         self.count_call(index, outcome, now);
@@ -220,38 +220,38 @@ impl Call {
         }
     }
 
-    /// Records that an object had not answered, and why.
+    /// Records that a call to an object failed, and why.
     pub fn failed(&mut self, index: usize, failure: Failure, now: Now) {
         self.count_call(index, CallOutcome::Failed(failure.cause), now);
         let parts = self.asked.parts();
         if let Some(object) = self.plan.objects.get_mut(index) {
             object.has_failed = true;
             let memory = &mut *self.memory.borrow_mut();
-            memory.forget(parts, object, now.at); // it may have done it
+            memory.forget(parts, object, now.at); // it may have been applied
             self.leasing.answered(parts, object, None, memory, now.at);
         }
         self.plan.calls.answered(index, Err(failure));
     }
 
-    /// Whether [`Call::reply`] can be sent. There may still be holds to abort.
+    /// Whether [`Call::reply`] can be sent. Some holds may still have to be aborted.
     #[must_use]
     pub const fn is_decided(&self) -> bool {
         self.plan.calls.outcome().is_some()
     }
 
-    /// Whether it is decided without a call, and nothing is to be done but to reply.
+    /// Whether it was decided without a call and only the reply is left to send.
     #[must_use]
     pub fn needs_only_reply(&self) -> bool {
         self.plan.decided_by != DecidedBy::Object && self.has_only_reply()
     }
 
-    /// Whether there is a reply, and nothing is to be done but to send it.
+    /// Whether only the reply is left to send.
     fn has_only_reply(&self) -> bool {
         let is_last = matches!(self.asked.purpose, Purpose::Answer) && self.leasing.is_over();
         is_last && matches!(self.plan.calls.outcome(), Some(Outcome::Decided(_)))
     }
 
-    /// If objects have been asked under newer policies, and it may be tried once more: what to ask again with. Nothing was done.
+    /// What to retry with, if objects know newer policies and a try is left. Nothing was done.
     #[must_use]
     pub fn newer(&self) -> Option<Newer> {
         let newer = self.next_try()?;
@@ -264,7 +264,7 @@ impl Call {
         Newer::after(self.asked.terms.tries, *as_of, definitions)
     }
 
-    /// What is to be done before the reply is sent, if anything is.
+    /// The step before the reply is sent, if any.
     pub fn after(&mut self, now: Now) -> Option<After> {
         let status = self.reply(now).status;
         match &self.asked.purpose {
@@ -291,13 +291,13 @@ impl Call {
         self.done.get_or_insert_with(|| Problem::Unavailable { cause: Cause::Failed }.reply())
     }
 
-    /// Ends it without knowing what the objects did.
+    /// Ends the request without knowing its outcome.
     pub fn lose(&mut self, now: Now) {
         let reply = self.no_answer(now);
         self.done = Some(self.marked(reply));
     }
 
-    /// Tells what became of each budget, once there is a reply; nothing of requests that take no tokens.
+    /// Emits an event for each budget, once there is a reply. Requests that take no tokens have none.
     pub fn events<'a>(&'a self, now: Now, tell: &mut dyn FnMut(&Event<'a>)) {
         report::events(&self.asked, &self.plan, self.end, now, tell);
     }
@@ -308,13 +308,13 @@ impl Call {
         report::notices(&self.asked, &self.plan, self.end)
     }
 
-    /// How many milliseconds it has taken so far.
+    /// Milliseconds taken so far.
     #[must_use]
     pub fn took_ms(&self, now: Now) -> u64 {
         length_ms(self.began_at, now.waiting)
     }
 
-    /// Marked if the policies may be out of date.
+    /// Marks the reply if the policies may be stale.
     fn marked(&self, reply: Reply) -> Reply {
         reply.marked(|marks| marks.stale_policies = self.asked.terms.is_stale)
     }
@@ -326,11 +326,11 @@ impl Call {
                 let (causes, cause) = (causes.clone(), *cause);
                 return self.failure(&causes, cause, now);
             }
-            // It has not ended: another try will.
+            // Not an end: it will be tried again.
             Some(Outcome::Outdated { .. }) if self.next_try().is_some() => {
                 return Problem::Unavailable { cause: Cause::Failed }.reply();
             }
-            // What is newer may be a ban: this does not fail open.
+            // The newer policies may contain a ban: this does not fail open.
             Some(Outcome::Outdated { .. }) => return self.unavailable(Cause::Failed, now),
             None => return self.no_answer(now),
         };
@@ -344,7 +344,7 @@ impl Call {
             Ok(reply) => {
                 let source = self.plan.decided_by;
                 if source == DecidedBy::Object && self.asked.of_shards.is_none() {
-                    self.memory.borrow_mut().answered(whole, &self.plan.objects, replies); // of shards, what each has answered is
+                    self.memory.borrow_mut().answered(whole, &self.plan.objects, replies); // each shard's answer was recorded already
                 }
                 self.end(End::Decided, now);
                 let is_marked = source != DecidedBy::Object;
@@ -356,7 +356,7 @@ impl Call {
     }
 
     fn no_answer(&mut self, now: Now) -> Reply {
-        // A batch may have been refused already, which is final: it does not fail open.
+        // A batch may already have been refused, which is final: it does not fail open.
         if self.asked.of_shards.is_none() && self.plan.objects.len() > 1 {
             return self.unavailable(Cause::Failed, now);
         }
@@ -369,13 +369,13 @@ impl Call {
         Problem::Unavailable { cause }.reply()
     }
 
-    /// The reply when no decision could be made because of `causes`; it names `cause`.
+    /// The reply when `causes` prevented a decision; it names `cause`.
     fn failure(&mut self, causes: &[Cause], cause: Cause, now: Now) -> Reply {
         let opens = |item: &ResolvedItem| {
-            // What could not have refused it lets it pass.
+            // Limits that could not have refused it let it pass.
             !item.is_enforced() || causes.iter().all(|&cause| item.policy.frontend().on_error.opens(cause))
         };
-        // Only requests that take tokens fail open; other callers must know that theirs failed.
+        // Only requests that take tokens fail open; other callers must learn of the failure.
         let would_take = matches!(self.asked.whole.action(), Action::Take(verb) if verb.takes());
         if would_take && self.asked.whole.items().iter().all(opens) {
             self.isolate.count(|counts| counts.degraded(cause));
@@ -386,14 +386,14 @@ impl Call {
         }
     }
 
-    /// Records how it ended, and tells that.
+    /// Records how it ended, and emits its events.
     fn end(&mut self, end: End, now: Now) {
         self.end = Some(end);
         let isolate = self.isolate.clone();
         isolate.tell(now, |tell| self.events(now, tell));
     }
 
-    /// Counts a call that is over.
+    /// Counts a finished call.
     fn count_call(&self, index: usize, outcome: CallOutcome, now: Now) {
         if let Some(object) = self.plan.objects.get(index) {
             self.isolate.count(|counts| counts.called(outcome, length_ms(object.called_at, now.waiting)));
@@ -401,7 +401,7 @@ impl Call {
     }
 }
 
-/// From one moment to another; 0 if the clock has stepped back.
+/// The time between two moments; 0 if the clock stepped back.
 fn length_ms(from: i64, to: i64) -> u64 {
     u64::try_from(to.saturating_sub(from)).unwrap_or(0)
 }

@@ -5,14 +5,14 @@ use crate::edge::{Batch, Failure, ObjectCall, Outcome, ShardCalls};
 use crate::metrics::DecidedBy;
 use crate::protocol::ObjectReply;
 
-/// Whom to call.
+/// The objects to call.
 pub(super) struct Plan {
     pub(super) objects: Vec<Object>,
     pub(super) calls: Calls,
     pub(super) decided_by: DecidedBy,
 }
 
-/// Which calls to make.
+/// The order of the calls.
 pub(super) enum Calls {
     Batch(Batch),
     Shards(ShardCalls),

@@ -1,4 +1,4 @@
-//! What is told of a request: to the counters, to those who watch, to the log of points, and to the receivers of notices.
+//! Reports a finished request to counters, live listeners, data points and receivers of notices.
 
 use super::super::Now;
 use super::super::event::{End, Event};
@@ -9,7 +9,7 @@ use crate::access::key_hash_in;
 use crate::api::{Notice, Noticed, Tally};
 use crate::edge::Outcome;
 
-/// Tells what became of each budget of a request that has ended so, if it takes tokens.
+/// Emits an event for each budget of a request that ended with `end`, if it takes tokens.
 pub(super) fn events<'a>(
     asked: &'a Asked,
     plan: &'a Plan,
@@ -32,7 +32,7 @@ pub(super) fn events<'a>(
     }
 }
 
-/// The notices that are due by a request that has ended so.
+/// The notices due after a request that ended with `end`.
 pub(super) fn notices(asked: &Asked, plan: &Plan, end: Option<End>) -> Vec<Notice> {
     let (Some(End::Decided), Some(Outcome::Decided(replies))) = (end, plan.calls.outcome()) else {
         return Vec::new();

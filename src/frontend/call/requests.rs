@@ -1,4 +1,4 @@
-//! What the objects are asked.
+//! The requests to objects.
 
 use super::super::Now;
 use super::super::object::Object;
@@ -8,7 +8,7 @@ use crate::api::{Costs, ResolvedItem, ResolvedRequest};
 use crate::edge::{Batch, InForce};
 use crate::protocol::{Action, Known, LeaseRequest, ObjectRequest, RequestId};
 
-/// What the objects are asked, and when.
+/// The requests to objects, and their order.
 pub(super) fn batch_of(
     asked: &Asked,
     objects: &[Object],
@@ -20,7 +20,7 @@ pub(super) fn batch_of(
     if asked.terms.sends_definitions || asked.whole.has_inline() { batch.with_definitions() } else { batch }
 }
 
-/// What each object is asked, and what is said about leases.
+/// Each object's request, with its lease messages.
 pub(super) fn requests_of(
     asked: &Asked,
     objects: &[Object],
@@ -37,7 +37,7 @@ pub(super) fn requests_of(
         };
         // A peek changes nothing, so repetitions need not be recognized.
         let request_id = (!matches!(action, Action::Look(_)) || parts.is_recalled()).then_some(request_id);
-        // There are none if a reservation is settled at its reserved cost.
+        // Empty if a reservation is settled at its reserved cost.
         let costs = object.items_of(parts).filter_map(|item| item.costs.clone());
         let (costs, mut shadow_costs): (Vec<_>, Vec<_>) =
             costs.map(|Costs { enforced, shadow }| (enforced, shadow)).unzip();
@@ -50,7 +50,7 @@ pub(super) fn requests_of(
     requests.collect()
 }
 
-/// What is known from the registry of the policies that the object is asked for, if there is one.
+/// The registry version known for the policies in the object's request, if there is a registry.
 pub(super) fn known_of(asked: &ResolvedRequest, object: &Object, in_force: &InForce) -> Option<Known> {
     let id = |item: &ResolvedItem| if item.policy.timeline().since() == 0 { 0 } else { item.policy.id() };
     let names = object.items_of(asked).map(|item| item.policy.name());
