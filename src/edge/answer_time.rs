@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-/// When an object decided, by its clock, and the isolate's call began and had its answer, by the isolate's.
+/// When an object decided, by its clock, and when the isolate's call began and was answered, by the isolate's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_field_names, reason = "`_at` says that they are moments")]
 pub(crate) struct AnswerTime {
@@ -12,18 +12,18 @@ pub(crate) struct AnswerTime {
 }
 
 impl AnswerTime {
-    /// How this decision compares in time with `heard`, an answer that came earlier. What the object is asked after that answer it decides later,
-    /// whatever its clock shows; for calls that were under way at once, its clock tells. In the same millisecond they are equal.
+    /// Orders this decision in time against `heard`, an answer that arrived earlier. A call made after that answer is decided later,
+    /// whatever the object's clock shows; of concurrent calls, its clock tells. Within one millisecond they are equal.
     pub(super) fn order(&self, heard: &Self) -> Ordering {
         if self.called_at > heard.answered_at { Ordering::Greater } else { self.decided_at.cmp(&heard.decided_at) }
     }
 
-    /// Whether it is the earlier one. Within a millisecond, the call that began earlier counts as that.
+    /// Whether it is the earlier one. Within a millisecond, the call that began first counts as earlier.
     pub(super) fn is_before(&self, heard: &Self) -> bool {
         self.order(heard).then(self.called_at.cmp(&heard.called_at)).is_lt()
     }
 
-    /// Whether the isolate's clock has stepped back during the call: then nothing can be measured by it.
+    /// Whether the isolate's clock stepped back during the call, which makes its measurements useless.
     pub(super) const fn has_stepped_back(&self) -> bool {
         self.answered_at < self.called_at
     }
@@ -44,7 +44,7 @@ mod tests {
             (9, 1_000, Ordering::Equal, true),
             (20, 1_001, Ordering::Greater, false),
             (30, 999, Ordering::Less, true),
-            // The object's clock has stepped back.
+            // The object's clock stepped back.
             (31, 999, Ordering::Greater, false),
         ] {
             let answer = AnswerTime { decided_at, called_at, answered_at: 50 };

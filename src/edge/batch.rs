@@ -6,17 +6,16 @@
 //!    was refused because of a batch that could not pass.
 //! 2. *Hold.* Each object withholds the tokens from other callers. If one refuses or fails, the other holds are
 //!    aborted.
-//! 3. *Commit.* Each object takes what it held. If one fails, all are undone, including those already committed.
+//! 3. *Commit.* Each object takes what it held. If one fails, all commits are undone, including those already committed.
 //!
-//! An object may know newer versions of the policies than the request was made under. Then nothing has been done, or it is
-//! undone, and the outcome is to ask again under those: [`Outcome::Outdated`].
+//! An object may know newer versions of the policies than the frontend. Then nothing is done, or it is undone, and the outcome is to retry
+//! under the newer ones: [`Outcome::Outdated`].
 //!
-//! An object of which only policies are asked that enforce nothing has no part in the outcome: without its answer, these are
-//! granted. But a batch of nothing else fails if none of them answers.
+//! An object whose requested policies enforce nothing does not affect the outcome: if it does not answer, its part is granted. But a batch
+//! of only such objects fails if none of them answers.
 //!
-//! A refusal is final: it is the answer whatever else fails, before or after it. The reply does not wait for aborts. If
-//! an abort fails too, an uncommitted hold expires after ten seconds; only a commit that can be neither confirmed nor
-//! undone leaves some keys charged and others not.
+//! A refusal is final, whatever else fails before or after it. The reply does not wait for aborts. If an abort fails too, an uncommitted
+//! hold expires after ten seconds; only a commit that can be neither confirmed nor undone leaves some keys charged and others not.
 //!
 //! A request to one object takes a single call.
 
@@ -26,15 +25,14 @@ use crate::limit::Verb;
 use crate::policy::Cause;
 use crate::protocol::{Action, Decided, Format, ObjectReply, ObjectRequest, RequestId};
 
-/// All calls to the objects of one request. Call [`Batch::next`] until it returns `None`, at the start and after each
-/// [`Batch::answered`].
+/// All calls to the objects of one request. Call [`Batch::next`] until it returns `None`, at the start and after each [`Batch::answered`].
 #[derive(Debug)]
 pub struct Batch {
     objects: Vec<Object>,
     step: Step,
     /// When the answer is due.
     deadline: i64,
-    /// Whether the only object may have done what it was asked, and its answer was lost.
+    /// Whether the only object may have applied its request although its answer was lost.
     may_be_done: bool,
     outcome: Option<Outcome>,
 }
@@ -44,22 +42,22 @@ pub struct Batch {
 pub struct ObjectCall {
     /// The object, by its position in the batch.
     pub object: usize,
-    /// What it is asked.
+    /// The request to it.
     pub request: ObjectRequest,
-    /// How to write that.
+    /// How to encode the request.
     pub dialect: Dialect,
-    /// Whether it failed before, in a way that may pass.
+    /// Whether this is a retry after a transient failure.
     pub is_repeated: bool,
-    /// How long to wait for the answer; after that it is a [`Cause::Timeout`].
+    /// Timeout for the answer; after it the result is a [`Cause::Timeout`].
     pub wait_ms: u64,
 }
 
-/// How to talk to an object of another version, or with other policies.
+/// How to encode a request for an object of another version or with other policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dialect {
     /// The format of the request.
     pub format: Format,
-    /// Whether to send the policies' definitions with it.
+    /// Whether to include the policies' definitions.
     pub has_definitions: bool,
 }
 
@@ -68,54 +66,53 @@ pub struct Dialect {
 pub struct Failure {
     /// Why.
     pub cause: Cause,
-    /// Whether the runtime says that a retry may succeed.
+    /// Whether the runtime calls the failure retryable.
     pub is_retryable: bool,
 }
 
-/// What came of it.
+/// The outcome of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// A decision, with the reply of each object. A batch may be refused even if some objects failed.
     Decided(Vec<Result<ObjectReply, Cause>>),
-    /// No decision: the frontend's policies are older than those that the objects know. Nothing was done.
+    /// No decision: the frontend's policies are older than the objects'. Nothing was done.
     Outdated {
-        /// The latest change that was known where all of these policies were asked for.
+        /// The latest change known to the frontend that had all of these policies.
         as_of: i64,
-        /// The definitions of the policies that have changed, one to a line.
+        /// The definitions of the changed policies, one to a line.
         definitions: String,
     },
     /// No decision.
     Failed {
         /// Why, each cause once.
         causes: Vec<Cause>,
-        /// The one to report: [`Cause::Overloaded`] only if nothing was done.
+        /// The cause to report: [`Cause::Overloaded`] only if nothing was done.
         cause: Cause,
     },
 }
 
-/// The deadline of the whole request: well below the ten seconds that a hold lasts, so no commit comes too late.
+/// The deadline of the whole request: well below the ten seconds of a hold, so no commit comes too late.
 pub const BATCH_MS: u64 = 5_000;
 
-/// The deadline of one call: enough to wake an object at the other end of the world, and no longer than a client likes
-/// to wait.
+/// Timeout of one call: enough to wake an object at the other end of the world, and no longer than clients tolerate.
 pub const CALL_MS: u64 = 2_000;
 
 #[derive(Debug)]
 struct Object {
-    /// The request that it finally gets; with several objects, a hold.
+    /// The request to send in the end; with several objects, a hold.
     request: ObjectRequest,
     dialect: Dialect,
     call: Option<Call>,
-    /// The hold that it may have, to be committed or aborted.
+    /// The hold it may have, to be committed or aborted.
     hold: Option<u64>,
     /// Its latest reply to the request.
     reply: Option<ObjectReply>,
     failure: Option<Cause>,
-    /// What it answered to a frontend with older policies.
+    /// Its answer if the frontend's policies were older.
     newer: Option<(i64, String)>,
 }
 
-/// A call to be made, or in flight.
+/// A call to make or in flight.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     step: Step,
@@ -130,13 +127,13 @@ enum Step {
     Peek,
     Hold,
     Commit,
-    /// Drops a hold, or undoes its commit. Runs beside the other steps, and after the outcome.
+    /// Drops a hold, or undoes its commit. Runs beside the other steps, even after the outcome.
     Abort,
 }
 
 impl Batch {
-    /// Begins at `now` with a request for each object. The only one is sent as it is; several must be [`Action::Hold`], each
-    /// under an id that nothing else has.
+    /// Starts at `now` with a request for each object. A single request is sent as is; several must be [`Action::Hold`], each with a unique
+    /// id.
     #[must_use]
     pub fn new(requests: Vec<ObjectRequest>, now: i64) -> Self {
         let step = if requests.len() == 1 { Step::Ask } else { Step::Peek };
@@ -148,14 +145,14 @@ impl Batch {
         Self { objects, step, deadline, may_be_done: false, outcome: None }
     }
 
-    /// A batch that needs no calls, since it is known what each object would answer.
+    /// A batch without calls, for objects whose answers are known.
     #[must_use]
     pub fn known(replies: Vec<Result<ObjectReply, Cause>>) -> Self {
         let (objects, outcome) = (Vec::new(), Some(Outcome::Decided(replies)));
         Self { objects, step: Step::Peek, deadline: 0, may_be_done: false, outcome }
     }
 
-    /// The same, whose first calls have the definitions of the policies already.
+    /// Sends the definitions of the policies with the first calls.
     #[must_use]
     pub fn with_definitions(mut self) -> Self {
         for object in &mut self.objects {
@@ -164,7 +161,7 @@ impl Batch {
         self
     }
 
-    /// The next call to make at `now`, which is in flight from then on; `None` when there is nothing to do but wait.
+    /// The next call to make at `now`, in flight from then on; `None` while there is nothing to do but wait.
     pub fn next(&mut self, now: i64) -> Option<ObjectCall> {
         loop {
             let waiting = |object: &Object| object.call.is_some_and(|call| !call.is_in_flight);
@@ -172,13 +169,13 @@ impl Batch {
             let object = self.objects.get_mut(index)?;
             let call = object.call.as_mut()?;
             let left_ms = u64::try_from(self.deadline.saturating_sub(now)).unwrap_or(0);
-            // An abort is worth a call at any time.
+            // An abort is sent even after the deadline.
             let wait_ms = if call.step == Step::Abort { CALL_MS } else { left_ms.min(CALL_MS) };
             if wait_ms > 0 {
                 call.is_in_flight = true;
                 let (step, is_repeated) = (call.step, call.is_repeated);
                 let (dialect, mut request) = (object.dialect, object.request_of(step));
-                // The first try may have got a lease, of which nobody knows.
+                // The first try may have got a lease whose id was lost.
                 if is_repeated && let Some(lease) = &mut request.lease {
                     lease.wanted.fill(0);
                 }
@@ -224,7 +221,7 @@ impl Batch {
         self.outcome.is_some() && self.objects.iter().all(|object| object.call.is_none())
     }
 
-    /// Goes on to the next step once all objects have answered in this one.
+    /// Starts the next step once all objects have answered in this one.
     fn advance(&mut self) {
         if self.outcome.is_some() {
             return;
@@ -243,7 +240,7 @@ impl Batch {
             _ if self.is_doomed() => self.outcome = Some(self.failed_or_refused()),
             Step::Peek => self.begin(Step::Hold),
             Step::Hold if is_any_held => self.begin(Step::Commit),
-            // An earlier try had committed everywhere, or this one has.
+            // An earlier try committed everywhere, or this one did.
             Step::Ask | Step::Hold | Step::Commit | Step::Abort => self.outcome = Some(self.decided()),
         }
     }
@@ -262,7 +259,7 @@ impl Batch {
         self.objects.iter().any(|object| object.newer.is_some()) || self.decisive().any(is_doomed)
     }
 
-    /// Those that can refuse; the only one in any case.
+    /// The objects that can refuse; a single object always counts.
     fn decisive(&self) -> impl Iterator<Item = &Object> {
         let is_only = self.objects.len() == 1;
         self.objects.iter().filter(move |object| is_only || object.enforces())
@@ -270,7 +267,7 @@ impl Batch {
 
     fn decided(&mut self) -> Outcome {
         let replies = self.objects.iter_mut().map(|object| {
-            let cause = object.failure.unwrap_or(Cause::Failed); // an object that has not answered has failed
+            let cause = object.failure.unwrap_or(Cause::Failed); // no answer is a failure
             object.reply.take().ok_or(cause)
         });
         Outcome::Decided(replies.collect())
@@ -280,8 +277,8 @@ impl Batch {
         if self.decisive().any(Object::is_refused) {
             return self.decided();
         }
-        // If another object has failed, asking again may succeed too: nothing was committed. A single call whose first try got no
-        // answer may have done it under the older policies.
+        // If another object failed, retrying may succeed too, since nothing was committed. A single call whose first try got no answer may
+        // have been applied under the older policies.
         let newer = self.objects.iter_mut().filter_map(|object| object.newer.take()).filter(|_| !self.may_be_done);
         let newer: Vec<_> = newer.collect();
         if let Some(as_of) = newer.iter().map(|(as_of, _)| *as_of).min() {
@@ -295,9 +292,9 @@ impl Batch {
             }
         }
         if causes.is_empty() {
-            causes.push(Cause::Failed); // it cannot be made again under newer policies
+            causes.push(Cause::Failed); // a retry under newer policies is impossible
         }
-        // A commit may have been applied, whatever happened to the others.
+        // A commit may have been applied, whatever the other objects did.
         let may_be_done = self.may_be_done || self.step == Step::Commit;
         let is_told = |cause: &Cause| (*cause == Cause::Overloaded) != may_be_done;
         let cause = causes.iter().copied().find(is_told).or_else(|| causes.first().copied().filter(|_| !may_be_done));
@@ -319,7 +316,7 @@ impl Object {
         };
         match step {
             Step::Ask => self.request.clone(),
-            // Only a request that its client may repeat could have been applied before.
+            // Only a request that its client may repeat can have been applied before.
             Step::Peek => ObjectRequest {
                 action: Action::Look(Verb::Consume),
                 request_id: request_id.filter(RequestId::is_lasting),
@@ -331,7 +328,7 @@ impl Object {
             },
             Step::Hold => {
                 if let Action::Hold(id) = self.request.action {
-                    self.hold = Some(id); // from now on there may be one
+                    self.hold = Some(id); // it may exist from now on
                 }
                 self.request.clone()
             }
@@ -348,7 +345,7 @@ impl Object {
             }
             Ok(ObjectReply::PolicyOutdated { as_of, definitions }) => {
                 if step == Step::Hold {
-                    self.hold = None; // it holds nothing for us
+                    self.hold = None; // it holds nothing for this batch
                 }
                 return self.newer = Some((as_of, definitions));
             }
@@ -363,15 +360,15 @@ impl Object {
             _ => None,
         };
         match (step, &reply) {
-            // Its answer to the peek stands: nothing is held there.
+            // Its answer to the peek stands: it holds nothing.
             (Step::Hold, _) if hold.is_some() => self.hold = hold,
-            // It cannot hold any more, and holds nothing for us.
+            // It has no room for a hold, and holds nothing for this batch.
             (Step::Hold, ObjectReply::TooManyReservations { .. }) => {
                 (self.hold, self.failure) = (None, Some(Cause::Overloaded));
             }
-            // Refused, or an earlier try had committed.
+            // Refused, or already committed by an earlier try.
             (Step::Hold, _) => (self.hold, self.reply) = (None, Some(reply)),
-            // The hold had ended, or the object had lost it.
+            // The hold expired, or the object lost it.
             (Step::Commit, ObjectReply::NoReservation) => (self.hold, self.failure) = (None, Some(Cause::Failed)),
             _ => self.reply = Some(reply),
         }
@@ -380,17 +377,17 @@ impl Object {
         }
     }
 
-    /// Whether any policy that it is asked for enforces a limit.
+    /// Whether any policy in its request enforces a limit.
     fn enforces(&self) -> bool {
         self.request.costs.iter().any(|costs| !costs.is_empty())
     }
 
-    /// Whether a decision covers every limit of the request: one that covers none of them is not a refusal.
+    /// Whether a decision covers every limit of the request: one that covers none is not a refusal.
     fn fits(&self, decided: &Decided) -> bool {
         decided.limits.len() == self.request.costs.iter().map(Vec::len).sum::<usize>()
     }
 
-    /// Whether it said no in any way.
+    /// Whether it refused in any way.
     fn is_refused(&self) -> bool {
         match &self.reply {
             None => false,
@@ -407,7 +404,7 @@ impl Call {
 }
 
 impl Dialect {
-    /// Whether the object did nothing, and will understand the call if it is retried in another form.
+    /// Whether the object did nothing, and will understand the call in another encoding.
     fn learns_from(&mut self, reply: &ObjectReply) -> bool {
         match *reply {
             ObjectReply::FormatUnknown { newest } => match Format::from_number(newest) {
@@ -424,7 +421,7 @@ impl Dialect {
 }
 
 impl Failure {
-    /// An overloaded object is not sent another call.
+    /// An overloaded object is not called again.
     fn is_worth_a_retry(self) -> bool {
         self.is_retryable && self.cause != Cause::Overloaded
     }

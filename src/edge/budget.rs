@@ -1,13 +1,13 @@
-//! What an isolate calls a budget by: one policy for one key.
+//! An isolate's identifier for a budget: one policy for one key.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::policy::Policy;
 
-/// The hash of the key that names the object, and a hash of which shard it is and of the policy's name.
+/// The hash of the key that names the object, and a hash of the shard and the policy's name.
 pub(super) type Budget = (u128, u64);
 
-/// `None` if that is not the name of an object.
+/// `None` if that is not an object's name.
 pub(super) fn budget(object: &str, policy: &Policy) -> Option<Budget> {
     let (key, shard) = object.split_at_checked(32)?;
     let mut hasher = DefaultHasher::new();

@@ -1,15 +1,14 @@
-//! A map of bounded size that forgets what is not asked for.
+//! A map of bounded size that forgets unused entries.
 
 use std::collections::BTreeMap;
 
-/// Values by their keys, in two generations. When the young one is full, it becomes the old one, and the old one is forgotten;
-/// what is asked for is young again. So a value is kept for as long as it is asked for before so many others are added as a
-/// generation has.
+/// Values by key, in two generations. When the young one is full it becomes the old one, and the old one is forgotten; a value that is read
+/// becomes young again. So a value stays as long as it is read before a whole generation of others has been added.
 ///
-/// Values are boxed: the trees of all types of values are then the same code, which the compiler merges.
+/// Values are boxed so that the trees of all value types compile to the same code, which the compiler merges.
 #[derive(Debug)]
 pub(super) struct Generations<K, V> {
-    /// The most values of one generation.
+    /// Maximum values in one generation.
     size: usize,
     young: BTreeMap<K, Box<V>>,
     old: BTreeMap<K, Box<V>>,
@@ -20,12 +19,12 @@ impl<K: Ord + Copy, V> Generations<K, V> {
         Self { size, young: BTreeMap::new(), old: BTreeMap::new() }
     }
 
-    /// How many values there are.
+    /// The number of values.
     pub(super) fn len(&self) -> usize {
         self.young.len().saturating_add(self.old.len())
     }
 
-    /// The value, which is young then.
+    /// The value, which becomes young.
     pub(super) fn get_mut(&mut self, key: K) -> Option<&mut V> {
         if let Some(value) = self.old.remove(&key) {
             self.make_young(key, value);
@@ -43,7 +42,7 @@ impl<K: Ord + Copy, V> Generations<K, V> {
         self.old.remove(&key);
     }
 
-    /// Adds a value that is in neither generation, or replaces one that is young.
+    /// Adds a value that is in neither generation, or replaces a young one.
     fn make_young(&mut self, key: K, value: Box<V>) {
         if self.young.len() >= self.size && !self.young.contains_key(&key) {
             self.old = std::mem::take(&mut self.young);
@@ -52,7 +51,7 @@ impl<K: Ord + Copy, V> Generations<K, V> {
     }
 }
 
-/// A function of its own, or the tree's would become part of each caller, and could not be merged.
+/// A separate function: inlined into each caller, the tree's code could not be merged.
 #[inline(never)]
 fn insert<K: Ord, V>(tree: &mut BTreeMap<K, Box<V>>, key: K, value: Box<V>) -> Option<Box<V>> {
     tree.insert(key, value)

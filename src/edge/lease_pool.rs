@@ -1,23 +1,23 @@
-//! The leases of one budget: what is left of them, how many tokens to request and when, and when a lease ends.
+//! The leases of one budget: what is left of them, when to request how many tokens, and when a lease ends.
 //!
-//! It knows neither the policy nor the object, only numbers. So a frontend (`leases.rs`) and a server with the npm package
-//! (`js/leases.rs`) decide by the same code. They differ in when a lease is worth its price: [`Worth`].
+//! It knows neither the policy nor the object, only numbers, so a frontend (`leases.rs`) and a server with the npm package (`js/leases.rs`)
+//! decide by the same code. They differ in when a lease is worth its price: [`Worth`].
 
 use super::answer_time::AnswerTime;
 use crate::limit::{Decision, MAX_TOKENS};
 use crate::protocol::{EndedLease, LATE_MS, Lease, LeaseRequest};
 
-/// The leases of one budget, and what was asked for lately.
+/// The leases of one budget, and the recent demand.
 #[derive(Clone, Debug)]
 pub(crate) struct LeasePool {
-    /// The latest moment that was seen: a clock that has stepped back measures nothing.
+    /// The latest moment seen: a clock that has stepped back measures nothing.
     seen_at: i64,
     demand: Demand,
-    /// Those that can be spent from first, first; all last equally long.
+    /// Open leases in the order in which they become usable; all last equally long.
     open: Vec<OpenLease>,
-    /// Leases that have ended and of which the object may not have heard so.
+    /// Ended leases that the object may not know to have ended.
     ended: Vec<Ended>,
-    /// Until when no lease is asked for: one is on its way, or there was none.
+    /// No lease is requested before this: one is in flight, or none was given.
     asks_again_at: i64,
     /// How many tokens of each limit the latest lease had.
     given: Vec<u64>,
@@ -44,38 +44,37 @@ pub(crate) struct LeaseNeeds<'a> {
 pub(crate) struct Worth {
     /// Minimum requests expected during a lease for one to be requested. It must have tokens for as many, unless requests were refused lately.
     min_expected: u64,
-    /// Requests that must have come in the time of a lease that has begun, for each to be expected. Those of the one before count in full.
+    /// How many requests of the current lease period make one expected request. Those of the previous period count in full.
     asked_per_expected: u64,
 }
 
 impl Worth {
-    /// Of a frontend, whose calls are short: 16 calls' worth, plus half as a margin for keys that go quiet. A lease is a row of its object,
-    /// which costs as much as seven calls, and perhaps a call and another row to return what is left. Rarer requests are cheaper one by
-    /// one. Half of those that came count: a burst may be over at any moment.
+    /// For a frontend, whose calls are short: 16 calls' worth, plus half as a margin for keys that go quiet. A lease is a row of its
+    /// object, which costs as much as seven calls, and perhaps a call and another row to return the rest. Rarer requests are cheaper one by
+    /// one. Half of the current requests count, since a burst may end at any moment.
     pub(crate) const FRONTEND: Self = Self { min_expected: 24, asked_per_expected: 2 };
 
-    /// Of a server, whose calls take a round trip over the network each. If it asked for more before it leased, one that waits for its answers
-    /// would never get there.
+    /// For a server, whose calls each take a network round trip. With a higher minimum, a server that waits for each answer would never
+    /// reach it.
     #[cfg(feature = "leases")]
     pub(crate) const SERVER: Self = Self { min_expected: 2, asked_per_expected: 1 };
 }
 
-/// What to do about a lease that may be idle or over.
+/// The next step for a lease that may be idle or over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Return {
-    /// Ask about the lease again after so many milliseconds.
+    /// Check the lease again after this many milliseconds.
     Wait(u64),
     /// Send this to the object: the lease has ended.
     Send(LeaseRequest),
-    /// Nothing: nothing is left of it.
+    /// Nothing is left of it.
     Over,
 }
 
-/// Requests that are under way at once may have read the clock at moments that differ by so much. It is part of what the object
-/// waits longer than it says.
+/// Maximum difference between the clock readings of concurrent requests. It is part of the object's extra wait.
 const STALE_MS: i64 = 100;
 
-/// A lease that is spent from.
+/// A lease that tokens are spent from.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenLease {
     pub(crate) id: u64,
@@ -91,11 +90,11 @@ struct Ended {
     lease: EndedLease,
     given: AnswerTime,
     has_rest: bool,
-    /// When the object has surely counted it as spent.
+    /// When the object has certainly counted it as spent.
     given_up_at: i64,
 }
 
-/// What an object withholds.
+/// A lease that an object withholds.
 pub(super) struct Unheard {
     pub(super) id: u64,
     pub(super) given: AnswerTime,
@@ -103,7 +102,7 @@ pub(super) struct Unheard {
     pub(super) given_up_at: i64,
 }
 
-/// What was asked for, in the period that has begun and in the one before, each as long as a lease.
+/// Demand in the current and the previous period, each as long as a lease.
 #[derive(Clone, Debug, Default)]
 struct Demand {
     since: i64,
@@ -111,7 +110,7 @@ struct Demand {
     tokens: Vec<u64>,
     asked_before: u64,
     tokens_before: Vec<u64>,
-    /// When it was last asked for.
+    /// The moment of the latest request.
     latest: i64,
 }
 
@@ -122,12 +121,12 @@ impl LeasePool {
         Self { seen_at: now, demand, open, ended, asks_again_at: i64::MIN, given, refused_at, latest }
     }
 
-    /// Goes on to other limits: what was leased of the earlier ones counts as spent.
+    /// Switches to other limits: earlier leases count as spent.
     pub(crate) fn restart(&mut self, now: i64) {
         *self = Self { demand: std::mem::take(&mut self.demand), ..Self::new(now) };
     }
 
-    /// Goes on to `now`: leases that are over have ended, and all if the clock has stepped back. Returns the moment to count from.
+    /// Advances to `now`: ends the leases that are over, or all if the clock stepped back. Returns the moment to count from.
     pub(crate) fn advance(&mut self, now: i64) -> i64 {
         if now < self.seen_at.saturating_sub(STALE_MS) {
             self.step_back(now);
@@ -138,12 +137,12 @@ impl LeasePool {
         now
     }
 
-    /// Counts a request for these costs of each limit.
+    /// Counts a request with these costs of each limit.
     pub(crate) fn count(&mut self, costs: &[u64], now: i64, lease_ms: u64) {
         self.demand.add(costs, now, lease_ms);
     }
 
-    /// Grants the costs, or says when they can be had from the leases; `None` if the object must be asked.
+    /// Grants the costs, or returns when the leases have them; `None` if the object must be called.
     pub(crate) fn decide(&mut self, costs: &[u64], now: i64) -> Option<Decision> {
         let is_enough = |at: i64| costs.iter().enumerate().all(|(limit, &cost)| self.usable(limit, at) >= cost);
         let from = self.open.iter().map(|open| open.from.max(now)).find(|&at| is_enough(at))?;
@@ -166,8 +165,8 @@ impl LeasePool {
         Some(Decision::Allow { tokens: 0, ready_at: now })
     }
 
-    /// What to send to the object about leases of `limits` limits at `now`: with a request that the object must answer if `is_asked`, in the
-    /// background otherwise.
+    /// The lease request for `limits` limits at `now`: sent with a request that the object must answer if `is_asked`, else in the
+    /// background.
     pub(crate) fn request(
         &mut self,
         limits: usize,
@@ -198,15 +197,15 @@ impl LeasePool {
         }
         let wants_any = wanted.iter().any(|&wanted| wanted > 0);
         if wants_any {
-            // The answer ends this sooner, unless it is lost.
+            // The answer shortens this, unless it is lost.
             self.asks_again_at = now.saturating_add(lease_ms.cast_signed());
         }
         let is_worth_a_call = wants_any || (is_asked && !self.ended.is_empty());
         is_worth_a_call.then(|| LeaseRequest { lease_ms, horizon_ms, wanted, ended: self.ended() })
     }
 
-    /// Takes over what was answered to a request for a lease. Without one, what was refused can be had after `wait_ms`, or at once. If it
-    /// is not `usable`, a lease has ended already. Returns the lease's id and after how many milliseconds to call [`LeasePool::end_idle`].
+    /// Takes the answer to a lease request. Without a lease, a refused cost can be granted after `wait_ms`, or at once. A lease that is not
+    /// `usable` has ended already. Returns the lease's id and the delay in milliseconds before [`LeasePool::end_idle`].
     pub(crate) fn answered(
         &mut self,
         request: &LeaseRequest,
@@ -222,7 +221,7 @@ impl LeasePool {
         }
         let Some(Lease { id, from, until, tokens }) = lease else {
             if request.wants_any() {
-                // Before what was refused can be had, there is nothing to lease either.
+                // Until the refused cost can be granted, there is nothing to lease either.
                 let pause_ms = (lease_ms / 4).max(wait_ms.min(request.horizon_ms)).cast_signed();
                 self.asks_again_at = self.asks_again_at.min(answered_at.saturating_add(pause_ms));
             }
@@ -233,7 +232,7 @@ impl LeasePool {
         let lease = OpenLease {
             id: *id,
             given,
-            // Those that are there may be spent at once, also by a request that has read the clock before.
+            // Tokens present now may be spent at once, even by a request with an earlier clock reading.
             from: match from.saturating_sub(decided_at) {
                 ..=0 => i64::MIN,
                 wait_ms => answered_at.saturating_add(wait_ms),
@@ -242,7 +241,7 @@ impl LeasePool {
             left: tokens.clone(),
             spent: vec![0; tokens.len()],
         };
-        // A clock that has stepped back during the call measures nothing.
+        // A clock that stepped back during the call measures nothing.
         let is_usable = usable && !given.has_stepped_back() && self.seen_at <= answered_at;
         if !is_usable || lease.from >= lease.until {
             self.end(lease);
@@ -254,14 +253,14 @@ impl LeasePool {
         Some((*id, half_ms))
     }
 
-    /// Takes note that a request about leases was not answered.
+    /// Records that a lease request was not answered.
     pub(crate) fn failed(&mut self, request: &LeaseRequest, lease_ms: u64, now: i64) {
         if request.wants_any() {
             self.asks_again_at = self.asks_again_at.min(now.saturating_add((lease_ms / 2).cast_signed()));
         }
     }
 
-    /// What to do about a lease of that id at `now`: an idle one is returned, and so is what is left in the end.
+    /// The next step for the lease with this id at `now`: an idle lease is returned, and so is the rest of one that is over.
     pub(crate) fn end_idle(&mut self, id: u64, limits: usize, lease_ms: u64, now: i64) -> Return {
         let now = self.advance(now);
         let is_idle = now.saturating_sub(self.demand.latest) >= (lease_ms / 2).cast_signed();
@@ -272,7 +271,7 @@ impl LeasePool {
             self.end_those(|open| open.id == id);
         }
         if let Some(ended) = self.ended.iter().find(|ended| ended.lease.id == id && ended.has_rest) {
-            // The next lease reports it, if that is asked for soon. The object waits for LATE_MS.
+            // The next lease reports it, if requested soon. The object waits for LATE_MS.
             let wait_ms = ended.given_up_at.saturating_sub_unsigned(LATE_MS / 2).saturating_sub(now);
             if !is_idle && !self.open.is_empty() && wait_ms > 0 {
                 return Return::Wait(wait_ms.unsigned_abs());
@@ -282,12 +281,12 @@ impl LeasePool {
         Return::Over
     }
 
-    /// Ends all leases; what is left of them is to be returned with the next request.
+    /// Ends all leases; the next request returns what is left.
     pub(crate) fn end_all(&mut self) {
         self.end_those(|_| true);
     }
 
-    /// Ends the leases whose tokens are still to come back.
+    /// Ends the leases whose tokens have not refilled yet.
     pub(super) fn end_future(&mut self) {
         let now = self.seen_at;
         self.end_those(|open| open.from > now);
@@ -300,30 +299,30 @@ impl LeasePool {
         }
     }
 
-    /// A request that only returns what is left of the leases that have ended.
+    /// A request that only returns the rest of ended leases.
     pub(crate) fn return_all(&self, limits: usize) -> LeaseRequest {
         LeaseRequest { wanted: vec![0; limits], ended: self.ended(), lease_ms: 0, horizon_ms: 0 }
     }
 
-    /// Whether something is left of leases that have ended.
+    /// Whether an ended lease has a rest.
     #[cfg(feature = "leases")]
     pub(crate) fn has_rest(&self) -> bool {
         self.ended.iter().any(|ended| ended.has_rest)
     }
 
-    /// What is left of a limit that may be spent by then.
+    /// Tokens left of a limit that become usable by that moment.
     pub(super) fn left(&self, limit: usize, by: i64) -> u64 {
         let open = self.open.iter().filter(|open| open.from <= by);
         open.fold(0, |sum, open| sum.saturating_add(open.left.get(limit).copied().unwrap_or(0)))
     }
 
-    /// What is left of a limit that may be spent at that moment.
+    /// Tokens left of a limit that are usable at that moment.
     pub(crate) fn usable(&self, limit: usize, at: i64) -> u64 {
         let open = self.open.iter().filter(|open| open.from <= at && at < open.until);
         open.fold(0, |sum, open| sum.saturating_add(open.left.get(limit).copied().unwrap_or(0)))
     }
 
-    /// The leases that the object withholds, as far as is known here: those that are open, and those of whose end it may not have heard.
+    /// The leases that the object withholds, as far as known here: open ones, and ended ones that it may not know to have ended.
     pub(super) fn unheard(&self) -> impl Iterator<Item = Unheard> {
         let open = self.open.iter().map(|open| Unheard {
             id: open.id,
@@ -340,7 +339,7 @@ impl LeasePool {
         open.chain(ended)
     }
 
-    /// Takes note of an answer by which something was granted beside the leases.
+    /// Records an answer that granted something beside the leases.
     pub(super) fn granted(&mut self, answer: &AnswerTime) {
         keep_latest(&mut self.latest, answer);
     }
@@ -359,7 +358,7 @@ impl LeasePool {
         self.latest.is_none_or(|latest| !answer.is_before(&latest))
     }
 
-    /// Moments of before the step mean nothing any more. What is left of a length of time is at most what was left when the clock was last seen.
+    /// Moments from before the step are meaningless. A remaining time is at most what it was when the clock was last seen.
     fn step_back(&mut self, now: i64) {
         self.end_all();
         let step_ms = self.seen_at.saturating_sub(now);
@@ -371,7 +370,7 @@ impl LeasePool {
         (self.seen_at, self.asks_again_at, self.refused_at, self.latest) = (now, i64::MIN, None, None);
     }
 
-    /// Spends no more of a lease. If all of it is spent, the object hears so with the next request: it counts it as spent in any case.
+    /// Ends a lease. If nothing is left, it is reported only with the next request, since the object counts it as spent in any case.
     fn end(&mut self, lease: OpenLease) {
         if self.ended.len() >= LeaseRequest::MAX_ENDED {
             self.ended.remove(0);
@@ -390,8 +389,8 @@ impl OpenLease {
         self.left.iter().any(|&left| left > 0)
     }
 
-    /// When the object has surely counted it as spent. The isolate spends from it no longer than if the object had given it when the call
-    /// began; the object may have given it as late as the answer came.
+    /// When the object has certainly counted it as spent. The isolate spends it as if it had been given when the call began; the object may
+    /// have given it as late as the answer came.
     fn given_up_at(&self) -> i64 {
         let AnswerTime { called_at, answered_at, .. } = self.given;
         self.until.saturating_add(answered_at.saturating_sub(called_at)).saturating_add_unsigned(LATE_MS)
@@ -421,7 +420,7 @@ impl Demand {
         }
     }
 
-    /// What will be asked for in a period: as many tokens as in the last, or already in this one.
+    /// Expected demand in a period: that of the previous one or of this one so far, whichever is larger.
     fn expected(&self, worth: Worth) -> Expected {
         let before = self.tokens_before.iter().copied().chain(std::iter::repeat(0));
         let tokens = self.tokens.iter().zip(before).map(|(&now, before)| now.max(before));

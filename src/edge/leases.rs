@@ -1,20 +1,19 @@
-//! Decisions of this isolate from tokens that it has taken in advance.
+//! Decisions of this isolate from tokens taken in advance.
 //!
-//! A budget that is asked for often has its tokens in *leases*: the object withholds them from everybody else, and the isolate
-//! spends them without asking. How many it wants follows what was asked for lately, so that a lease lasts for about its time.
-//! The next one is asked for before the last is spent, in the background of a request; with it, or at the end, the isolate says
-//! what it has spent of the earlier ones, and has the rest given back. Nobody waits for any of this: a request for which the
-//! leases have not enough asks the object, gives back what is left of them, and brings the next lease with its answer. If it is
-//! refused from memory (see `refusals.rs`), they stay.
+//! A busy budget has its tokens in *leases*: the object withholds them from all other callers, and the isolate spends them without a call.
+//! Their size follows recent demand, so that a lease lasts for about its time. The next one is requested before the last is spent, in the
+//! background of a request; with it, or at the end, the isolate reports what it spent of the earlier ones and returns the rest. No request
+//! waits for this: a request that exceeds the leases goes to the object, returns what is left of them, and brings the next lease with its
+//! answer. If it is refused from memory (see `refusals.rs`), they stay.
 //!
-//! In an overload the object leases tokens that are still to come back. Until then the isolate refuses what they are needed for,
-//! and says exactly when they can be had. That is at most [`FrontendTerms::refusal_cache_ms`](crate::policy::FrontendTerms::refusal_cache_ms) later.
+//! Under overload the object leases tokens that have not refilled yet. Until then the isolate refuses requests that need them, with the
+//! exact retry time, at most [`FrontendTerms::refusal_cache_ms`](crate::policy::FrontendTerms::refusal_cache_ms) later.
 //!
-//! Nothing is granted that the object has not set aside, whatever is lost or repeated: see `ledger/leases.rs`. Only lengths of
-//! time are measured here, so clocks may differ: the end of a lease is timed from the start of its call, and the moment from which
-//! its tokens may be spent from the arrival of the answer. A clock that steps back ends it.
+//! Nothing is granted that the object has not set aside, whatever is lost or repeated: see `ledger/leases.rs`. Only lengths of time are
+//! measured here, so clocks may differ: the end of a lease is timed from the start of its call, and the moment from which its tokens may be
+//! spent from the arrival of the answer. A clock that steps back ends it.
 //!
-//! The isolate repeats which leases have ended until an answer confirms it. If it forgets a lease, the object counts it as spent.
+//! The isolate reports ended leases until an answer confirms it. If it forgets a lease, the object counts it as spent.
 
 use super::answer_time::AnswerTime;
 use super::budget::{Budget, budget};
@@ -24,20 +23,20 @@ use crate::limit::{Decision, State};
 use crate::policy::{LeaseTerms, NamedLimit, Policy, Standing};
 use crate::protocol::{Decided, LeaseRequest, LimitAnswer};
 
-/// The leases of a frontend.
+/// A frontend's leases.
 #[derive(Debug)]
 pub(super) struct Leases(Generations<Budget, Entry>);
 
-/// The most budgets of a generation. With one limit each, two generations are some eight megabytes where pointers have 64 bits, seventeen
-/// if objects have not heard yet of the last 16 leases of each, and twenty-six with eight limits each; in WebAssembly less.
+/// Maximum budgets per generation. With one limit each, two generations take about 8 MB with 64-bit pointers, 17 MB if each has 16 ended
+/// leases to report, and 26 MB with eight limits each; less in WebAssembly.
 const MAX_LEASED: usize = 4_096;
 
-/// A request that is granted or refused without a call, as its only policy decides.
+/// A request granted or refused without a call, as its only policy decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leased {
     /// The answer.
     pub decided: Decided,
-    /// What to ask the object in the background, if anything.
+    /// The lease request to send in the background, if any.
     pub renewal: Option<LeaseRequest>,
 }
 
@@ -46,9 +45,9 @@ struct Entry {
     /// The [id](Policy::id) of the policy under which the tokens were leased.
     policy: u64,
     pool: LeasePool,
-    /// How the limits stood by the latest answer, without what was spent here since.
+    /// The limits' state by the latest answer, lowered by what was spent here since.
     standing: Vec<State>,
-    /// How far the object's clock was ahead when that answer had come.
+    /// How far the object's clock was ahead when that answer arrived.
     ahead_ms: i64,
 }
 
@@ -59,14 +58,14 @@ impl Default for Leases {
 }
 
 impl Leases {
-    /// What the leases say at `now` about a request for these costs of each limit of a policy; `None` if they have not enough. It must
-    /// be one that only takes tokens.
+    /// Answers a request with these costs of each limit of a policy from leases, at `now`; `None` if they have not enough. The request must
+    /// only take tokens.
     pub(super) fn consume(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) -> Option<Leased> {
         let (terms, entry) = self.entry(object, policy, costs, now)?;
         let now = entry.at(policy, now);
         let decision = entry.decide(policy, costs, now)?;
         entry.pool.count(costs, now, terms.lease_ms);
-        let at = now.saturating_add(entry.ahead_ms); // by the object's clock, as all answers
+        let at = now.saturating_add(entry.ahead_ms); // by the object's clock, like all answers
         let limits = policy.limits().iter().zip(costs).enumerate();
         let answers = limits.map(|(index, (limit, cost))| entry.answer(index, limit, *cost, decision, at));
         let decided = Decided::new(at, answers.collect::<Option<_>>()?);
@@ -74,8 +73,8 @@ impl Leases {
         Some(Leased { decided, renewal })
     }
 
-    /// What to ask the object about leases beside such a request at `now` for which they have not enough. They end: what is left of them would
-    /// be withheld from it, too.
+    /// The lease request to send with a request at `now` that exceeds the leases. They end, since what is left of them would be withheld
+    /// from that request, too.
     pub(super) fn ask(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) -> Option<LeaseRequest> {
         let (terms, entry) = self.entry(object, policy, costs, now)?;
         let now = entry.at(policy, now);
@@ -84,14 +83,14 @@ impl Leases {
         entry.request(policy, terms, now, true)
     }
 
-    /// Whether something is left at `now` of leases under these numbers that the object keeps from all other requests.
+    /// Whether leases under these numbers have tokens left at `now` that the object withholds from all other requests.
     pub(super) fn withhold_any(&mut self, object: &str, policy: &Policy, now: i64) -> bool {
         let Some(entry) = self.known(object, policy) else { return false };
         entry.pool.unheard().any(|lease| lease.has_rest && now < lease.given_up_at)
     }
 
-    /// Whether an answer of the object is whole: older than all leases that the object withholds until it hears of their end, and not late. Then
-    /// it has what this isolate may still spend, and nothing that it has spent. A lease that came with it is younger.
+    /// Whether an answer is whole: older than all leases whose end the object may not know, and not late. Then it includes the tokens that
+    /// this isolate may still spend, and excludes what it has spent. A lease that came with it is younger.
     pub(super) fn is_whole(&mut self, object: &str, policy: &Policy, decided: &Decided, answer: &AnswerTime) -> bool {
         let Some(entry) = self.known(object, policy) else { return true };
         let came_with_it = decided.lease.as_ref().map(|lease| lease.id);
@@ -100,7 +99,7 @@ impl Leases {
             && entry.pool.is_latest(answer)
     }
 
-    /// Takes note that the object has granted something by this answer, beside what is leased.
+    /// Records an answer by which the object granted something beside the leases.
     pub(super) fn granted(&mut self, object: &str, policy: &Policy, answer: &AnswerTime) {
         if let Some(entry) = self.known(object, policy) {
             entry.pool.granted(answer);
@@ -137,7 +136,7 @@ impl Leases {
         entry.pool.answered(request, lease, (wait_ms, terms.lease_ms, usable), given)
     }
 
-    /// Takes note that a request about leases was not answered.
+    /// Records that a lease request was not answered.
     pub(super) fn failed(&mut self, object: &str, policy: &Policy, request: &LeaseRequest, now: i64) {
         let Some(terms) = policy.frontend().lease else { return };
         if let Some(entry) = budget(object, policy).and_then(|budget| self.0.get_mut(budget)) {
@@ -145,7 +144,7 @@ impl Leases {
         }
     }
 
-    /// What to do about a lease of that id at `now`: an idle one is returned, and so is what is left in the end.
+    /// The next step for the lease with this id at `now`: an idle lease is returned, and so is the rest of one that is over.
     pub(super) fn end(&mut self, object: &str, policy: &Policy, id: u64, now: i64) -> Return {
         let (Some(terms), Some(budget)) = (policy.frontend().lease, budget(object, policy)) else {
             return Return::Over;
@@ -154,20 +153,20 @@ impl Leases {
         entry.pool.end_idle(id, policy.limits().len(), terms.lease_ms, now)
     }
 
-    /// Refuses no more until tokens come back: the isolate gives something back to this budget.
+    /// Stops refusing until tokens refill: the isolate gives something back to this budget.
     pub(super) fn forget(&mut self, object: &str, policy: &Policy) {
         if let Some(entry) = budget(object, policy).and_then(|budget| self.0.get_mut(budget)) {
             entry.pool.end_future();
         }
     }
 
-    /// What is known of a budget under these numbers. Leases under others count as spent.
+    /// The entry of a budget under these numbers. Leases under others count as spent.
     fn known(&mut self, object: &str, policy: &Policy) -> Option<&mut Entry> {
         policy.frontend().lease?;
         self.0.get_mut(budget(object, policy)?).filter(|entry| entry.policy == policy.id())
     }
 
-    /// What is known of a budget that can be leased.
+    /// The entry of a budget that can be leased.
     fn entry(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) -> Option<(LeaseTerms, &mut Entry)> {
         let (terms, budget) = (policy.frontend().lease?, budget(object, policy)?);
         if !may_lease(policy) || costs.len() != policy.limits().len() || costs.iter().all(|&cost| cost == 0) {
@@ -180,7 +179,7 @@ impl Leases {
     }
 }
 
-/// Whether tokens of the policy can be leased: of one in shadow each request must be tried, and a key may be banned or unlimited.
+/// Whether the policy's tokens can be leased. In shadow each request must be tried, and a key may be banned or unlimited.
 fn may_lease(policy: &Policy) -> bool {
     let is_limited = policy.standing() == Standing::Limited && !policy.limits().is_empty();
     is_limited && policy.shadow_limits().is_empty() && !policy.is_inline()
@@ -211,7 +210,7 @@ impl Entry {
         self.pool.advance(now)
     }
 
-    /// Remembers how the limits stand by an answer: what is left of earlier leases counts as taken there.
+    /// Updates the limits' state from an answer, which counts the rest of earlier leases as taken.
     fn update_standing(&mut self, policy: &Policy, decided: &Decided, now: i64) {
         let limits = policy.limits().iter().zip(&decided.limits).enumerate();
         let states = limits.map(|(index, (limit, answer))| {
@@ -222,7 +221,7 @@ impl Entry {
         self.ahead_ms = decided.now.saturating_sub(now);
     }
 
-    /// Grants the costs, or says when they can be had from the leases; `None` if the object must be asked.
+    /// Grants the costs, or returns when the leases have them; `None` if the object must be called.
     fn decide(&mut self, policy: &Policy, costs: &[u64], now: i64) -> Option<Decision> {
         let decision = self.pool.decide(costs, now)?;
         if decision.is_allow() {
@@ -234,13 +233,13 @@ impl Entry {
         Some(decision)
     }
 
-    /// What a limit says, at a moment of the object's clock: as it stands if nobody else has taken anything since it was heard of.
+    /// A limit's answer at a moment of the object's clock, as if only this isolate had taken tokens since the last answer.
     fn answer(&self, index: usize, limit: &NamedLimit, cost: u64, decision: Decision, now: i64) -> Option<LimitAnswer> {
         let state = self.standing.get(index)?;
         let left = self.pool.left(index, now.saturating_sub(self.ahead_ms));
         let decision = match decision {
             Decision::Allow { .. } => Decision::Allow { tokens: cost, ready_at: now },
-            // The refusal is that of the limits of which too little is left.
+            // Only limits with too little left refuse.
             _ if left >= cost => Decision::Allow { tokens: cost, ready_at: now },
             Decision::Wait { retry_at } => Decision::Wait { retry_at: retry_at.saturating_add(self.ahead_ms) },
             never @ Decision::Never { .. } => never,

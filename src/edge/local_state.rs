@@ -1,10 +1,10 @@
-//! What a frontend knows of budgets without asking their objects: tokens that it has leased, and what was refused lately.
+//! What a frontend knows of budgets without a call: leased tokens and recent refusals.
 //!
-//! A request is granted or refused by what is leased (see `leases.rs`), else refused by what is remembered (see `refusals.rs`), else its
-//! object is asked. Each part must learn what the other does, since the object counts leased tokens as taken, and hears only later which of them
-//! were spent. So both are told in one place.
+//! A request is granted or refused from leases (see `leases.rs`), else refused from memory (see `refusals.rs`), else sent to its object.
+//! Each part must know what the other does, since the object counts leased tokens as taken and learns only later which were spent. So both
+//! are updated here.
 //!
-//! Each frontend of an isolate has its own: another may ask other objects by the same names.
+//! Each frontend of an isolate has its own: another may call different objects with the same names.
 
 use super::answer_time::AnswerTime;
 use super::lease_pool::Return;
@@ -14,9 +14,9 @@ use crate::limit::Verb;
 use crate::policy::Policy;
 use crate::protocol::{Decided, LeaseRequest};
 
-/// What a frontend knows of budgets.
+/// A frontend's knowledge of budgets.
 ///
-/// A request comes in, and its object is asked if neither [`LocalState::consume`] nor [`LocalState::bound`] decides it:
+/// A request is sent to its object if neither [`LocalState::consume`] nor [`LocalState::bound`] decides it:
 /// ```
 /// use tollgate::{edge::LocalState, limit::Verb, policy::Policy};
 ///
@@ -34,8 +34,8 @@ pub struct LocalState {
 }
 
 impl LocalState {
-    /// What the leases say at `now` about a request for these costs of each limit of a policy; `None` if they have not enough. It must
-    /// be one that only takes tokens.
+    /// Answers a request with these costs of each limit of a policy from leases, at `now`; `None` if they have not enough. The request must
+    /// only take tokens.
     pub fn consume(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) -> Option<Leased> {
         let leased = self.leases.consume(object, policy, costs, now)?;
         if leased.decided.decision().is_allow() && self.refusals.len() > 0 {
@@ -44,15 +44,15 @@ impl LocalState {
         Some(leased)
     }
 
-    /// Whether anything is remembered of refusals. If nothing is, [`LocalState::bound`] knows nothing.
+    /// Whether any refusal is remembered. If none is, [`LocalState::bound`] returns `None`.
     #[must_use]
     pub fn remembers_any(&self) -> bool {
         self.refusals.len() > 0
     }
 
-    /// What the object of this name would answer at `now` to a request for these costs of each limit of each policy. `None` if that
-    /// is not known for all of them. What is leased is given back for a request that may be granted from leases; the object would refuse
-    /// others for longer, so for these nothing is known meanwhile.
+    /// The answer of the object with this name at `now` to a request with these costs of each limit of each policy, if known for all of
+    /// them. For a request that leases may grant, leased tokens count as returned; the object would refuse others for longer, so for these
+    /// nothing is known meanwhile.
     pub fn bound<'a>(
         &mut self,
         object: &str,
@@ -67,15 +67,14 @@ impl LocalState {
         self.refusals.bound(object, asked, verb, now)
     }
 
-    /// What to ask the object about leases beside a request at `now` that may be granted from them, but for which they have not enough.
-    /// They end: what is left of them would be withheld from it, too.
+    /// The lease request to send with a request at `now` that leases may grant, but that exceeds them. They end, since what is left of them
+    /// would be withheld from that request, too.
     pub fn ask(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) -> Option<LeaseRequest> {
         self.leases.ask(object, policy, costs, now)
     }
 
-    /// Takes over what an object has answered to a request about leases: `request` is what it was asked, and the call began and had its
-    /// answer at these moments. Comes before [`LocalState::answered`]. Returns the lease's id and after how many milliseconds to call
-    /// [`LocalState::end`].
+    /// Takes an object's answer to the lease request `request`; the call began and was answered at these moments. Call it before
+    /// [`LocalState::answered`]. Returns the lease's id and the delay in milliseconds before [`LocalState::end`].
     pub fn leased(
         &mut self,
         object: &str,
@@ -92,8 +91,8 @@ impl LocalState {
         leased
     }
 
-    /// Takes note of what an object has answered about these policies to a request to take tokens, and whether that was granted. The call
-    /// began and had its answer at these moments.
+    /// Records an object's answer about these policies to a request to take tokens, and whether it was granted. The call began and was
+    /// answered at these moments.
     pub fn answered<'a>(
         &mut self,
         object: &str,
@@ -110,12 +109,12 @@ impl LocalState {
         self.refusals.answered(object, asked, (is_granted, is_whole), decided, &time);
     }
 
-    /// Takes note that a request about leases was not answered.
+    /// Records that a lease request was not answered.
     pub fn failed(&mut self, object: &str, policy: &Policy, request: &LeaseRequest, now: i64) {
         self.leases.failed(object, policy, request, now);
     }
 
-    /// What to do about a lease of that id at `now`: an idle one is returned, and so is what is left in the end.
+    /// The next step for the lease with this id at `now`: an idle lease is returned, and so is the rest of one that is over.
     pub fn end(&mut self, object: &str, policy: &Policy, id: u64, now: i64) -> Return {
         self.leases.end(object, policy, id, now)
     }
@@ -140,7 +139,7 @@ mod tests {
         Policy::parse("p", r#"{"rate":"10/s","lease":"2s","refusal_cache":"10s"}"#).unwrap()
     }
 
-    /// What an object says, and how many tokens it has then, so many milliseconds after `NOW`.
+    /// An object's decision, and its tokens then, this many milliseconds after `NOW`.
     fn said(decision: Decision, tokens: i64, at: i64) -> Decided {
         let (policy, now) = (policy(), NOW + at);
         let limit = policy.limits()[0].limit();
@@ -152,7 +151,7 @@ mod tests {
         said(Decision::Allow { tokens: 1, ready_at: NOW + at }, tokens, at)
     }
 
-    /// Whether the refusal of a large cost is remembered if that was decided then, in a call that began then.
+    /// Whether the refusal of a large cost is remembered if it was decided then, in a call that began then.
     fn is_believed(known: &mut LocalState, (called, at, answered): (i64, i64, i64)) -> bool {
         let policy = policy();
         known.refusals = Refusals::default();
@@ -167,7 +166,7 @@ mod tests {
         known.bound(OBJECT, asked, Verb::Consume, may_be_leased, NOW + at).is_some_and(|bound| bound.is_refused)
     }
 
-    /// A lease of three tokens until 2 010, which was given at 10 in a call from 0 to 20.
+    /// A lease of three tokens until 2 010, given at 10 in a call from 0 to 20.
     fn leasing() -> LocalState {
         let (policy, mut known) = (policy(), LocalState::default());
         let request = (0..48).find_map(|_| known.ask(OBJECT, &policy, &[1], NOW)).unwrap();
@@ -194,10 +193,10 @@ mod tests {
         known.leased(OBJECT, &policy, &ended, &grant(4, 1_500), (NOW + 1_495, NOW + 1_510));
         for (called, at, is_young) in [
             (1_490, 1_499, false),
-            // Within a millisecond of the object, one that was called earlier is taken for an earlier one.
+            // Within one millisecond of the object's clock, the call that began earlier counts as earlier.
             (1_494, 1_500, false),
             (1_495, 1_500, true),
-            // The object's clock has stepped back.
+            // The object's clock stepped back.
             (1_510, 0, false),
             (1_511, 0, true),
         ] {
@@ -216,13 +215,13 @@ mod tests {
         }
     }
 
-    /// Of tokens that are spent, too: the object may count the bucket as full until then.
+    /// Even if all its tokens are spent: the object may count the bucket as full until then.
     #[test]
     fn no_refusal_is_kept_while_a_lease_is_open() {
         let (policy, now) = (policy(), 60);
         let mut known = leasing();
         assert!(known.consume(OBJECT, &policy, &[3], NOW + now).is_some());
-        // It was given at 10 until 2 010. The call took 20 ms, so it may be 2 020 by the isolate's clock, and three seconds more.
+        // Given at 10 until 2 010. The call took 20 ms, so it may be 2 020 by the isolate's clock, and three seconds more.
         for (called, is_believable) in [(now, false), (5_019, false), (5_020, true)] {
             assert_eq!(is_believed(&mut known, (called, called, called)), is_believable, "{called}");
         }
@@ -235,13 +234,13 @@ mod tests {
             let mut known = leasing();
             assert!(is_believed(&mut known, (0, 9, 50)));
             assert!(spent == 0 || known.consume(OBJECT, &policy, &[spent], NOW + 60).is_some());
-            // Nothing is withheld of a lease that is spent.
+            // Nothing is withheld of a spent lease.
             assert_eq!(refuses(&mut known, false, 60), spent == 3);
         }
         let mut known = leasing();
         assert!(is_believed(&mut known, (0, 9, 50)));
         let Return::Send(_) = known.end(OBJECT, &policy, 1, NOW + 1_500) else { panic!("it is idle") };
-        // The object never hears of it.
+        // The object never learns of its end.
         for (called, is_given_up) in [(5_019, false), (5_020, true)] {
             is_believed(&mut known, (called, called, called));
             assert_eq!(refuses(&mut known, false, called), is_given_up, "{called}");
@@ -254,7 +253,7 @@ mod tests {
         for step_ms in [10_000, 0] {
             let (policy, mut known) = (policy(), leasing());
             assert!(known.consume(OBJECT, &policy, &[1], NOW + 30).is_some());
-            // The lease ends when the step is seen, ten seconds back. Of its time there are left 5 020 - 30 ms.
+            // The lease ends when the step is seen, ten seconds back. Of its time 5 020 - 30 ms are left.
             assert!(known.consume(OBJECT, &policy, &[1], NOW - 9_970).is_none());
             for (called, is_given_up) in [(-4_981, false), (-4_980, true)] {
                 let decided = called + 10_000 - step_ms;
@@ -264,7 +263,7 @@ mod tests {
         }
     }
 
-    /// What it is told late may still be in time.
+    /// A late report may still be in time.
     #[test]
     fn a_clock_that_steps_forward_forgets_no_unreturned_lease() {
         let (policy, mut known) = (policy(), leasing());

@@ -1,8 +1,7 @@
 //! What an isolate decides while it answers a request: which objects to call, when to call again, and when to give up.
 //!
-//! Nothing here waits. A state machine takes events (an answer, a failure, a moment) and returns what to do next; JavaScript
-//! makes the calls and waits for them. So a test can play every order of answers, failures and crashes, thousands of
-//! times a second.
+//! Nothing here waits. A state machine takes events (an answer, a failure, a moment) and returns the next step; JavaScript makes the calls
+//! and waits for them. So a test can play any order of answers, failures and crashes, thousands of times a second.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

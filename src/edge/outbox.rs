@@ -1,7 +1,7 @@
 //! What an isolate has counted and not yet reported to the registry.
 //!
-//! A report is kept until the registry has answered, and sent again with the same number: so what is lost on the way counts, and
-//! counts once. What an isolate has counted since its last poll is lost with it.
+//! A report is kept until the registry confirms it, and resent with the same number, so a lost report still counts, and only once. Counts
+//! since an isolate's last poll are lost with the isolate.
 
 use crate::metrics::{Counts, Report};
 
@@ -11,7 +11,7 @@ pub struct Outbox {
     /// What has been counted since the last report.
     pub counts: Counts,
     since: Option<i64>,
-    /// A random number, once there was a report.
+    /// A random number, set with the first report.
     isolate: Option<u64>,
     /// The number of the last report.
     number: u64,
@@ -20,13 +20,13 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Begins to count at `now`, unless it has begun.
+    /// Starts counting at `now`, unless started.
     pub fn begin(&mut self, now: i64) {
         self.since.get_or_insert(now);
     }
 
-    /// The text of the report to send at `now`: the last one again, if it was not [confirmed](Outbox::confirm). `None` without a source of
-    /// randomness, by which isolates are told apart.
+    /// The text of the report to send at `now`: the last one again, unless [confirmed](Outbox::confirm). `None` without a source of
+    /// randomness, which distinguishes isolates.
     pub fn report(&mut self, now: i64, random: impl FnOnce() -> Option<u64>) -> Option<String> {
         if let Some(report) = &self.unconfirmed {
             return Some(report.clone());
@@ -40,7 +40,7 @@ impl Outbox {
         Some(self.unconfirmed.insert(report.to_text()).clone())
     }
 
-    /// Records that the registry has this report.
+    /// Records that the registry received this report.
     pub fn confirm(&mut self, report: &str) {
         self.unconfirmed.take_if(|unconfirmed| unconfirmed == report);
     }

@@ -1,26 +1,25 @@
-//! Refusals that an isolate answers from memory.
+//! Refusals answered from an isolate's memory.
 //!
-//! An object's answer shows how the buckets of a key stand. Until something is given back, they can only stand lower than that
-//! and what has refilled since. So what the same arithmetic refuses by that upper bound, the object refuses too: the cost that was
-//! refused, larger ones, and smaller ones for as long as they are too large. Nothing is ever granted from here.
+//! An object's answer shows the levels of a key's buckets. Until something is given back, they can only be lower than that plus what has
+//! refilled since. So whatever the same arithmetic refuses by that upper bound, the object would refuse too: the refused cost, larger ones,
+//! and smaller ones for as long as they are too large. Nothing is ever granted from here.
 //!
-//! An answer is kept for a moment only ([`FrontendTerms::refusal_cache_ms`](crate::policy::FrontendTerms::refusal_cache_ms)), because others may give something back meanwhile: then a
-//! key is refused too long, at most by that moment. The object says whether its own reservations and holds can give back: then its
-//! answer is not kept. What this isolate gives back is forgotten at once.
+//! An answer is kept for a moment only ([`FrontendTerms::refusal_cache_ms`](crate::policy::FrontendTerms::refusal_cache_ms)), because
+//! others may give something back meanwhile: then a key is refused too long, at most by that moment. An answer is not kept if the object
+//! says that its own reservations and holds can give back. What this isolate gives back invalidates the answer at once.
 //!
-//! A grant says how the buckets stand, too: lower than by the refusal that is remembered. So it takes that one's place, for the
-//! rest of its moment: while small costs are granted, large ones go on to be refused.
+//! A grant also shows the levels, which are lower than in the remembered refusal, so it replaces the refusal for the rest of its moment:
+//! while small costs are granted, large ones are still refused.
 //!
-//! What the isolate has leased (see `leases.rs`) is still there in a refusal that is older than the lease: it is
-//! lowered by each grant from it, or a wait would be too short. An answer is not whole, and not kept, if leases of this isolate are missing
-//! from it, which would refuse what passes once they are given back, or if it is late and has what was spent since.
+//! A refusal older than a lease of this isolate (see `leases.rs`) still includes the leased tokens: each grant from the lease lowers it, or
+//! a wait would be too short. An answer is not whole, and not kept, if it lacks tokens leased here, since it would refuse what passes once
+//! they are given back, or if it is late and includes what was spent since.
 //!
-//! Clocks may differ. Only lengths of time are measured here: since the call, which is at least as long as since the
-//! decision, so that no key is refused after its wait; and since the answer, which is at most as long, so that no wait is
-//! reported too short.
+//! Clocks may differ, so only lengths of time are measured: since the call began, which is at least the time since the decision, so that no
+//! key is refused after its wait; and since the answer, which is at most that time, so that no reported wait is too short.
 //!
-//! The memory is bounded by two generations: a flood of other keys can only push out a key that is not asked for while
-//! [`MAX_BUDGETS`] others are refused, and each of those refusals was a call.
+//! Two generations bound the memory: a flood of other keys can only push out a key that is not requested while [`MAX_BUDGETS`] others are
+//! refused, and each of those refusals was a call.
 
 use super::answer_time::AnswerTime;
 use super::budget::{Budget, budget};
@@ -29,41 +28,41 @@ use crate::limit::{Decision, Part, State, Verb, decide_policies};
 use crate::policy::{NamedLimit, Policy, Standing};
 use crate::protocol::{Decided, LimitAnswer};
 
-/// What a frontend remembers of refused keys.
+/// A frontend's memory of refused keys.
 #[derive(Debug)]
 pub(super) struct Refusals(Generations<Budget, Entry>);
 
-/// The most budgets of a generation: some half a megabyte.
+/// Maximum budgets per generation: about half a megabyte.
 pub const MAX_BUDGETS: usize = 4_096;
 
 #[derive(Clone, Debug)]
 enum Entry {
     Kept(Kept),
-    /// The isolate has given something back at this moment: answers to calls that began before are late.
+    /// The isolate gave something back at this moment: answers to calls that began before are late.
     Outdated(i64),
 }
 
 #[derive(Clone, Debug)]
 struct Kept {
-    /// The [id](Policy::id) of the policy under which it was asked.
+    /// The [id](Policy::id) of the policy under which the request was made.
     policy: u64,
-    /// How its limits stood, without what was spent from leases since.
+    /// The limits' state, lowered by what was spent from leases since.
     states: Box<[State]>,
-    /// What was spent of each limit; nothing, if nothing was.
+    /// What was spent of each limit; empty if nothing was.
     spent: Box<[u64]>,
-    /// Of the latest answer.
+    /// The time of the latest answer.
     time: AnswerTime,
-    /// When the call began that was refused, by the isolate's clock: it is remembered from then. Grants since do not prolong that, so that
-    /// the object hears of those who wait.
+    /// When the refused call began, by the isolate's clock: the refusal is remembered from then. Later grants do not prolong that, so that
+    /// waiting callers reach the object again.
     refused_at: i64,
 }
 
-/// What an object would answer at most.
+/// An upper bound of an object's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bound {
     /// The answer, as if nothing else had been taken since.
     pub decided: Decided,
-    /// Whether it is a refusal for certain, unless something was given back elsewhere.
+    /// Whether it is certainly a refusal, unless something was given back elsewhere.
     pub is_refused: bool,
 }
 
@@ -74,8 +73,8 @@ impl Default for Refusals {
 }
 
 impl Refusals {
-    /// What the object of this name would answer at `now` to a request for these costs of each limit of each policy. `None` if that
-    /// is not known for all of them.
+    /// The answer of the object with this name at `now` to a request with these costs of each limit of each policy, if known for all of
+    /// them.
     pub(super) fn bound<'a>(
         &mut self,
         object: &str,
@@ -94,7 +93,8 @@ impl Refusals {
             let has_room = |((limit, spent), cost): ((&NamedLimit, &u64), &u64)| {
                 spent.saturating_add(*cost) <= limit.limit().config().capacity
             };
-            // The object hears of what was spent later. What it counts as full until then refills no further: a wait by this would be too short.
+            // The object learns of the spent tokens later. A bucket that it counts as full until then refills no further, so a wait
+            // computed here would be too short.
             if !policy.limits().iter().zip(&kept.spent).zip(costs).all(has_room) {
                 return None;
             }
@@ -109,7 +109,7 @@ impl Refusals {
         Some(Bound { decided: Decided::new(earliest, limits), is_refused })
     }
 
-    /// Takes note of what an object has answered about these policies, whether what was asked was granted, and whether that answer is whole.
+    /// Records an object's answer about these policies, whether the request was granted, and whether the answer is whole.
     pub(super) fn answered<'a>(
         &mut self,
         object: &str,
@@ -126,7 +126,7 @@ impl Refusals {
         }
     }
 
-    /// Remembers what an object has answered.
+    /// Remembers an object's answer.
     fn keep<'a>(
         &mut self,
         object: &str,
@@ -151,8 +151,8 @@ impl Refusals {
         }
     }
 
-    /// Takes note that an object has granted what was asked. What is remembered of these budgets is as the answer says from then on, or is
-    /// forgotten if that may not be kept. Nothing else is remembered: grants never push out refusals.
+    /// Records an object's grant. What is remembered of these budgets is replaced by the answer, or forgotten if that must not be kept.
+    /// Nothing else is added, so grants never push out refusals.
     fn granted<'a>(
         &mut self,
         object: &str,
@@ -182,14 +182,14 @@ impl Refusals {
         }
     }
 
-    /// Takes note that these costs were granted at `now` from leases. All of them are younger than what is remembered: what is not whole is not
-    /// kept, and [`Refusals::leased`] forgets it.
+    /// Records that leases granted these costs at `now`. The leases are younger than what is remembered: answers that are not whole are not
+    /// kept, and [`Refusals::leased`] forgets them.
     pub(super) fn spent(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) {
         let Some(Entry::Kept(kept)) = budget(object, policy).and_then(|budget| self.0.get_mut(budget)) else { return };
         if kept.policy != policy.id() {
             return;
         }
-        // The earliest moment that it can be: what was full until then has only as much less afterwards.
+        // The earliest possible moment: a bucket that was full until then is lower afterwards by the full cost.
         let AnswerTime { decided_at, answered_at, .. } = kept.time;
         let at = decided_at.saturating_add(now.saturating_sub(answered_at));
         if kept.spent.is_empty() {
@@ -202,19 +202,19 @@ impl Refusals {
         }
     }
 
-    /// Takes note that a lease has come with this answer. What is remembered of later has not got its tokens and is forgotten.
+    /// Records that a lease came with this answer. Anything remembered from later lacks its tokens and is forgotten.
     pub(super) fn leased(&mut self, object: &str, policy: &Policy, given: &AnswerTime) {
         self.forget_kept(object, policy, given.answered_at, |kept| given.order(&kept.time).is_le());
     }
 
-    /// Forgets what is known of a budget because the isolate gives something back to it: before that, and again when it is done.
+    /// Forgets a budget to which the isolate gives something back: before the request, and again after its answer.
     pub(super) fn forget(&mut self, object: &str, policy: &Policy, now: i64) {
         if let Some(budget) = budget(object, policy) {
             self.0.insert(budget, Entry::Outdated(now));
         }
     }
 
-    /// Forgets what is remembered of a budget, if anything is: what is not refused does not push out what is.
+    /// Forgets what is remembered of a budget, if anything is, without pushing out other budgets.
     fn forget_kept(&mut self, object: &str, policy: &Policy, now: i64, is_meant: impl FnOnce(&Kept) -> bool) {
         let Some(budget) = budget(object, policy) else { return };
         if let Some(entry) = self.0.get_mut(budget)
@@ -225,17 +225,17 @@ impl Refusals {
         }
     }
 
-    /// How many budgets it knows.
+    /// The number of known budgets.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// What is known of a budget at `now`, if it may be used.
+    /// What is known of a budget at `now`, if usable.
     fn kept(&mut self, budget: Budget, policy: &Policy, now: i64) -> Option<Kept> {
         let max_ms = i64::try_from(policy.frontend().refusal_cache_ms).unwrap_or(i64::MAX);
         let (is_over, found) = match self.0.get_mut(budget)? {
             Entry::Kept(kept) => {
-                // A clock that has stepped back must not come by the same moments again.
+                // A clock that stepped back must not pass the same moments again.
                 let is_fresh = kept.time.answered_at <= now && now.saturating_sub(kept.refused_at) < max_ms;
                 (!is_fresh || kept.policy != policy.id(), Some(kept.clone()))
             }
@@ -254,7 +254,7 @@ fn may_keep(policy: &Policy) -> bool {
     policy.frontend().refusal_cache_ms > 0 && policy.standing() != Standing::Unlimited
 }
 
-/// How the limits of each policy stand by an answer, if it says so.
+/// The limits' states for each policy in an answer, if it includes them.
 fn standing<'a>(
     asked: impl Iterator<Item = &'a Policy>,
     decided: &Decided,
@@ -266,10 +266,10 @@ fn standing<'a>(
     })
 }
 
-/// A policy, the cost of each of its limits, and how they stand.
+/// A policy, the cost of each of its limits, and their states.
 type Asked<'a> = (&'a Policy, &'a [u64], Box<[State]>);
 
-/// The decision of all limits, and what each says, at a moment of the object's clock.
+/// The decision of all limits, and each limit's answer, at a moment of the object's clock.
 fn decide<'a>(all: &[Asked<'a>], verb: Verb, now: i64) -> (Decision, Vec<LimitAnswer>) {
     let parts = |(policy, costs, states): &Asked<'a>| {
         let limits = policy.limits().iter().zip(states).zip(*costs);
@@ -283,7 +283,7 @@ fn decide<'a>(all: &[Asked<'a>], verb: Verb, now: i64) -> (Decision, Vec<LimitAn
         let ban = policy.ban(verb, now);
         decision = ban.map_or(decision, |ban| decision.and(ban));
         for (state, part) in states.iter().zip(decided.by_ref()) {
-            // As it stands: nothing is taken.
+            // The state is unchanged: nothing is taken.
             answers.push(LimitAnswer::new(part.limit, ban.unwrap_or(part.decision), state, now));
         }
     }
@@ -328,7 +328,7 @@ mod tests {
         Decided { may_be_kept: true, ..Decided::new(at, vec![answer]) }
     }
 
-    /// When the key can be retried, if it is refused from memory.
+    /// When the key can retry, if it is refused from memory.
     fn refused(refusals: &mut Refusals, policy: &Policy, cost: u64, now: i64) -> Option<Decision> {
         let bound = refusals.bound(&object(1), [(policy, &[cost][..])].into_iter(), Verb::Consume, now)?;
         bound.is_refused.then(|| bound.decided.decision())
@@ -338,7 +338,7 @@ mod tests {
     fn a_cost_is_refused_for_as_long_as_it_is_too_large() {
         let policy = policy("");
         let mut refusals = kept(&policy);
-        // A token comes back every 100 ms. The call may have taken up to 20 ms on its way back.
+        // A token refills every 100 ms. The answer may have taken up to 20 ms to return.
         for (cost, until) in [(3, 90), (4, 190), (5, 290), (10, 790)] {
             let wait = Decision::Wait { retry_at: NOW + until + 10 };
             assert_eq!(refused(&mut refusals, &policy, cost, NOW + 10), Some(wait));
@@ -400,7 +400,7 @@ mod tests {
         let mut refusals = kept(&policy);
         refusals.forget(&object(1), &policy, NOW - 10);
         assert_eq!(refused(&mut refusals, &policy, 9, NOW + 10), None);
-        keep(&mut refusals, &policy, &object(1)); // of a call that began at that moment
+        keep(&mut refusals, &policy, &object(1)); // a call that began at that moment
         assert_eq!(refused(&mut refusals, &policy, 9, NOW + 10), None);
         let mut refusals = Refusals::default();
         refusals.forget(&object(1), &policy, NOW - 11);
@@ -408,7 +408,7 @@ mod tests {
         assert!(refused(&mut refusals, &policy, 9, NOW + 10).is_some());
     }
 
-    /// The answer of an object that has granted something at that moment, and has so many tokens left.
+    /// The answer of an object that granted something at that moment and has this many tokens left.
     fn grant(policy: &Policy, tokens: i64, at: i64) -> Decided {
         let limit = policy.limits()[0].limit();
         let state = limit.restored(&Snapshot { tokens, drops: 0, at }).unwrap();
@@ -424,17 +424,17 @@ mod tests {
             refusals.granted(&object(1), [&policy].into_iter(), decided, &time);
         };
         let wait = |until| Some(Decision::Wait { retry_at: NOW + until });
-        // The call may have taken up to 20 ms on its way back.
+        // The answer may have taken up to 20 ms to return.
         let mut refusals = kept(&policy);
         granted(&mut refusals, &grant(&policy, 0, NOW + 100), 90);
         assert_eq!(refused(&mut refusals, &policy, 1, NOW + 110), wait(200));
         assert_eq!(refused(&mut refusals, &policy, 10, NOW + 989), wait(1_100));
         assert_eq!(refused(&mut refusals, &policy, 10, NOW + 990), None, "a second after the call that was refused");
-        // An answer that is older says nothing new, whenever its call began.
+        // An older answer is ignored, whenever its call began.
         let mut refusals = kept(&policy);
         granted(&mut refusals, &grant(&policy, 9, NOW - 1), -5);
         assert_eq!(refused(&mut refusals, &policy, 10, NOW + 20), wait(800));
-        // What may not be kept makes the isolate forget, answers that are on their way too.
+        // An answer that must not be kept makes the isolate forget, including answers in flight.
         let mut refusals = kept(&policy);
         granted(&mut refusals, &Decided { may_be_kept: false, ..grant(&policy, 0, NOW + 1) }, -10);
         keep(&mut refusals, &policy, &object(1));
@@ -451,14 +451,14 @@ mod tests {
         let mut refusals = kept(&policy);
         assert_eq!([9, 10].map(|cost| refused(&mut refusals, &policy, cost, NOW + 20)), [wait(700), wait(800)]);
         refusals.spent(&object(1), &policy, &[1], NOW + 20);
-        // The object may find the bucket full before it hears of the grant: then the wait for all of it is not known.
+        // The object may find the bucket full before it learns of the grant: then the wait for all of it is unknown.
         assert_eq!([9, 10].map(|cost| refused(&mut refusals, &policy, cost, NOW + 20)), [wait(800), None]);
     }
 
     #[test]
     fn a_late_lease_from_before_a_refusal_makes_the_isolate_forget_it() {
         let policy = policy("");
-        // The call that brought it began at 0, when that of the refusal was under way, or afterwards.
+        // The call that brought it began at 0, while that of the refusal was in flight, or afterwards.
         for (called, given_at, is_forgotten) in [(0, -1, true), (0, 0, true), (0, 1, false), (11, -1, false)] {
             let mut refusals = kept(&policy);
             refusals.leased(&object(1), &policy, &time(given_at, (called, 20)));

@@ -1,4 +1,4 @@
-//! How full the shards of budgets are, as far as an isolate knows: in which order to ask them.
+//! How full the shards of budgets are, as far as an isolate knows, and in which order to call them.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ struct Level {
     /// The [id](Policy::id) of the shard's policy.
     policy: u64,
     states: Box<[State]>,
-    /// How far the object's clock was ahead of the isolate's, the call included.
+    /// How far the object's clock was ahead of the isolate's, including the call's duration.
     ahead_ms: i64,
 }
 
@@ -30,7 +30,7 @@ impl Default for ShardLevels {
 }
 
 impl ShardLevels {
-    /// Remembers how a shard stood when it answered, at `now`.
+    /// Records a shard's level from its answer at `now`.
     pub fn keep(&mut self, object: &str, policy: &Policy, decided: &Decided, now: i64) {
         let limits = policy.limits().iter().zip(&decided.limits);
         let states = limits.map(|(limit, answer)| limit.limit().restored(&answer.snapshot)).collect::<Option<_>>();
@@ -40,8 +40,8 @@ impl ShardLevels {
         }
     }
 
-    /// In which order to ask the shards at `now`: the fuller of two at random, then the others, the fullest first. One that is not known
-    /// is taken to be full. `random` are 64 random bits.
+    /// The order of calls at `now`: the fuller of two random shards, then the others, fullest first. Unknown shards count as full. `random`
+    /// is 64 random bits.
     pub fn order<'a>(
         &mut self,
         shards: impl Iterator<Item = (&'a str, &'a Arc<Policy>)>,
@@ -63,7 +63,7 @@ impl ShardLevels {
         order
     }
 
-    /// How much there is of the shard's scarcest limit, in thousandths of its capacity.
+    /// The level of the shard's scarcest limit, in thousandths of its capacity.
     fn share(&mut self, object: &str, policy: &Policy, now: i64) -> u64 {
         let level = budget(object, policy).and_then(|budget| self.0.get_mut(budget));
         let Some(level) = level.filter(|level| level.policy == policy.id()) else { return FULL };
@@ -112,7 +112,7 @@ mod tests {
             let all = names.iter().map(String::as_str).zip(shards);
             levels.order(all, random, now)
         };
-        // All are taken to be full: any two may be first.
+        // All count as full: any two may be first.
         let firsts: std::collections::BTreeSet<_> =
             (0..8_u64).map(|random| order(random | random << 32, NOW)[0]).collect();
         assert!(firsts.len() > 2, "{firsts:?}");
@@ -122,7 +122,7 @@ mod tests {
         let mut order = |random, now| levels.order(names.iter().map(String::as_str).zip(shards), random, now);
         for random in 0..16_u64 {
             let order = order((random % 4) | (random / 4) << 32, NOW);
-            let left = [1, 6, 2, 3]; // after three were taken where there were three
+            let left = [1, 6, 2, 3]; // three were taken wherever possible
             assert!(left[order[0]] >= left[order[1]], "{order:?}");
             assert!(left[order[2]] >= left[order[3]], "{order:?}");
         }

@@ -1,28 +1,28 @@
-//! A request about a budget that lies in several objects: see [`Policy::shards`](crate::policy::Policy::shards).
+//! A request about a budget in several objects: see [`Policy::shards`](crate::policy::Policy::shards).
 //!
-//! A cost is taken from one shard. The fuller of two at random is asked first ("power of two choices": Mitzenmacher, *The power of two
-//! choices in randomized load balancing*, 1996), then the others, the fullest first, as far as an isolate knows how they stand; only
-//! when all have refused, the request is refused, and may be repeated when the first of them has enough. So of `n` shards a cost `c`
-//! is refused only while all of them together have less than `n * c`. A shard that does not answer ends the request: it may have granted
-//! it. One that is overloaded has not, and the next is asked.
+//! A cost is taken from one shard. The fuller of two random shards is called first ("power of two choices": Mitzenmacher, *The power of two
+//! choices in randomized load balancing*, 1996), then the others, fullest first, by their last known levels. The request is refused only
+//! when all have refused, until the first of them has enough. So of `n` shards a cost `c` is refused only while all of them together have
+//! less than `n * c`. A shard that does not answer ends the request, since it may have granted it. An overloaded one has not, and the next
+//! is called.
 //!
-//! A look asks all at once, and its answer is of the whole.
+//! A peek calls all at once, and its answer covers the whole budget.
 //!
-//! A refund is divided among the shards, and a reset is of each. The first shard is asked before the others, because it is the key's own
-//! object: it decides whether the act is done at all, and whether it was done before, also while the budget had another number of shards.
-//! Its answer says when it did its part, and over how many shards the act is spread ([`Spread`]). The others do their parts of that, under
-//! an id made of the request's and that moment. So a repetition completes what was left undone and gives nothing twice, whatever has become
-//! of the number of shards; and an `Idempotency-Key` that was used for another request is found out before anything is done.
+//! A refund is divided among the shards, and a reset applies to each. The first shard is called before the others, because it is the key's
+//! own object: it decides whether the act is done at all, and whether it was done before, even when the budget had another number of
+//! shards. Its answer says when it did its part, and over how many shards the act is spread ([`Spread`]). The others do their parts of
+//! that, under an id made of the request's and that moment. So a repetition completes what was left undone and gives nothing twice,
+//! whatever the number of shards is by then; and an `Idempotency-Key` already used for another request is detected before anything is done.
 //!
-//! A reservation lies where it was made: in the key's own object, before the budget was divided. It is closed there, and the other shards
-//! are only looked at.
+//! A reservation stays where it was made: in the key's own object, before the budget was divided. It is closed there, and the other shards
+//! are only peeked at.
 
 use super::batch::{Batch, Failure, ObjectCall, Outcome};
 use crate::limit::{Decision, Snapshot, Verb};
 use crate::policy::Cause;
 use crate::protocol::{Action, Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Spread};
 
-/// The calls of one request to the shards of a key's budget: use it as a [`Batch`].
+/// The calls of one request to the shards of a key's budget: use it like a [`Batch`].
 #[derive(Debug)]
 pub struct ShardCalls {
     shards: Vec<Shard>,
@@ -32,29 +32,29 @@ pub struct ShardCalls {
     outcome: Option<Outcome>,
 }
 
-/// In which order the shards are asked.
+/// The order of calls to the shards.
 #[derive(Debug)]
 enum Order {
-    /// One by one until one grants: those to be asked, the last of these first.
+    /// One by one until one grants: the remaining shards, the next one last.
     OneByOne(Vec<usize>),
     AllAtOnce,
-    /// The first, which decides for all, and then the others at once. The bits say which shards get the rest of what is divided.
+    /// The first, which decides for all, and then the others at once. The bits choose which shards get the remainder of a division.
     FirstThenOthers(u64),
 }
 
 #[derive(Debug)]
 struct Shard {
     request: ObjectRequest,
-    /// Its call.
+    /// The shard's call.
     batch: Option<Batch>,
     answer: Option<Decided>,
-    /// What came of it instead.
+    /// The outcome if the call gave no answer.
     failure: Option<Outcome>,
 }
 
 impl ShardCalls {
-    /// Asks one after another, in this order, until one grants; those are not asked whose refusal is `known`. There is a request for
-    /// each shard.
+    /// Calls one shard after another, in this order, until one grants, skipping those whose refusal is `known`. There is a request for each
+    /// shard.
     #[must_use]
     pub fn one_by_one(requests: Vec<ObjectRequest>, order: &[usize], known: Vec<Option<Decided>>, now: i64) -> Self {
         let mut calls = Self::new(requests, Order::OneByOne(order.iter().rev().copied().collect()), now);
@@ -65,7 +65,7 @@ impl ShardCalls {
         calls
     }
 
-    /// Asks all of them.
+    /// Calls all shards.
     #[must_use]
     pub fn all(requests: Vec<ObjectRequest>, now: i64) -> Self {
         let mut calls = Self::new(requests, Order::AllAtOnce, now);
@@ -75,8 +75,8 @@ impl ShardCalls {
         calls
     }
 
-    /// Asks the first, and then the others for what is left of the act. The costs of each request are those of the whole. `random` are 64
-    /// bits: the same for each repetition of a request that has a lasting id.
+    /// Calls the first shard, then the others for the rest of the act. Each request has the costs of the whole. `random` is 64 bits, the
+    /// same for each repetition of a request with a lasting id.
     #[must_use]
     pub fn first_then_others(requests: Vec<ObjectRequest>, random: u64, now: i64) -> Self {
         let count = requests.len();
@@ -95,7 +95,7 @@ impl ShardCalls {
         Self { shards: shards.collect(), order, has_definitions: false, began_at, outcome: None }
     }
 
-    /// The same, whose first calls have the definitions of the policies already.
+    /// Sends the definitions of the policies with the first calls.
     #[must_use]
     pub fn with_definitions(mut self) -> Self {
         self.has_definitions = true;
@@ -112,7 +112,7 @@ impl ShardCalls {
             if let Some(call) = batch.next(now) {
                 return Some(ObjectCall { object: index, ..call });
             }
-            self.hear(index); // there is no time left for it
+            self.hear(index); // no time is left for it
         }
         None
     }
@@ -124,7 +124,7 @@ impl ShardCalls {
         self.hear(shard);
     }
 
-    /// The outcome, as of a single object with the whole budget.
+    /// The outcome, as if from a single object with the whole budget.
     #[must_use]
     pub const fn outcome(&self) -> Option<&Outcome> {
         self.outcome.as_ref()
@@ -137,7 +137,7 @@ impl ShardCalls {
         self.outcome.is_some() && self.shards.iter().all(is_over)
     }
 
-    /// Takes over what has come of a shard's call.
+    /// Takes the outcome of a shard's call.
     fn hear(&mut self, index: usize) {
         let Some(shard) = self.shards.get_mut(index) else { return };
         let Some(outcome) = shard.batch.as_ref().and_then(Batch::outcome) else { return };
@@ -168,7 +168,7 @@ impl ShardCalls {
         self.go_on();
     }
 
-    /// Asks all but the first for their parts of what that has done, or only how they stand if they have none.
+    /// Calls all but the first for their parts of the act, or only peeks if they have none.
     fn ask_others(&mut self) {
         let (Order::FirstThenOthers(random), count) = (&self.order, self.shards.len()) else { return };
         let Some((first, others)) = self.shards.split_first_mut() else { return };
@@ -176,7 +176,7 @@ impl ShardCalls {
         let spread = match first.request.action {
             Action::Take(_) => decided.spread.unwrap_or_else(|| Spread {
                 at: decided.now,
-                // What was done before is not done again.
+                // What was done before is not repeated.
                 shards: if decided.is_replayed { 1 } else { u8::try_from(count).unwrap_or(u8::MAX) },
             }),
             _ => Spread { at: decided.now, shards: 1 },
@@ -187,7 +187,7 @@ impl ShardCalls {
                 if is_divided(request.action) {
                     request.costs = shares(&request.costs, index, spread.shards.into(), *random);
                 }
-                // Another than that of an earlier act under the same key, which this shard may remember longer than the first does.
+                // Not the id of an earlier act with the same key, which this shard may remember longer than the first.
                 let of_act =
                     |id: RequestId| RequestId { id: id.id.wrapping_add(spread.at.cast_unsigned().into()), ..id };
                 request.request_id = request.request_id.map(of_act);
@@ -201,7 +201,7 @@ impl ShardCalls {
         }
     }
 
-    /// Asks the next shard, or ends.
+    /// Calls the next shard, or ends.
     fn go_on(&mut self) {
         while let Order::OneByOne(rest) = &mut self.order
             && let Some(index) = rest.pop()
@@ -217,7 +217,7 @@ impl ShardCalls {
             return;
         }
         let answers: Vec<_> = self.shards.iter().filter_map(|shard| shard.answer.as_ref()).collect();
-        // Those that were asked one by one have done nothing, or there would be an outcome.
+        // Shards called one by one have done nothing, or there would be an outcome.
         let is_one_by_one = matches!(self.order, Order::OneByOne(_));
         let answer = match self.failed(!is_one_by_one && !answers.is_empty()) {
             Some(failed) => return self.end(failed),
@@ -230,22 +230,22 @@ impl ShardCalls {
         });
     }
 
-    /// What came of the shards that gave no answer, if there are any; `has_others` says whether others have, and have done it.
+    /// The outcome if shards gave no answer; `has_others` tells whether others answered and did their parts.
     fn failed(&self, has_others: bool) -> Option<Outcome> {
         let failures: Vec<_> = self.shards.iter().filter_map(|shard| shard.failure.as_ref()).collect();
         let first = *failures.first()?;
-        // What is given back must not be given back again, unless it is known by its id. A reset can be repeated.
+        // A refund must not be repeated unless it is recognized by its id. A reset can be repeated.
         let is_once = |shard: &Shard| {
             is_divided(shard.request.action) && !shard.request.request_id.is_some_and(|id| id.is_lasting())
         };
         let is_done = has_others && self.shards.iter().any(is_once);
         if !is_done && failures.iter().all(|failure| matches!(failure, Outcome::Outdated { .. })) {
-            return Some(first.clone()); // the others are asked anew, too
+            return Some(first.clone()); // the others are called again, too
         }
         let mut causes = Vec::new();
         for failure in failures {
             let all = if let Outcome::Failed { causes, .. } = failure { causes } else { &vec![Cause::Failed] };
-            // Some shards have done it, so it must not be said that nothing was done.
+            // Some shards did their parts, so the reply must not claim that nothing was done.
             let told = |cause: &Cause| if has_others && *cause == Cause::Overloaded { Cause::Failed } else { *cause };
             for cause in all.iter().map(told) {
                 if !causes.contains(&cause) {
@@ -266,7 +266,7 @@ fn is_overloaded(failure: &Outcome) -> bool {
     matches!(failure, Outcome::Failed { causes, .. } if causes.iter().all(|&cause| cause == Cause::Overloaded))
 }
 
-/// The answer of the shard that grants, or will be the first to.
+/// The answer of the shard that grants, or will be first to grant.
 fn best<'a>(answers: &[&'a Decided]) -> Option<&'a Decided> {
     answers.iter().copied().min_by_key(|answer| match answer.decision() {
         Decision::Allow { .. } => i64::MIN,
@@ -280,7 +280,7 @@ fn is_divided(action: Action) -> bool {
     action == Action::Take(Verb::Refund)
 }
 
-/// The part of these costs that falls to a shard of `count`. The bits of `random` say which shards get the rest.
+/// A shard's part of these costs, of `count` shards. The bits of `random` choose which shards get the remainder.
 fn shares(costs: &[Vec<u64>], index: usize, count: usize, random: u64) -> Vec<Vec<u64>> {
     let (index, count) = (index as u64, count as u64);
     let place = index.wrapping_add(random).checked_rem(count).unwrap_or(0);
@@ -291,8 +291,8 @@ fn shares(costs: &[Vec<u64>], index: usize, count: usize, random: u64) -> Vec<Ve
     costs.iter().map(|costs| costs.iter().map(share).collect()).collect()
 }
 
-/// The answer of all of them: what they have is added up. If all have a part in an act, so is what they have moved, and the rest is as
-/// the first says; else what they decide is as for the best.
+/// The combined answer: levels are added up. If all have a part in an act, so are the moved tokens, and the first answer gives the rest;
+/// otherwise the best answer gives the decision.
 fn whole(answers: &[&Decided], is_act: bool) -> Option<Decided> {
     let mut whole = if is_act { (*answers.first()?).clone() } else { best(answers)?.clone() };
     for (index, limit) in whole.limits.iter_mut().enumerate() {
@@ -312,8 +312,8 @@ fn whole(answers: &[&Decided], is_act: bool) -> Option<Decided> {
             reset_at: parts().map(|part| part.reset_at).reduce(|one, other| Some(one?.max(other?))).flatten(),
             snapshot: Snapshot {
                 tokens: parts().map(|part| part.snapshot.tokens).fold(0, i64::saturating_add),
-                drops: 0, // of different shards, they do not add up to drops of the whole
-                // The latest: what refills from then on is in none of the sums.
+                drops: 0, // drops of different shards do not add up
+                // The latest moment: refills from then on are in none of the sums.
                 at: parts().map(|part| part.snapshot.at).max().unwrap_or(limit.snapshot.at),
             },
         };
@@ -391,14 +391,14 @@ mod tests {
             },
             outcome => panic!("{outcome:?}"),
         };
-        // 40 a second in four shards are one in 100 ms for each.
+        // 40 per second in four shards are one per 100 ms in each.
         assert_eq!(refused(&calls), Decision::Wait { retry_at: NOW + 100 });
         let all = ShardCalls::one_by_one(requests(), &[0, 1, 2, 3], vec![known(0), known(1), known(0), known(1)], NOW);
         assert_eq!(refused(&all), Decision::Wait { retry_at: NOW + 200 });
         assert!(all.is_over(), "without a call");
     }
 
-    /// It may have granted it.
+    /// The first may have granted it.
     #[test]
     fn after_one_without_an_answer_no_other_is_asked() {
         for cause in [Cause::Timeout, Cause::Failed] {
@@ -433,7 +433,7 @@ mod tests {
         let granted = asked([overloaded(), answer(2), overloaded(), answer(4)]);
         let Outcome::Decided(replies) = granted else { panic!("{granted:?}") };
         assert!(matches!(&replies[..], [Ok(ObjectReply::Decided(decided))] if decided.decision().is_allow()));
-        // It might have granted it: this is no refusal.
+        // It may have granted it, so this is no refusal.
         let cause = Cause::Overloaded;
         let undecided = Outcome::Failed { causes: vec![cause], cause };
         assert_eq!(asked([overloaded(), answer(2), answer(0), answer(1)]), undecided);
@@ -444,7 +444,7 @@ mod tests {
         assert_eq!(asked([overloaded(), failed, answer(9), answer(9)]), last, "it may have granted it");
     }
 
-    /// The outcome of the act after these answers of the shards, and what each was asked.
+    /// The outcome of the act after these answers of the shards, and each shard's request.
     fn act(
         action: Action,
         request_id: Option<RequestId>,
@@ -513,7 +513,7 @@ mod tests {
             (Some(4), vec![1, 1, 0, 1]),
             (Some(2), vec![1, 2]),
             (Some(1), vec![1]),
-            (Some(16), vec![1, 1, 0, 0]), // of 16, as far as they are still there
+            (Some(16), vec![1, 1, 0, 0]), // of 16, limited to the shards that still exist
         ] {
             let spread = spread.map(|shards| Spread { at: 5, shards });
             let all = [moved(4, spread), moved(3, None), moved(2, None), moved(0, None)];

@@ -1,9 +1,9 @@
-//! The policies that an isolate answers under: those of its deployment, and, where there is a registry, what has changed since.
+//! The policies that an isolate answers under: those of its deployment and, with a registry, the changes since.
 //!
-//! It asks the registry in the background, when what it knows is older than [`REFRESH_MS`]. Only a request that finds it older
-//! than [`FRESH_MS`] waits: the first of an isolate, or the first after a pause. So a change has taken effect everywhere after
-//! [`FRESH_MS`], as long as the registry answers. When it does not, no later request waits: the isolate goes on with what it
-//! knows, says so in its answers, and asks again in the background.
+//! It polls the registry in the background when its knowledge is older than [`REFRESH_MS`]. Only a request that finds it older than
+//! [`FRESH_MS`] waits: the first of an isolate, or the first after a pause. So a change takes effect everywhere after [`FRESH_MS`], as long
+//! as the registry answers. When it does not, later requests do not wait: the isolate continues with what it knows, says so in its answers,
+//! and polls again in the background.
 
 use std::mem;
 use std::sync::Arc;
@@ -14,36 +14,36 @@ use crate::policy::{Policies, Policy, Timeline};
 use crate::protocol::{Poll, Update, Versioned, deployment_id};
 use crate::sorted::SortedMap;
 
-/// The policies of an isolate.
+/// An isolate's policies.
 #[derive(Debug)]
 pub struct PolicySnapshot {
-    /// Those of its deployment, as written, and their id.
+    /// The deployment's policies, as written, and their id.
     deployed: String,
     deployment: String,
-    /// What requests are answered under.
+    /// The policies for answering requests.
     policies: Arc<Policies>,
-    /// What it has of the registry, by name.
+    /// The registry's policies known here, by name.
     known: SortedMap<String, (Versioned, Arc<Policy>)>,
-    /// The overrides of keys that the registry has, and up to where.
+    /// The registry's overrides of keys, and the cursor after them.
     overrides: Arc<Overrides>,
     hasher: KeyHasher,
     overrides_at: Option<String>,
-    /// Those that take their place once all have arrived; at once where there were none.
+    /// The overrides that replace these once all have arrived; where there were none, at once.
     loading: Option<Arc<Overrides>>,
-    /// The registry's latest change that it knows, and which registry that is: see [`Update`].
+    /// The latest known change of the registry, and the registry's identity: see [`Update`].
     as_of: i64,
     born_at: i64,
-    /// When it asked for what it knows.
+    /// When the current knowledge was requested.
     asked_at: Option<i64>,
-    /// When it last asked.
+    /// When the registry was last polled.
     tried_at: Option<i64>,
-    /// Whether that has not been answered yet.
+    /// Whether that poll is in flight.
     is_asking: bool,
-    /// Whether the registry has not answered the last time.
+    /// Whether the last poll failed.
     has_failed: bool,
-    /// Whether it knows more than [`PolicySnapshot::news`] has said.
+    /// Whether there is more to know than [`PolicySnapshot::news`] has returned.
     has_news: bool,
-    /// Which operators look on, as the registry has last said.
+    /// The live listeners, from the registry's last answer.
     listeners: Option<String>,
 }
 
@@ -51,14 +51,14 @@ pub struct PolicySnapshot {
 #[derive(Clone, Debug)]
 pub struct InForce {
     policies: Arc<Policies>,
-    /// The registry's latest change that is known for them; `None` without a registry.
+    /// The latest registry change reflected in them; `None` without a registry.
     as_of: Option<i64>,
-    /// The names of those that an object has taught, and the latest change that is known for these.
+    /// The names of policies learned from an object, and the latest change reflected in these.
     learned: Option<(Vec<String>, i64)>,
 }
 
 impl InForce {
-    /// Those of a deployment without a registry.
+    /// The policies of a deployment without a registry.
     #[must_use]
     pub const fn deployed(policies: Arc<Policies>) -> Self {
         Self { policies, as_of: None, learned: None }
@@ -70,7 +70,7 @@ impl InForce {
         &self.policies
     }
 
-    /// The registry's latest change that is known for all policies of these names; `None` without a registry.
+    /// The latest registry change reflected in all policies with these names; `None` without a registry.
     #[must_use]
     pub fn as_of<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Option<i64> {
         let as_of = self.as_of?;
@@ -82,31 +82,31 @@ impl InForce {
     }
 }
 
-/// Whether to ask the registry.
+/// Whether to poll the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// No.
     Nothing,
-    /// Yes, while the request goes on.
+    /// Yes, while the request proceeds.
     InBackground,
-    /// Yes, and the request waits for the answer, [`WAIT_MS`] at most.
+    /// Yes, and the request waits for the answer, at most [`WAIT_MS`].
     BeforeAnswer,
 }
 
-/// At this age it is refreshed in the background.
+/// The age from which policies are refreshed in the background.
 pub const REFRESH_MS: i64 = 5_000;
 
-/// Up to this age requests are answered under it without waiting.
+/// The age up to which requests do not wait for a refresh.
 pub const FRESH_MS: i64 = 10_000;
 
-/// So long a request waits for the registry.
+/// How long a request waits for the registry.
 pub const WAIT_MS: u32 = 1_000;
 
-/// So long an answer of the registry is waited for in the background: enough to wake it at the other end of the world.
+/// Timeout of a poll in the background: enough to wake the registry at the other end of the world.
 pub const POLL_MS: u32 = 4_000;
 
 impl PolicySnapshot {
-    /// The policies of a deployment, read from this JSON.
+    /// The policies of a deployment, parsed from this JSON.
     #[must_use]
     pub fn new(deployed: &str, policies: &Policies) -> Self {
         Self {
@@ -129,25 +129,25 @@ impl PolicySnapshot {
         }
     }
 
-    /// The same where keys are hashed so.
+    /// Sets how keys are hashed.
     #[must_use]
     pub fn hashing(self, hasher: KeyHasher) -> Self {
         Self { hasher, ..self }
     }
 
-    /// The policies, as far as they are known.
+    /// The policies, as far as known.
     #[must_use]
     pub const fn policies(&self) -> &Arc<Policies> {
         &self.policies
     }
 
-    /// What requests are answered under.
+    /// The policies to answer a request under.
     #[must_use]
     pub fn in_force(&self) -> InForce {
         InForce { policies: Arc::clone(&self.policies), as_of: Some(self.as_of), learned: None }
     }
 
-    /// Whether to ask the registry at `now`.
+    /// Whether to poll the registry at `now`.
     #[must_use]
     pub fn due(&self, now: i64) -> Due {
         if self.is_younger(now, REFRESH_MS) {
@@ -161,14 +161,13 @@ impl PolicySnapshot {
         }
     }
 
-    /// Whether there may have been a change that should have taken effect by `now`.
+    /// Whether a change that should be in effect at `now` may have been missed.
     #[must_use]
     pub fn is_stale(&self, now: i64) -> bool {
         !self.is_younger(now, FRESH_MS.saturating_add(1))
     }
 
-    /// The question to ask the registry at `now`; `None` if it is being asked. Then call [`PolicySnapshot::update`] or
-    /// [`PolicySnapshot::fail`].
+    /// The poll to send at `now`; `None` while one is in flight. Then call [`PolicySnapshot::update`] or [`PolicySnapshot::fail`].
     pub fn poll(&mut self, now: i64) -> Option<String> {
         if self.is_asking && self.was_tried(now) {
             return None;
@@ -177,15 +176,15 @@ impl PolicySnapshot {
         Some(self.question(None))
     }
 
-    /// Takes over the registry's answer. Returns another question, if there is one.
+    /// Takes the registry's answer. Returns the next poll, if there is one.
     ///
     /// # Errors
-    /// A line for each policy that this version cannot read, because it is of a later one. It goes on with what it has of them.
+    /// A line for each policy that this version cannot read, because it is from a later one. The previous one stays in force.
     pub fn update(&mut self, answer: &str) -> Result<Option<String>, Vec<String>> {
         if !mem::take(&mut self.is_asking) {
-            return Ok(None); // the answer to the question of another, whose memory was lost
+            return Ok(None); // the answer to an earlier instance, whose memory was lost
         }
-        self.listeners = None; // what was said of them holds for a time
+        self.listeners = None; // their last state holds for a time
         let Some(mut update) = Update::from_text(answer) else {
             self.has_failed = true;
             return Err(vec!["the registry's answer cannot be read".to_owned()]);
@@ -210,7 +209,7 @@ impl PolicySnapshot {
         self.apply(update)
     }
 
-    /// Which operators look on, as the registry has last said: JSON, for [`Tap::hear`](super::Tap::hear).
+    /// The live listeners in the registry's last answer: JSON, for [`Tap::hear`](super::Tap::hear).
     #[must_use]
     pub fn listeners(&self) -> Option<&str> {
         self.listeners.as_deref()
@@ -221,26 +220,26 @@ impl PolicySnapshot {
         (self.is_asking, self.has_failed) = (false, true);
     }
 
-    /// What one request is answered under, which is asked again since an object has been asked under newer policies by a frontend that
-    /// knew the registry's changes up to `as_of`: their [definitions](Policy::definition) are given, one to a line. About other requests
-    /// they say too little: that frontend may know of overrides, too.
+    /// The policies for a retry, after a frontend that knew the registry's changes up to `as_of` called an object under newer policies.
+    /// Their [definitions](Policy::definition) are given, one to a line. They do not suffice for other requests: that frontend may know of
+    /// overrides, too.
     #[must_use]
     pub fn in_force_with(&self, definitions: &str, as_of: i64) -> InForce {
         if as_of <= self.as_of {
-            return self.in_force(); // a late answer: it is known, or replaced
+            return self.in_force(); // a late answer: already known, or superseded
         }
         let mut policies: Vec<_> = self.policies.iter().cloned().collect();
         let mut names = Vec::new();
         for newer in definitions.lines().filter_map(|definition| Policy::from_definition(definition).ok()) {
             if newer.is_of_key() || newer.shard().is_some() {
-                continue; // says nothing about other keys, or about the whole: the registry is asked
+                continue; // specific to one key or shard, so the registry must be polled
             }
             let newer = match self.policies.get(newer.name()) {
                 Some(known) => newer.with_frontend(*known.frontend()),
                 None => newer,
             };
             names.push(newer.name().to_owned());
-            policies.push(Arc::new(newer)); // instead of that of the same name
+            policies.push(Arc::new(newer)); // replaces the one with the same name
         }
         InForce { policies: self.overridden(policies), as_of: Some(self.as_of), learned: Some((names, as_of)) }
     }
@@ -250,7 +249,7 @@ impl PolicySnapshot {
         mem::take(&mut self.has_news).then(|| self.known())
     }
 
-    /// What it knows of the registry, as text for [`PolicySnapshot::restore`].
+    /// The known state of the registry, as text for [`PolicySnapshot::restore`].
     #[must_use]
     pub fn known(&self) -> String {
         let policies = self.known.iter().map(|(name, (versioned, _))| (name.clone(), Some(versioned.clone())));
@@ -258,21 +257,21 @@ impl PolicySnapshot {
         Update { as_of, born_at, is_whole: true, policies, ..Update::default() }.to_text()
     }
 
-    /// Takes over the policies that another knew. How old they are, is not known: so they count as stale. Overrides are not among
-    /// them: so it knows of no change for certain, and an object that knows of a ban does not take it for newer.
+    /// Takes over another instance's policies. Their age is unknown, so they count as stale. Overrides are not included, so no change
+    /// counts as known, and an object that knows of a ban does not take this instance for newer.
     pub fn restore(&mut self, known: &str) {
         if let Some(update) = Update::from_text(known) {
-            // What it could read, so can this.
+            // What the other instance could read, this one can.
             _ = self.apply(Update { as_of: 0, ..update });
         }
     }
 
-    /// Takes over a page of overrides.
+    /// Takes a page of overrides.
     fn take_overrides(&mut self, update: &Update) -> Result<(), MalformedRecords> {
         if update.overrides_are_first {
             let loading = Arc::new(Overrides::new(self.hasher.clone()));
             if self.overrides_at.is_none() {
-                // It knows none, and some of them are better.
+                // None are known yet, and some are better than none.
                 self.overrides = Arc::clone(&loading);
                 self.policies = self.overridden(self.policies.iter().cloned());
             }
@@ -316,7 +315,7 @@ impl PolicySnapshot {
         if errors.is_empty() { Ok(None) } else { Err(errors) }
     }
 
-    /// These policies, as known now. Of several with one name, the last counts.
+    /// These policies, with the known changes. Of several with one name, the last counts.
     fn overridden(&self, policies: impl IntoIterator<Item = Arc<Policy>>) -> Arc<Policies> {
         Arc::new(Policies::of(policies).known_at(self.as_of).with_overrides(Arc::clone(&self.overrides)))
     }
@@ -328,18 +327,18 @@ impl PolicySnapshot {
         Poll { as_of, born_at, deployment, policies, overrides_at, is_loading }.to_text()
     }
 
-    /// Whether what it knows is younger than `ms`. A clock that steps back says nothing about that.
+    /// Whether the knowledge is younger than `ms`. After a step back of the clock its age is unknown.
     fn is_younger(&self, now: i64, ms: i64) -> bool {
         self.asked_at.is_some_and(|at| (0..ms).contains(&now.saturating_sub(at)))
     }
 
-    /// Whether it is asking for longer than a request waits.
+    /// Whether a poll has been in flight for longer than a request waits.
     fn is_late(&self, now: i64) -> bool {
         let asks_for = self.tried_at.map(|at| now.saturating_sub(at));
         self.is_asking && asks_for.is_some_and(|ms| (i64::from(WAIT_MS)..REFRESH_MS).contains(&ms))
     }
 
-    /// Whether it has just asked, or is asking.
+    /// Whether a poll was just sent, or is in flight.
     fn was_tried(&self, now: i64) -> bool {
         self.tried_at.is_some_and(|at| (0..REFRESH_MS).contains(&now.saturating_sub(at)))
     }
@@ -365,7 +364,7 @@ mod tests {
         PolicySnapshot::new(OWN, &Policies::parse(OWN).unwrap())
     }
 
-    /// A snapshot that asked at `at`, and was answered.
+    /// A snapshot that polled at `at`, and got an answer.
     fn answered(at: i64) -> PolicySnapshot {
         let mut snapshot = snapshot();
         snapshot.poll(at).unwrap();
@@ -391,7 +390,7 @@ mod tests {
             (11_000, Due::InBackground, false),
             (11_001, Due::BeforeAnswer, true),
             (i64::MAX, Due::BeforeAnswer, true),
-            (999, Due::BeforeAnswer, true), // the clock has stepped back
+            (999, Due::BeforeAnswer, true), // the clock stepped back
         ] {
             assert_eq!((snapshot.due(now), snapshot.is_stale(now)), (due, is_stale), "{now}");
         }
@@ -468,7 +467,7 @@ mod tests {
         let mut other = self::snapshot();
         assert_eq!((snapshot.news(), snapshot.news()), (Some(snapshot.known()), None));
         other.restore(&snapshot.known());
-        // It knows no overrides, so there may be newer policies for any key.
+        // It knows no overrides, so newer policies may exist for any key.
         assert_eq!((shown(&other), other.as_of, other.born_at), (shown(&snapshot), 0, 1));
         assert!(other.is_stale(4));
         snapshot.poll(5);

@@ -1,54 +1,54 @@
-//! The decisions of an isolate on their way to operators who look on. Without listeners nothing waits.
+//! An isolate's decisions on their way to live listeners. Without listeners nothing is queued.
 //!
-//! Polls of the registry say who [listens](crate::metrics::Listeners) to what. Then a decision that a listener wants to see waits for the next batch, which is
-//! sent in the background, at most one at a time and at most [`MAX_DECISIONS`] in each. What does not fit is counted for each
-//! listener, and so is what is lost on the way.
+//! The registry's answers to polls include the [listeners](crate::metrics::Listeners) and their filters. A decision that matches one waits
+//! for the next batch. Batches are sent in the background, one at a time, with at most [`MAX_DECISIONS`] each. Decisions that do not fit or
+//! are lost on the way are counted for each listener.
 
 use std::mem;
 
 use crate::metrics::{Listener, Listeners, LiveBatch, LiveDecision, MAX_DECISIONS, Outcome};
 use crate::sorted::SortedMap;
 
-/// What waits to be sent.
+/// Decisions waiting to be sent.
 #[derive(Debug, Default)]
 pub struct Tap {
     listeners: Vec<Listener>,
-    /// Until when they listen, unless more is heard.
+    /// When the listeners expire, unless renewed.
     until: i64,
     pause_ms: i64,
-    /// Where Cloudflare receives the requests of this isolate.
+    /// The Cloudflare location that receives this isolate's requests.
     colo: String,
     waiting: Waiting,
-    /// Since when a batch is to be sent, or on its way.
+    /// Since when a batch has been due or in flight.
     busy_since: Option<i64>,
-    /// When the last one was sent.
+    /// When the last batch was sent.
     sent_at: Option<i64>,
-    /// How many decisions the one that is on its way tells each listener of.
+    /// How many decisions in the batch in flight match each listener.
     in_flight: SortedMap<u64, u64>,
 }
 
-/// What the next batch will have.
+/// The contents of the next batch.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Decisions, and for how many of them each listener waits.
+    /// Decisions, and how many of them match each listener.
     decisions: Vec<String>,
     awaited: SortedMap<u64, u64>,
-    /// How many each listener will not see.
+    /// How many decisions each listener will miss.
     omitted: SortedMap<u64, u64>,
 }
 
-/// What is decided together is sent together.
+/// How long decisions are gathered into one batch.
 const GATHER_MS: i64 = 100;
 
-/// A batch that was not answered after so long never will be: its request was cancelled. It is longer than the longest pause between
-/// batches, and the time that an answer is waited for.
+/// A batch unanswered for this long never will be: its request was cancelled. Longer than the longest pause between batches, and than the
+/// timeout of an answer.
 const LOST_AFTER_MS: i64 = 20_000;
 
-/// The longest time for which an isolate believes that there are listeners, whatever it has heard.
+/// The longest time for which an isolate assumes listeners, whatever the registry said.
 const MAX_LISTEN_MS: i64 = 60_000;
 
 impl Tap {
-    /// Takes over what the registry says at `now` of listeners; `None` if there are none.
+    /// Takes the listeners from the registry's answer at `now`; `None` if there are none.
     pub fn hear(&mut self, listeners: Option<&str>, now: i64) {
         let Listeners { for_ms, pause_ms, all } = listeners.and_then(Listeners::from_text).unwrap_or_default();
         let ms = |ms: u64| i64::try_from(ms).unwrap_or(MAX_LISTEN_MS).min(MAX_LISTEN_MS);
@@ -62,26 +62,26 @@ impl Tap {
         }
     }
 
-    /// Whether anybody has listened when it last heard of it. Ask this first: it takes no clock.
+    /// Whether there were listeners in the last answer. Check this first: it needs no clock.
     #[must_use]
     pub const fn has_listeners(&self) -> bool {
         !self.listeners.is_empty()
     }
 
-    /// Requests are received there from now on.
+    /// Sets the location that receives requests from now on.
     pub fn set_colo(&mut self, colo: &str) {
         if self.colo != colo {
             colo.clone_into(&mut self.colo);
         }
     }
 
-    /// Whether a listener wants to see such a decision.
+    /// Whether a listener wants such a decision.
     #[must_use]
     pub fn wants(&self, policy: &str, outcome: Outcome, now: i64) -> bool {
         self.is_heard(now) && self.listeners.iter().any(|listener| listener.filter.passes(policy, outcome))
     }
 
-    /// Adds a decision that a listener [wants](Tap::wants) to see, or counts it.
+    /// Adds a decision that a listener [wants](Tap::wants), or counts it.
     pub fn add(&mut self, decision: &LiveDecision<'_>) {
         let Waiting { decisions, awaited, omitted } = &mut self.waiting;
         let counts = if decisions.len() < MAX_DECISIONS {
@@ -97,8 +97,8 @@ impl Tap {
         }
     }
 
-    /// In how many milliseconds to send a batch: then call [`Tap::take`]. `None` if there is nothing to send, or if that has been
-    /// said before.
+    /// Delay in milliseconds before the next batch: then call [`Tap::take`]. `None` if there is nothing to send, or if the delay was
+    /// already returned.
     pub fn due(&mut self, now: i64) -> Option<u32> {
         let is_busy = |since: i64| (0..LOST_AFTER_MS).contains(&now.saturating_sub(since));
         if self.waiting.is_empty() || self.busy_since.is_some_and(is_busy) {
@@ -110,9 +110,9 @@ impl Tap {
         u32::try_from(ms).ok()
     }
 
-    /// The batch to send at `now`, as text. Then call [`Tap::answered`] or [`Tap::fail`]. `None` if there are no listeners any more.
+    /// The batch to send at `now`, as text. Then call [`Tap::answered`] or [`Tap::fail`]. `None` if no listeners are left.
     pub fn take(&mut self, now: i64) -> Option<String> {
-        self.fail(); // as the one before has, or it would have been answered
+        self.fail(); // the previous batch failed, or it would have been answered
         let Waiting { decisions, awaited, omitted } = mem::take(&mut self.waiting);
         if !self.is_heard(now) {
             self.hear(None, now);
@@ -124,19 +124,19 @@ impl Tap {
         Some(LiveBatch { decisions, omitted }.to_text())
     }
 
-    /// Takes over the registry's answer to a batch: who listens, if anybody does.
+    /// Takes the registry's answer to a batch: the listeners, if any.
     pub fn answered(&mut self, listeners: Option<&str>, now: i64) {
         (self.busy_since, self.in_flight) = (None, SortedMap::new());
         self.hear(listeners, now);
     }
 
-    /// Records that it did not answer: what was sent counts as left out.
+    /// Records that the registry did not answer: the batch counts as omitted.
     pub fn fail(&mut self) {
         self.busy_since = None;
         add_all(&mut self.waiting.omitted, &mem::take(&mut self.in_flight));
     }
 
-    /// Whether there are listeners. A clock that steps back ends it, until the next poll.
+    /// Whether there are listeners. After a step back of the clock there are none until the next poll.
     fn is_heard(&self, now: i64) -> bool {
         self.has_listeners() && (1..=MAX_LISTEN_MS).contains(&self.until.saturating_sub(now))
     }
@@ -208,7 +208,7 @@ mod tests {
             ("llm", Outcome::Refused, 0, false),
             ("api", Outcome::Refused, 14_999, true),
             ("api", Outcome::Refused, 15_000, false),
-            ("api", Outcome::Refused, -50_000, false), // the clock has stepped back
+            ("api", Outcome::Refused, -50_000, false), // the clock stepped back
         ] {
             assert_eq!(tap.wants(policy, outcome, now), wants, "{policy} at {now}");
         }
