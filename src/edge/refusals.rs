@@ -93,8 +93,8 @@ impl Refusals {
             let has_room = |((limit, spent), cost): ((&NamedLimit, &u64), &u64)| {
                 spent.saturating_add(*cost) <= limit.limit().config().capacity
             };
-            // The object learns of the spent tokens later. A bucket that it counts as full until then refills no further, so a wait
-            // computed here would be too short.
+            // The object learns of spent tokens later; a bucket it counts as full until then refills no further: this wait would be too
+            // short.
             if !policy.limits().iter().zip(&kept.spent).zip(costs).all(has_room) {
                 return None;
             }

@@ -1,37 +1,37 @@
-//! Buckets whose numbers change: by a request that brings others, or by an operator.
+//! Buckets whose numbers change, either because a request brings others or because an operator changes them.
 //!
-//! A bucket keeps an account for each of the latest [`MAX_ACCOUNTS`] numbers of a limit. The numbers that are asked decide, by
-//! their own account; what they grant is charged to all. So an account knows of all grants since it was opened,
-//! under whichever numbers, and a caller that alternates finds each as low as if its numbers had been in force all the time.
+//! A bucket keeps an account for each of the latest [`MAX_ACCOUNTS`] numbers of a limit. The numbers of the request decide, by their own
+//! account; what they grant is charged to all. So an account reflects all grants since it was opened, under whichever numbers, and a caller
+//! that alternates finds each as low as if its numbers had been in force all the time.
 //!
-//! A new account begins as if the tokens that have been spent had been spent of its own capacity: a customer who buys a larger plan has the
-//! rest of it at once, and one who goes back to a smaller one does not get its tokens twice. What exceeds its capacity is not owed.
+//! A new account starts as if the tokens already spent had been spent of its own capacity: a customer who buys a larger plan has the rest
+//! of it at once, and one who goes back to a smaller plan does not get its tokens twice. Spending above its capacity is not owed.
 //!
-//! # Numbers of an operator
+//! # An operator's numbers
 //!
-//! They are in force from a moment on, and time before it counts at the numbers before. With `C` and `R` the largest capacity and the fastest
-//! refill of all numbers that the bucket has had, each account obeys
+//! They are in force from a moment on, and time before it counts at the previous numbers. With `C` and `R` the largest capacity and the
+//! fastest refill of all numbers that the bucket has had, each account obeys
 //!
 //! ```text
 //! level(t) + granted from s to t <= C + R (t - s)      for all s <= t
 //! ```
 //!
-//! * Time passes: the level rises by no more than `R`. A grant: the level falls by as much as the second term rises. Where it stops at zero or at
-//!   a debt, the account in force, which obeys the law, is no lower.
-//! * A new account begins with the level of the account in force and the difference of the capacities. It is capped at the best account's level and
-//!   what its capacity exceeds `C` by: the bound grows by as much.
+//! * Time passes: the level rises by no more than `R`. A grant: the level falls by as much as the second term rises. Where it stops at zero
+//!   or at a debt instead, the account in force, which obeys the law, is no lower.
+//! * A new account starts with the level of the account in force plus the difference of the capacities, capped at the best account's level
+//!   plus the excess of its capacity over `C`: the bound grows by as much.
 //!
-//! So no interval has more than the largest capacity and the fastest refill. Where faster numbers never have less capacity, as in most tables
-//! of plans, that is what the most generous of them grant alone.
+//! So no interval has more than the largest capacity and the fastest refill. Where faster numbers never have less capacity, as in most
+//! price plans, that is what the most generous of them grant alone.
 //!
-//! # Numbers of requests
+//! # Numbers in requests
 //!
-//! The moment at which they came into force is unknown, so the time since the last grant counts at the numbers that are asked. And a caller may
-//! choose them anew each time, so the law is stricter. Over any interval, all numbers together grant at most what the most generous of them would
-//! grant alone: its capacity, and what it refills in that time; and, by verbs that make debt, the largest `max_debt` of any of them more. The proof:
+//! The moment from which they apply is unknown, so the time since the last grant counts at the request's numbers. A caller may choose them
+//! anew each time, so the law is stricter. Over any interval, all numbers together grant at most what the most generous of them would grant
+//! alone: its capacity plus its refill, plus, by verbs that make debt, the largest `max_debt` of any. The proof:
 //!
-//! Let `G(s, t)` be what was granted from `s` to `t`, and `B(s, t)` the largest capacity and refill from `s` to `t` of any numbers
-//! that the bucket was asked under. Each account obeys
+//! Let `G(s, t)` be what was granted from `s` to `t`, and `B(s, t)` the largest capacity plus refill from `s` to `t` of any numbers
+//! requested of the bucket. Each account obeys
 //!
 //! ```text
 //! level(t) + G(s, t) + its refill from t to u <= B(s, u)      for all s <= t <= u
@@ -39,52 +39,51 @@
 //!
 //! * Time passes: the level rises by its refill at most. A grant: the level falls by as much as `G` rises.
 //! * With no grants since `s`, the left side is at most the account's own capacity and refill.
-//! * So the law holds, because the level of the numbers that grant is not below zero afterwards, or not below the debt that they allow.
+//! * So the law holds, because the level of the granting numbers is not below zero afterwards, or not below the debt that they allow.
 //!
-//! A level for the numbers X, taken over from the account L at the moment `t`, must obey it too. Let Z be the numbers whose
-//! capacity and refill are `B(s, t)`. If Z refills as fast as X, all that L has is within Z's bound for ever. If X refills faster
-//! than Z, or as fast, it is within X's own bound as soon as what Z's capacity exceeds X's is taken from L's level: many slow tokens are not
-//! followed by fast ones. If X's capacity is the larger one, as much may be added. Which numbers Z are is not known, since it depends on `s`;
-//! so [`excess`] takes the most of all, or adds the least. It takes less as time passes: an interval with a grant in it began before the last of
-//! them, and X has refilled more than Z since.
+//! A level for the numbers X, taken over from the account L at the moment `t`, must obey it too. Let Z be the numbers whose capacity and
+//! refill are `B(s, t)`. If Z refills as fast as X, all of L's tokens stay within Z's bound. If X refills faster than Z, or as fast, it is
+//! within X's own bound once the excess of Z's capacity over X's is taken from L's level: many slow tokens are not followed by fast ones.
+//! If X's capacity is the larger one, as much may be added. Z is unknown, since it depends on `s`; so [`excess`] takes the maximum over
+//! all, or adds the minimum. It takes less as time passes: an interval with a grant in it began before the last of them, and X has refilled
+//! more than Z since.
 //!
-//! Only numbers without an account are taken over to: those that have one are among Z, and nothing may be added for them.
+//! Only numbers without an account are taken over to: those with one are among Z, and nothing may be added for them.
 //!
-//! Nothing in this needs the level to stop at the capacity after the last grant. So L's level is what it would be without that, and
-//! idle time counts.
+//! None of this needs the level to stop at the capacity after the last grant. So L's level is taken without that cap, and idle time counts.
 //!
-//! It also says how low an account need be: it is never charged below the level that it would take over now from numbers that have
-//! nothing left. So it is full again soon after the last grant, whatever others were granted.
+//! It also bounds how low an account needs to be: it is never charged below the level that it would take over now from numbers with nothing
+//! left. So it is full again soon after the last grant, whatever others were granted.
 //!
-//! What a settlement takes above its reservation is no grant: it was used before. So it may exceed the bound, and later grants do not.
+//! What a settlement takes above its reservation is not a grant: it was already used. So it may exceed the bound, but later grants do not.
 //!
-//! Where the refills of X and Z do not keep step, because one of them is a window, they may differ by a window's tokens more.
+//! If the refills of X and Z are out of step, because one of them is a window, they may differ by one more window's tokens.
 //!
 //! # More numbers than accounts
 //!
-//! An account is closed, and [`excess`] does not know its numbers any more. If others that are known have at least its capacity and its
-//! refill, that makes no difference: `B` is the same without it. So such an account is closed first, and else the one that was left longest ago.
-//! Where faster numbers never have less capacity, as in most tables of plans, the law so holds for any number of them. In any
-//! case, all of them together grant no more than the largest capacity and the fastest refill.
+//! When an account is closed, [`excess`] forgets its numbers. If other known numbers have at least its capacity and refill, `B` is the same
+//! without it, so such an account is closed first, otherwise the least recently used. Where faster numbers never have less capacity, as in
+//! most price plans, the law so holds for any number of them. In any case, all of them together grant no more than the largest capacity and
+//! the fastest refill.
 //!
-//! A bucket that is full under all its accounts is forgotten, and the next numbers begin full.
+//! A bucket that is full under all its accounts is forgotten, and the next numbers start full.
 
 use super::row::NamedState;
 use crate::limit::{Carry, Config, Cuts, Kind, Limit, Snapshot, State, Verb};
 use crate::policy::{NamedLimit, Policy};
 
-/// The most buckets of a key whose numbers come with requests, and which are not full again. Callers choose their names. Each may have 64
-/// accounts, which take 27 KB of memory, so all of them take 7 MB of the 128 that an object shares with others.
+/// Maximum buckets of a key that have numbers from requests and are not full again. Callers choose their names. Each may have 64 accounts,
+/// which take 27 KB of memory, so all of them take 7 MB of the 128 that an object shares with others.
 pub const MAX_INLINE: usize = 256;
 
-/// The most accounts of one limit.
+/// Maximum accounts of one limit.
 pub(super) const MAX_ACCOUNTS: usize = 8;
 
-/// The most accounts of limits that the numbers asked do not have: for all limits of as many numbers. More take other names, and are closed in
-/// the order of their last use.
+/// Maximum accounts of limits that the request's numbers do not have: enough for all limits of as many numbers. Further ones have other
+/// names, and are closed in order of last use.
 const MAX_OTHERS: usize = 56;
 
-/// What happens to the account that decides, and so to all.
+/// A change to the deciding account, and so to all.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change {
     Take(u64),
@@ -93,7 +92,7 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// What `verb` does, if it moved `tokens` of the `cost` asked.
+    /// The change by `verb`, if it moved `tokens` of the requested `cost`.
     pub(super) const fn of(verb: Verb, cost: u64, tokens: u64) -> Self {
         match verb {
             Verb::Refund => Self::Refund(cost),
@@ -102,8 +101,8 @@ impl Change {
         }
     }
 
-    /// The same for the accounts of other numbers of that limit, whose own account has become `state`. `is_inline` says that numbers come with
-    /// requests. Returns whether any has changed.
+    /// Applies it to the accounts of the limit's other numbers, after its own account has become `state`. `is_inline`: numbers come with
+    /// requests. Returns whether any account changed.
     pub(super) fn apply_to_others(
         self,
         named: &NamedLimit,
@@ -131,7 +130,7 @@ impl Change {
         has_changed
     }
 
-    /// The same for what depends on open reservations, of an account that has gone from `before` to `after`.
+    /// Applies it to what depends on open reservations, of an account that went from `before` to `after`.
     pub(super) fn apply_to_cuts(self, cuts: &mut Cuts, limit: &Limit, before: &State, after: &State, now: i64) {
         match self {
             Self::Take(_) => cuts.take(limit, before, after, now),
@@ -150,31 +149,30 @@ impl Change {
     }
 }
 
-/// How low what was taken of a limit may leave the accounts of its other numbers. The account in force obeys the law, so none need be lower
-/// than that.
+/// Lower bound for the accounts of a limit's other numbers after a charge. The account in force obeys the law, so none needs to be lower.
 pub(super) struct Floor {
-    /// What the account in force owes: not above zero.
+    /// Level of the account in force, if negative; else 0.
     owed: i64,
-    /// All numbers that are known, if they come with requests.
+    /// All known numbers, if they come with requests.
     numbers: Option<Vec<Limit>>,
 }
 
 impl Floor {
-    /// The account in force has become `state`.
+    /// The bound after the account in force has become `state`.
     pub(super) fn of(named: &NamedLimit, state: &State, is_inline: bool, others: &[NamedState]) -> Self {
         let of_name = others.iter().filter(|account| account.name.as_deref() == named.account());
         let numbers = || of_name.map(|account| account.limit).chain([*named.limit()]).collect();
         Self { owed: named.limit().snapshot(state).tokens.min(0), numbers: is_inline.then(numbers) }
     }
 
-    /// What an account becomes that would be too low `after` it was charged.
+    /// The state to use instead of `after`, if the charge made it too low.
     pub(super) fn above(&self, limit: &Limit, before: &State, after: &State, now: i64) -> Option<State> {
         let least = match &self.numbers {
             Some(numbers) => {
                 let excess = numbers.iter().map(|other| excess(other.config(), limit.config(), 0)).max().unwrap_or(0);
                 i64::try_from(i128::from(self.owed).saturating_sub(excess)).unwrap_or(i64::MIN)
             }
-            // Or than it was.
+            // Or its level before.
             None => self.owed.min(limit.snapshot(&limit.refilled(before, now)).tokens),
         };
         let Snapshot { tokens, at, .. } = limit.snapshot(after);
@@ -183,8 +181,7 @@ impl Floor {
     }
 }
 
-/// The accounts of the numbers of a request, in the order of `policy`, and after them the others. `old` are all before, the one that was asked
-/// last first.
+/// The accounts of a request's numbers, in the order of `policy`, then the others. `old` has all previous ones, the last requested first.
 pub(super) fn of_request(old: Vec<NamedState>, policy: &Policy, now: i64, phase: u64) -> Vec<NamedState> {
     let limits = policy.limits().iter().map(|named| (named.account(), named.limit()));
     let begin = |limit: &Limit, known: &[&NamedState]| {
@@ -197,8 +194,8 @@ pub(super) fn of_request(old: Vec<NamedState>, policy: &Policy, now: i64, phase:
     all
 }
 
-/// The accounts of these numbers, in their order, and after them the others. `old` are all before, of each name the one in force first. `begin`
-/// makes a new account from all of its name, if there are any; `new` makes the first.
+/// The accounts of these numbers, in their order, then the others. `old` has all previous ones, for each name the one in force first.
+/// `begin` makes a new account from all those of its name, if any; `new` makes the first.
 pub(super) fn accounts<'a>(
     old: Vec<NamedState>,
     limits: impl IntoIterator<Item = (Option<&'a str>, &'a Limit)>,
@@ -225,8 +222,8 @@ pub(super) fn accounts<'a>(
     all
 }
 
-/// Closes an account of that name which the numbers `asked`, the first ones, do not have: one that another is as generous as, or else the least
-/// recently used that is not the largest.
+/// Closes an account of that name which is not among the first `asked` ones: one that another is as generous as, or else the least recently
+/// used one that is not the largest.
 fn close_one(all: &mut Vec<NamedState>, asked: usize, name: Option<&str>) {
     let of_name = || all.iter().enumerate().filter(|(_, account)| account.name.as_deref() == name);
     let others = || of_name().rev().filter(|(index, _)| *index >= asked);
@@ -241,7 +238,7 @@ fn close_one(all: &mut Vec<NamedState>, asked: usize, name: Option<&str>) {
     }
 }
 
-/// The account with the most tokens, of accounts of one limit.
+/// The account with the most tokens, among accounts of one limit.
 fn highest(accounts: impl Iterator<Item = NamedState>, now: i64) -> Option<NamedState> {
     accounts.reduce(|one, other| match one.limit.surplus_over(&one.state, &other.state, now) {
         Some(_) => one,
@@ -249,8 +246,8 @@ fn highest(accounts: impl Iterator<Item = NamedState>, now: i64) -> Option<Named
     })
 }
 
-/// What an operator's numbers begin with that come into force at that moment, after these accounts, the one in force first.
-/// Frontends with the numbers before may have asked until `now`.
+/// The first account for an operator's numbers that come into force at that moment, after these accounts, the one in force first. Frontends
+/// with the previous numbers may have sent requests until `now`.
 pub(super) fn succeeding(
     limit: &Limit,
     known: &[&NamedState],
@@ -258,7 +255,7 @@ pub(super) fn succeeding(
     phase: u64,
 ) -> Option<NamedState> {
     let in_force = known.first()?;
-    // The moment of a window is when it opened: only other accounts say when it was asked.
+    // A window's moment is its opening: only other accounts say when it was last requested.
     let at = known.iter().map(|account| account.at().min(now)).fold(at, Ord::max);
     let larger = |account: &NamedState| {
         i128::from(limit.config().capacity).saturating_sub(account.limit.config().capacity.into())
@@ -274,7 +271,7 @@ pub(super) fn succeeding(
     Some(most)
 }
 
-/// The account carried to other numbers at that moment, with `more` tokens added or taken away: up to the capacity, and never put into debt.
+/// Carries the account to other numbers at that moment, with `more` tokens added or taken away: up to the capacity, and never into debt.
 fn with_more(limit: &Limit, from: &NamedState, more: i128, at: i64, phase: u64) -> NamedState {
     let NamedState { name, limit: old, state, cuts } = from;
     let state = old.refilled(state, at);
@@ -294,24 +291,24 @@ pub(super) fn is_as_generous(other: &Config, config: &Config) -> bool {
     faster(other, config) >= 0 && other.capacity >= config.capacity && is_in_step(other, config)
 }
 
-/// What `limit` takes over from an account. `seen` are all numbers with one.
+/// The account that `limit` takes over from another. `seen` has all numbers with an account.
 fn taken_over(limit: &Limit, from: &NamedState, seen: &[Refills<'_>], now: i64, phase: u64) -> NamedState {
     let NamedState { name, limit: old, state, cuts } = from;
-    // What came back before a reservation was opened does not count as if it had come after.
+    // What refilled before a reservation was opened must not count as if it had come after.
     let state = cuts.as_ref().map_or(*state, |cuts| old.refilled(state, old.snapshot(cuts.newest()).at));
     let Snapshot { tokens, drops, at } = old.snapshot(&state);
     let idle_ms = now.saturating_sub(at).max(0).cast_unsigned();
-    // In a window, its moment is when it opened, and the last grant came later.
+    // A window's moment is its opening; the last grant came later.
     let quiet_ms = match old.config().kind {
         Kind::TokenBucket => idle_ms,
         Kind::FixedWindow => idle_ms.saturating_sub(old.config().period_ms),
     };
-    // What was spent stays spent, and the time since counts as these numbers count it.
+    // Spent tokens stay spent, and the time since counts at these numbers.
     let larger = i128::from(limit.config().capacity).saturating_sub(old.config().capacity.into());
     let left = i128::from(tokens).saturating_add((drops > 0).into()).max(0);
     let larger = larger.max(left.saturating_neg());
     let spent = more_since(limit.config(), old.config(), idle_ms, quiet_ms).saturating_add(larger).saturating_neg();
-    // What is rounded is not owed.
+    // Rounding does not create debt.
     let spent = spent.min(if tokens < 0 { refill(old.config(), idle_ms) } else { unclipped(old, &state, idle_ms) });
     let new = Refills::of(limit, &limit.new_state(now, phase), now);
     let excess = seen.iter().map(|other| other.excess_of(&new, quiet_ms)).fold(spent, Ord::max);
@@ -323,20 +320,19 @@ fn taken_over(limit: &Limit, from: &NamedState, seen: &[Refills<'_>], now: i64, 
     NamedState { name: name.clone(), limit: *limit, state: lower_by(excess, limit, old, state, now, phase), cuts }
 }
 
-/// What a bucket of `limit` takes over from one of `old`: as many tokens but for the `excess`, or more if that is negative, up to its own
-/// capacity.
+/// The state of `limit` taken over from one of `old`: as many tokens minus `excess`, which may be negative, up to its own capacity.
 fn lower_by(excess: i128, limit: &Limit, old: &Limit, state: State, now: i64, phase: u64) -> State {
     let Snapshot { tokens, at, .. } = old.snapshot(&state);
     let refill = refill(old.config(), now.saturating_sub(at).max(0).cast_unsigned());
     let as_is = as_is(limit, old, state, now, phase);
-    // What neither capacity has room for. Parts of tokens count less there than here, or not at all.
+    // What exceeds both capacities. Fractions of tokens count less there than here, or not at all.
     let beyond = i128::from(tokens).saturating_add(refill).saturating_sub(limit.snapshot(&as_is).tokens.into()).max(0);
     let more = beyond.saturating_sub(excess);
     let tokens = u64::try_from(more.unsigned_abs()).unwrap_or(u64::MAX);
     if more > 0 { limit.decide(as_is, now, tokens, Verb::Refund).1 } else { limit.lowered(&as_is, tokens) }
 }
 
-/// The tokens of a bucket of `old`, as they are, up to the capacity of `limit`.
+/// The tokens of an `old` bucket, unchanged, up to the capacity of `limit`.
 fn as_is(limit: &Limit, old: &Limit, state: State, now: i64, phase: u64) -> State {
     if limit.config().kind == old.config().kind {
         return limit.carry(old, state, Carry::AsIs, now, phase);
@@ -348,7 +344,7 @@ fn as_is(limit: &Limit, old: &Limit, state: State, now: i64, phase: u64) -> Stat
     limit.lowered(&full, missing.cast_unsigned())
 }
 
-/// How many tokens come back in a time that begins with a window, in whole tokens.
+/// The refill in a time that starts with a window, in whole tokens.
 fn refill(config: &Config, ms: u64) -> i128 {
     let Config { kind, rate, period_ms, .. } = *config;
     match kind {
@@ -357,8 +353,8 @@ fn refill(config: &Config, ms: u64) -> i128 {
     }
 }
 
-/// How much more comes back of `new` than of `old` in that time, rounded down; perhaps less than nothing. Of windows that do not open together, only
-/// what is certain.
+/// How much more refills under `new` than under `old` in that time, rounded down; may be negative. For windows that do not open together,
+/// only the certain part.
 fn more_since(new: &Config, old: &Config, idle_ms: u64, quiet_ms: u64) -> i128 {
     match (new.kind, old.kind) {
         (Kind::TokenBucket, Kind::TokenBucket) => {
@@ -379,7 +375,7 @@ fn faster(new: &Config, old: &Config) -> i128 {
     product(new.rate, old.period_ms).saturating_sub(product(old.rate, new.period_ms))
 }
 
-/// What there would be after that time if the capacity had room for it, in whole tokens.
+/// The level after that time if the capacity did not cap it, in whole tokens.
 fn unclipped(limit: &Limit, state: &State, ms: u64) -> i128 {
     let Snapshot { tokens, drops, .. } = limit.snapshot(state);
     let Config { kind, rate, period_ms, .. } = *limit.config();
@@ -394,7 +390,7 @@ fn unclipped(limit: &Limit, state: &State, ms: u64) -> i128 {
     i128::from(tokens).saturating_add(back)
 }
 
-/// Whether the two refill at the same moments.
+/// Whether both refill at the same moments.
 fn is_in_step(one: &Config, other: &Config) -> bool {
     match (one.kind, other.kind) {
         (Kind::TokenBucket, Kind::TokenBucket) => true,
@@ -403,8 +399,8 @@ fn is_in_step(one: &Config, other: &Config) -> bool {
     }
 }
 
-/// How many tokens `new` must begin below the level that it takes over, since `other` was asked before: see the law. It may begin above it by
-/// what is negative. Nothing was granted for `quiet_ms`.
+/// How many tokens below the level it takes over `new` must start, since `other` was requested before: see the law. If negative, it may
+/// start above it. Nothing was granted for `quiet_ms`.
 fn excess(other: &Config, new: &Config, quiet_ms: u64) -> i128 {
     let is_in_step = is_in_step(other, new);
     let window = |config: &Config| match config.kind {
@@ -425,17 +421,17 @@ fn excess(other: &Config, new: &Config, quiet_ms: u64) -> i128 {
             }
             _ => quiet_ms,
         };
-        // A product that is cut short makes the result too large, which is safe.
+        // A saturated product makes the result too large, which is safe.
         let since = faster.saturating_mul(counted_ms.into()).checked_div(periods).unwrap_or(0);
         i128::from(other.capacity).saturating_sub(new.capacity.into()).saturating_add(off_step).saturating_sub(since)
     };
     as_slow.min(as_fast)
 }
 
-/// When the tokens of numbers come back.
+/// When the tokens of numbers refill.
 struct Refills<'a> {
     config: &'a Config,
-    /// Since when the window is open. A bucket refills all the time.
+    /// How long the window has been open. A bucket refills continuously.
     open_ms: u64,
 }
 
@@ -445,8 +441,8 @@ impl<'a> Refills<'a> {
         Self { config: limit.config(), open_ms: now.saturating_sub(opened_at).max(0).cast_unsigned() }
     }
 
-    /// [`excess`] now. Where the two are not in step, the moments of their windows say how far they differ: the bound is then how much
-    /// more the slower of them can have given until now, or the faster can give first.
+    /// [`excess`] now. If the two are out of step, the moments of their windows bound their difference: how much more the slower one can
+    /// have given until now, or the faster one can give first.
     fn excess_of(&self, new: &Self, quiet_ms: u64) -> i128 {
         let bound = excess(self.config, new.config, quiet_ms);
         if is_in_step(self.config, new.config) {
@@ -459,7 +455,7 @@ impl<'a> Refills<'a> {
         bound.min(as_slow).min(as_fast)
     }
 
-    /// The latest opening of a window that is as long ago as that: how many windows before the last one, and how long ago.
+    /// The latest opening of a window at least that long ago: how many windows before the last one, and how long ago.
     fn opening_before(&self, quiet_ms: u64) -> (u64, u64) {
         let period_ms = self.config.period_ms;
         let windows = quiet_ms.saturating_sub(self.open_ms).div_ceil(period_ms.max(1));
@@ -467,25 +463,25 @@ impl<'a> Refills<'a> {
         (windows, u64::try_from(ms).unwrap_or(u64::MAX))
     }
 
-    /// How much more these have given than the others, which are as fast at least, in any time until now of `quiet_ms` or longer.
+    /// How much more these have given than the others, which are at least as fast, in any time until now of `quiet_ms` or longer.
     fn more_than(&self, faster: &Self, quiet_ms: u64) -> i128 {
         let (own, other) = (self.config, faster.config);
         match (own.kind, other.kind) {
-            // Most since just after a window of the others opened.
+            // The most since just after a window of the others opened.
             (Kind::TokenBucket, _) => {
                 let (windows, ms) = faster.opening_before(quiet_ms);
                 refill(own, ms).saturating_add(1).saturating_sub(product(other.rate, windows))
             }
-            // Most since just before an own one opened, or over just the quiet time.
+            // The most since just before an own one opened, or over exactly the quiet time.
             (Kind::FixedWindow, Kind::TokenBucket) => {
                 let (windows, ms) = self.opening_before(quiet_ms);
                 let with_next = product(own.rate, windows.saturating_add(1)).saturating_sub(refill(other, ms));
                 with_next.max(product(own.rate, windows).saturating_sub(refill(other, quiet_ms)))
             }
             (Kind::FixedWindow, Kind::FixedWindow) => {
-                // The own windows that opened since the others' last, and one before.
+                // Own windows opened since the others' last, plus one before.
                 let opened = openings(self.open_ms, faster.open_ms, own.period_ms);
-                // Or, since just before the last own one, that and what the others have not given in whole windows; or else nothing.
+                // Or since just before the last own one: its tokens, and what the others still lack of a whole window; or else nothing.
                 let smooth = product(other.rate, self.open_ms).checked_div(other.period_ms.into()).unwrap_or(0);
                 let by_rate = i128::from(own.rate).saturating_add(other.rate.into()).saturating_sub(smooth);
                 let by_rate = by_rate.max(refill(other, quiet_ms).saturating_neg());
@@ -494,7 +490,7 @@ impl<'a> Refills<'a> {
         }
     }
 
-    /// How much more these will have given than the others, which are as fast at least, at any time from now on.
+    /// How much more these will have given than the others, which are at least as fast, at any time from now on.
     fn sooner_than(&self, faster: &Self) -> i128 {
         let (own, other) = (self.config, faster.config);
         let opens_in = |of: &Self| of.config.period_ms.saturating_sub(of.open_ms);
@@ -512,13 +508,13 @@ impl<'a> Refills<'a> {
     }
 }
 
-/// How many of the windows that open every `period_ms`, the first of them after `first_ms`, open before `end_ms` is over.
+/// How many windows open before `end_ms` is over, the first after `first_ms` and then one every `period_ms`.
 fn openings(first_ms: u64, end_ms: u64, period_ms: u64) -> u64 {
     let rest_ms = end_ms.checked_sub(first_ms.saturating_add(1));
     rest_ms.map_or(0, |ms| ms.checked_div(period_ms).unwrap_or(0).saturating_add(1))
 }
 
-/// Exact, because neither is above 2⁶³.
+/// Exact, because neither exceeds 2⁶³.
 fn product(a: u64, b: u64) -> i128 {
     i128::from(a).saturating_mul(b.into())
 }

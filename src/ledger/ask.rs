@@ -1,4 +1,4 @@
-//! A request, from its arrival to its answer and the rows that must be written.
+//! A request, from its arrival to its answer and the rows to write.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::policy::Policy;
 use crate::protocol::{Action, Decided, ObjectReply, ObjectRequest, Spread};
 
 impl Ledger {
-    /// Answers a request about the buckets of the policies `asked`; `random` gives the ids of reservations. A bucket that was
-    /// asked before under another [`Policy`] of that name is carried over to this one.
+    /// Answers a request about the buckets of the policies `asked`; `random` gives the ids of reservations. A bucket last requested under
+    /// another [`Policy`] with that name is carried over to this one.
     ///
     /// # Errors
-    /// If the costs do not fit the limits, a row that matters here cannot be read, or there is no source of randomness.
+    /// If the costs do not fit the limits, a relevant row is unreadable, or there is no source of randomness.
     pub fn ask(
         &mut self,
         asked: &[Arc<Policy>],
@@ -38,7 +38,7 @@ impl Ledger {
         let replaced: Vec<Arc<Policy>>;
         let asked = match (newer.as_slice(), request.action) {
             ([], _) => asked,
-            // A batch ends as it began.
+            // A batch ends under the policies it began with.
             (_, Action::Settle(id) | Action::Cancel(id)) if self.is_held(id) => {
                 let of_bucket = |policy: &Arc<Policy>| newer.iter().find(|(newer, _)| newer.name() == policy.name());
                 replaced =
@@ -48,7 +48,7 @@ impl Ledger {
             _ => return Ok((outdated(&newer), Writes::default())),
         };
         let mut writes = Writes::default();
-        // What is about a reservation needs no room that lasts: its bucket is there, or full.
+        // Requests about a reservation need no lasting room: its bucket exists, or is full.
         let has_room = matches!(request.action, Action::Settle(_) | Action::Cancel(_) | Action::Extend(_));
         if !has_room && self.has_no_room_for_inline(asked, now, &mut writes) {
             return Ok((ObjectReply::TooManyInline { max: MAX_INLINE as u64 }, writes));
@@ -57,11 +57,11 @@ impl Ledger {
             self.open(policy, as_of, now)?;
         }
         self.open_shadows(asked, as_of, now);
-        self.check_rows(request, now)?; // while nothing has changed but for what was full again
+        self.check_rows(request, now)?; // nothing has changed yet, except that full buckets were dropped
         self.end_holds(now);
         self.end_expired(now, &mut writes);
         self.return_leases(asked, request.lease.as_ref(), now)?;
-        // Before a replay: a try must be known to hold what another try of its batch holds or has committed.
+        // Before a replay: a try must share what another try of its batch holds or has committed.
         let of_hold = match request.action {
             Action::Hold(_) => self.prepared(asked, request.request_id, id, now)?,
             Action::Settle(_) => self.commit(asked, request.request_id, id, now)?,
@@ -93,7 +93,7 @@ impl Ledger {
         Ok((reply, writes))
     }
 
-    /// The policies under which the buckets were asked by a frontend that knows more than `as_of`, and what that knew.
+    /// The policies of buckets last requested by a frontend that knows more than `as_of`, and what it knew.
     pub(super) fn newer(&self, asked: &[Arc<Policy>], as_of: i64) -> Result<Vec<(Arc<Policy>, i64)>, LedgerError> {
         let mut newer = Vec::new();
         for policy in asked.iter().filter(|policy| !policy.is_inline()) {
@@ -106,7 +106,7 @@ impl Ledger {
                     let stored = StoredRow::read(row).map_err(error)?;
                     let Registered { as_of: stored_as_of, id, .. } = stored.registered;
                     if stored_as_of > as_of && id != policy.id() {
-                        let is_shard = policy.shard().is_some(); // a row does not say of which
+                        let is_shard = policy.shard().is_some(); // a row does not say which
                         let of_row = || stored.policy(policy.name()).map_err(error);
                         newer.push((if is_shard { Arc::clone(policy) } else { of_row()? }, stored_as_of));
                     }
@@ -117,7 +117,7 @@ impl Ledger {
         Ok(newer)
     }
 
-    /// Answers a request that was not asked before. `id` is of the reservation or hold that it opens or closes.
+    /// Answers a request seen for the first time. `id` is that of the reservation or hold that it opens or closes.
     fn perform(
         &mut self,
         asked: &[Arc<Policy>],
@@ -177,15 +177,15 @@ impl Ledger {
     }
 }
 
-/// Tells a frontend under which policies to ask again.
+/// Tells a frontend which policies to retry under.
 fn outdated(newer: &[(Arc<Policy>, i64)]) -> ObjectReply {
     let definitions: Vec<_> = newer.iter().map(|(policy, _)| policy.definition()).collect();
-    // The least, because it is claimed for all of them.
+    // The minimum, because it is claimed for all of them.
     let as_of = newer.iter().map(|(_, as_of)| *as_of).min().unwrap_or(0);
     ObjectReply::PolicyOutdated { as_of, definitions: definitions.join("\n") }
 }
 
-/// Whether the request may move anything. Limits in shadow count only where no others do: beside those, they must not change
+/// Whether the request may move anything. Limits in shadow count only if there are no others: beside enforced ones they must not change
 /// what is remembered. A reservation under a policy that enforces nothing has an id like any other.
 pub(super) fn asks_for_any(request: &ObjectRequest) -> bool {
     let is_any = |costs: &Vec<u64>| costs.iter().any(|&cost| cost > 0);
@@ -194,13 +194,13 @@ pub(super) fn asks_for_any(request: &ObjectRequest) -> bool {
     request.costs.iter().chain(shadows.map(|(_, costs)| costs)).any(is_any) || is_reserved
 }
 
-/// Whether a grant must be remembered. A request that takes nothing is safe to repeat. A hold is remembered
-/// once it is committed; what closes a reservation is remembered with that, whether or not there is room for its request id.
+/// Whether a grant must be remembered. A request that takes nothing is safe to repeat. A hold is remembered once committed; what closes a
+/// reservation is remembered with it, even without room for its request id.
 fn must_be_remembered(request: &ObjectRequest) -> bool {
     match request.action {
         Action::Look(_) | Action::Hold(_) | Action::Settle(_) | Action::Cancel(_) => false,
         Action::Take(verb) | Action::Reserve(verb) => asks_for_any(request) || !verb.takes(),
-        // To let it last longer once more makes no difference.
+        // Extending it once more makes no difference.
         Action::Extend(_) => asks_for_any(request),
     }
 }

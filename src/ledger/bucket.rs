@@ -16,42 +16,42 @@ use super::writes::Writes;
 use crate::limit::{Carry, Cuts, Limit, State};
 use crate::policy::{NamedLimit, Policy, Standing};
 
-/// The bucket of one policy for the key.
+/// A policy's bucket for the key.
 ///
-/// `persisted <= states <= persisted + block`, limit by limit and at every moment once [`Bucket::row`] was asked, whether
-/// or not a row in flight has arrived: a crash may cost tokens, at most a block, and never gives any back. The same holds
-/// if the runtime breaks its promise and runs two objects of one key: the older one can spend only tokens that the
-/// newer one does not have, but for what comes back to a [covered](super::cover) bucket while both live.
+/// `persisted <= states <= persisted + block`, limit by limit and at every moment once [`Bucket::row`] was called, whether or not a row in
+/// flight has arrived: a crash may cost tokens, at most a block, and never gives any back. The same holds if the runtime breaks its promise
+/// and runs two objects of one key: the older one can spend only tokens that the newer one does not have, except for what refills in a
+/// [covered](super::cover) bucket while both live.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     /// The policy of the latest request; the states are under its numbers.
     policy: Arc<Policy>,
-    /// What the frontend knew that asked under it; 0 if no registry has it.
+    /// The registry version known to the frontend that sent it; 0 if no registry has the policy.
     as_of: i64,
-    /// The latest version that it has followed. Frontends that know as much may ask under an earlier one: an override has ended for some of
-    /// them, or they have forgotten it.
+    /// The latest version that it has followed. Frontends that know as much may send requests under an earlier one: for some of them an
+    /// override has ended, or they have forgotten it.
     reached: i64,
     /// The current states, one for each limit of the policy.
     pub(super) states: Vec<State>,
-    /// Accounts of other numbers, and limits that only other versions of the policy have. When such numbers are asked again they find
-    /// them, so versions that alternate give nothing away.
+    /// Accounts of other numbers, and limits that only other versions of the policy have. Requests under such numbers find them again, so
+    /// versions that alternate give nothing away.
     dormant: Vec<NamedState>,
-    /// What may still turn out not to have been taken, in the order in which it was.
+    /// Takes that may still be undone or changed, in order.
     openings: Vec<Opening>,
-    /// One for each limit of the policy, if there are any openings. Dormant limits have theirs beside them.
+    /// One for each limit of the policy, if there are any openings. Dormant limits keep their own.
     pub(super) cuts: Vec<Cuts>,
-    /// What open reservations will give back, if it was asked for.
+    /// What open reservations will give back, once computed.
     returns: Option<Returns>,
-    /// Tokens that are leased out. The states still have them, so a bucket is never fuller than with them.
+    /// Leased tokens. The states still include them, so a bucket is never fuller than with them.
     pub(super) leases: Leases,
-    /// An account that has another name than what was reserved of it: see [`Bucket::take_renamed`].
+    /// An account renamed since tokens were reserved of it: see [`Bucket::take_renamed`].
     renamed: Option<Renamed>,
     /// Whether storage has a row for it.
     has_row: bool,
-    /// The states that a crash would leave. `None` when storage has nothing, or something under other numbers.
+    /// The states that a crash would leave. `None` if storage has no row, or one under other numbers.
     persisted: Option<Vec<State>>,
     lag: Lag,
-    /// Since when the bucket is in memory.
+    /// Since when the bucket has been in memory.
     awake_since: i64,
     /// A background row that may or may not have arrived.
     in_flight: Option<(u32, Vec<State>)>,
@@ -61,18 +61,18 @@ pub(super) struct Bucket {
     need: Need,
 }
 
-/// Tokens that may still be given back: those of a reservation, or of a hold that was committed.
+/// Tokens that may still be given back: those of a reservation or of a committed hold.
 #[derive(Clone, Copy, Debug)]
 struct Opening {
     id: u64,
-    /// Whether a crash leaves it open: a reservation is, a committed hold is not.
+    /// Whether it survives a crash: a reservation does, a committed hold does not.
     is_stored: bool,
-    /// Whether its reservation is over and everything was given back, until it is settled late.
+    /// Whether its reservation has expired and was given back; it may still be settled late.
     is_returned: bool,
 }
 
 impl Opening {
-    /// As its row has it: ids have 52 bits.
+    /// As in its row: ids have 52 bits.
     const fn encode(self) -> u64 {
         if self.is_returned { self.id | RETURNED } else { self.id }
     }
@@ -90,7 +90,7 @@ enum Lag {
     No,
     /// By a block, until spending pauses.
     Block,
-    /// It does not refill for a while: see `cover.rs`.
+    /// By not refilling for a while: see `cover.rs`.
     Cover,
 }
 
@@ -98,21 +98,21 @@ enum Lag {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Need {
     Nothing,
-    /// Tokens moved: whether a row is due depends on how many.
+    /// Tokens moved: how many decides whether a row is due.
     Spent,
-    /// What was opened or closed must be written at once; a crash may still cost a block.
+    /// Something was opened or closed, which must be written at once; a crash may still cost a block.
     Now,
     /// The exact states must survive a crash: the numbers changed, or the clock stepped back.
     Exact,
 }
 
-/// What is to be done with storage.
+/// The storage operation that is due.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Row {
     Nothing,
     /// Write before the reply.
     BeforeReply(Vec<u8>),
-    /// Write in the background; see [`Bucket::confirm`].
+    /// Write in the background, then call [`Bucket::confirm`].
     Background(Vec<u8>),
 }
 
@@ -121,15 +121,15 @@ impl Bucket {
     pub(super) fn new(policy: &Arc<Policy>, as_of: i64, now: i64, phase: u64) -> Self {
         let states = untouched(policy, now, phase);
         let mut bucket = Self { as_of, ..Self::of(policy, states, now) };
-        // A full one need not be stored; one that starts below full refills from now on.
+        // A full bucket need not be stored; one that starts below full refills from now on.
         if bucket.expires_at(now) != Some(now) {
             bucket.need = Need::Exact;
         }
         bucket
     }
 
-    /// The bucket in a stored row, carried over if it was written under another version. `as_of` is what the frontend knows that
-    /// asks under `policy`.
+    /// The bucket in a stored row, carried over if written under another version. `as_of` is the registry version known to the frontend
+    /// whose request is under `policy`.
     pub(super) fn read(policy: &Arc<Policy>, as_of: i64, row: &[u8], now: i64, phase: u64) -> Result<Self, RowError> {
         let stored = StoredRow::read(row)?;
         let Registered { since, id, as_of: stored_as_of, .. } = stored.registered;
@@ -155,7 +155,7 @@ impl Bucket {
             let limits = policy.limits().iter().zip(&mut states);
             let limits = limits.map(|(named, state)| (named.account(), named.limit(), state, each.next()));
             let leases = Leases::stored(&stored, limits, now);
-            // What was leased out and is over may have been spent at the latest moment.
+            // Leases that are over may have been spent at the latest moment.
             let is_read = is_covered || states == stored_states || leases.is_any();
             let need = if is_read { Need::Nothing } else { Need::Exact };
             let stored_newest = (0..policy.limits().len()).filter_map(|index| Some(*stored.cuts_of(index)?.newest()));
@@ -165,7 +165,7 @@ impl Bucket {
         let mut old = stored.limits()?;
         let changed_at =
             stored.covered_since.and_then(|covered_since| changed_at(policy, &old, covered_since.max(since)));
-        // A bucket is carried over when its numbers change: what it had then is what counts.
+        // A bucket is carried over when its numbers change: its level at that moment counts.
         for limit in &mut old {
             limit.state = stored.uncovered(&limit.limit, &limit.state, changed_at.unwrap_or(now).min(now));
         }
@@ -174,7 +174,7 @@ impl Bucket {
         leases.move_to(policy);
         let stored_states: Vec<_> = old.iter().map(|limit| limit.state).take(policy.limits().len()).collect();
         let (states, cuts, dormant) = followed(old, (since, reached), policy, &leases, now, phase);
-        // It only has dormant limits besides, or is of another version with the same numbers.
+        // The row only has extra dormant limits, or is of another version with the same numbers.
         let is_current = stored.policy_version() == policy.version()
             && policy.is_unchanged_since(since)
             && states == stored_states
@@ -188,7 +188,7 @@ impl Bucket {
         Ok(Self { states, dormant, cuts, leases, renamed, persisted, need, ..bucket }.with_all_cut())
     }
 
-    /// The bucket with the accounts of a row.
+    /// The bucket with a row's accounts.
     fn with_accounts(self, stored: &StoredRow<'_>, now: i64, phase: u64) -> Result<Self, RowError> {
         let mut old = stored.limits()?;
         let newest = old.iter().filter_map(|account| account.cuts.as_ref()).map(Cuts::newest);
@@ -198,7 +198,7 @@ impl Bucket {
         let renamed = rename(&mut old, &mut leases, &self.policy, || stored.policy(self.policy.name()).ok());
         leases.move_to(&self.policy);
         if !stored.is_exact {
-            // Grants may have come since that are not in the row: the time before now is not idle time.
+            // Grants since may be missing from the row: the time before now is not idle time.
             for account in &mut old {
                 account.state = account.limit.refilled(&account.state, now);
                 if let Some(cuts) = &mut account.cuts {
@@ -211,9 +211,9 @@ impl Bucket {
         Ok(bucket)
     }
 
-    /// Continues with the accounts of its policy, after these. `persisted` and `in_flight` are in the order of `old`.
+    /// Switches to its policy's accounts after these. `persisted` and `in_flight` are in the order of `old`.
     fn set_accounts(&mut self, old: &[NamedState], now: i64, phase: u64) {
-        // Numbers that were only asked about have granted nothing, and say nothing about others.
+        // Numbers that were only peeked at have granted nothing, and say nothing about others.
         let old = if self.has_row || self.need != Need::Nothing { old } else { &[] };
         (self.states, self.cuts, self.dormant) =
             followed(old.to_vec(), (0, self.reached), &Arc::clone(&self.policy), &self.leases, now, phase);
@@ -231,8 +231,8 @@ impl Bucket {
         self.in_flight = self.in_flight.take().and_then(|(ticket, states)| Some((ticket, in_order(states)?)));
     }
 
-    /// Continues under `policy`. If the numbers changed, tokens are carried over as if the bucket had been read from its
-    /// row. `as_of` is what the frontend knows that asks under it.
+    /// Continues under `policy`. If the numbers changed, tokens are carried over as if the bucket had been read from its row. `as_of` is
+    /// the registry version known to the requesting frontend.
     pub(super) fn move_to(&mut self, policy: &Arc<Policy>, as_of: i64, now: i64, phase: u64) {
         if Arc::ptr_eq(&self.policy, policy) {
             return;
@@ -246,7 +246,7 @@ impl Bucket {
         if before.version() == policy.version() && since == policy.timeline().since() {
             return self.resize(&before);
         }
-        self.forget_returns(); // they were found by the numbers before
+        self.forget_returns(); // computed under the previous numbers
         let mut old: Vec<_> = self.all_of(&before).collect();
         self.renamed = rename(&mut old, &mut self.leases, policy, || Some(Arc::clone(&before)));
         self.leases.move_to(policy);
@@ -263,27 +263,27 @@ impl Bucket {
         }
         (self.states, self.cuts, self.dormant) = (states, cuts, dormant);
         self.cut_all();
-        self.persisted = None; // what is there has other numbers
+        self.persisted = None; // storage has other numbers
         self.in_flight = None;
         self.need(Need::Exact);
     }
 
-    /// The account that has got another name since the last call.
+    /// The account renamed since the last call.
     pub(super) const fn take_renamed(&mut self) -> Option<Renamed> {
         self.renamed.take()
     }
 
-    /// Whether the bucket was asked by a frontend that knew a newer version than this one.
+    /// Whether the bucket's last request came from a frontend that knew a newer version than this one.
     pub(super) fn is_newer_than(&self, policy: &Policy, as_of: i64) -> bool {
         self.as_of > as_of && self.policy.id() != policy.id()
     }
 
-    /// What the frontend knew that asked under the bucket's policy: the moment of the latest change by the registry.
+    /// What the frontend knew whose request is under the bucket's policy: the moment of the registry's latest change.
     pub(super) const fn as_of(&self) -> i64 {
         self.as_of
     }
 
-    /// After another policy of the same numbers: a smaller block may need a row that the larger one did not.
+    /// After a switch to another policy with the same numbers: a smaller block may need a row that the larger one did not.
     fn resize(&mut self, before: &Policy) {
         if !before.limits().iter().map(block).eq(self.policy.limits().iter().map(block)) {
             self.need(Need::Spent);
@@ -326,14 +326,14 @@ impl Bucket {
         self.need = self.need.max(need);
     }
 
-    /// Follows what has changed the states of the policy's limits from `before`, in its order: what depends on open reservations, and the
+    /// Applies changes of the states of the policy's limits from `before`, in its order, to what depends on open reservations and to the
     /// accounts of other numbers.
     pub(super) fn follow(&mut self, before: &[State], changes: &[Change], now: i64) {
         let is_stored = self.has_stored_cuts();
         let limits = self.policy.limits().iter().zip(before.iter().zip(&self.states));
         for ((cuts, (named, (before, after))), change) in self.cuts.iter_mut().zip(limits).zip(changes) {
             change.apply_to_cuts(cuts, named.limit(), before, after, now);
-            // What is given back to a full bucket may still matter to what was taken from it before.
+            // Tokens given back to a full bucket may still matter to earlier takes.
             if matches!(change, Change::Refund(1..) | Change::Reset) && is_stored {
                 self.need = self.need.max(Need::Now);
             }
@@ -349,14 +349,14 @@ impl Bucket {
         }
     }
 
-    /// Debits the leases that are over.
+    /// Debits leases that are over.
     pub(super) fn end_leases(&mut self, now: i64) {
         for lease in self.leases.end(now) {
             self.spend(&lease.tokens, lease.until.min(now));
         }
     }
 
-    /// Debits what was spent of a lease, from dormant limits too.
+    /// Debits the spent tokens of a lease, also from dormant limits.
     pub(super) fn spend(&mut self, tokens: &[u64], at: i64) {
         let mut cuts = self.cuts.iter_mut();
         for ((limit, state), &tokens) in self.policy.limits().iter().zip(&mut self.states).zip(tokens) {
@@ -380,7 +380,7 @@ impl Bucket {
         }
     }
 
-    /// A row with leases has the newest pieces as they are now. What does not fit them any more, the others have.
+    /// A row with leases has the newest pieces as of now. What no longer fits them is in the others.
     fn prepare_cuts(&mut self, now: i64) {
         if self.leases.is_any() {
             self.refill_cuts(now);
@@ -404,7 +404,7 @@ impl Bucket {
         if self.cuts.is_empty() { Vec::new() } else { self.states.clone() }
     }
 
-    /// What was taken last may turn out to be another number of tokens: see [`Bucket::settle`].
+    /// The last take may still change: see [`Bucket::settle`].
     pub(super) fn open(&mut self, id: u64, is_stored: bool, now: i64) {
         self.openings.push(Opening { id, is_stored, is_returned: false });
         self.forget_returns();
@@ -420,8 +420,8 @@ impl Bucket {
         self.need(if is_stored { Need::Now } else { Need::Spent });
     }
 
-    /// The moment at which to settle a reservation that expired, without a request: the latest up to which the bucket has credited refills. After
-    /// it the policy may have changed without the bucket having followed yet. An earlier moment gives the same result.
+    /// The moment at which to settle an expired reservation without a request: the latest up to which the bucket has credited refills.
+    /// After it the policy may have changed before the bucket followed. An earlier moment gives the same result.
     pub(super) fn closing_at(&self, now: i64) -> i64 {
         let limits = || self.policy.limits().iter().map(NamedLimit::limit);
         let states = limits().zip(&self.states).chain(limits().zip(self.cuts.iter().map(Cuts::newest)));
@@ -429,20 +429,20 @@ impl Bucket {
         awake.chain(self.dormant.iter().map(NamedState::at)).max().unwrap_or(now).min(now)
     }
 
-    /// Whether what was opened under this id is open.
+    /// Whether an opening with this id exists.
     pub(super) fn is_open(&self, id: u64) -> bool {
         self.place_of(id).is_some()
     }
 
-    /// What open reservations will give back, if that was found since the last change.
+    /// What open reservations will give back, if computed since the last change.
     pub(super) fn returns(&self) -> Option<Arc<[Return]>> {
         let known = self.returns.as_ref().filter(|returns| returns.is_from(&self.states, &self.cuts));
         known.map(|returns| Arc::clone(&returns.all))
     }
 
-    /// Computes what they will give back. `expiring` has, for each of them, when it expires, its id, and its tokens of each limit.
+    /// Computes what open reservations will give back. `expiring` has each one's expiry, id, and tokens of each limit.
     pub(super) fn find_returns(&mut self, expiring: &[(i64, u64, Vec<u64>)]) -> Arc<[Return]> {
-        // After a crash the clock may be behind an end at which it was given back. Sorted once: a `SortedMap` inserts each.
+        // After a crash the clock may be behind an expiry at which it was given back. Sorted once: a `SortedMap` inserts each.
         let mut places: Vec<(u64, usize)> = self
             .openings
             .iter()
@@ -460,18 +460,18 @@ impl Bucket {
         Arc::clone(&self.returns.insert(found).all)
     }
 
-    /// To be called when there are other reservations, or one of them ends at another moment.
+    /// Must be called when reservations change, or the expiry of one.
     pub(super) fn forget_returns(&mut self) {
         self.returns = None;
     }
 
-    /// The place of its cut.
+    /// The index of its cut.
     pub(super) fn place_of(&self, id: u64) -> Option<usize> {
         self.openings.iter().position(|opening| opening.id == id)
     }
 
-    /// Finds out what was opened under that id: of each limit are given how many tokens were taken and how many should have been. What would
-    /// leave less than the largest debt allows is not taken. Dormant limits get `back` what is in there. Returns how many were taken in
+    /// Settles the opening with this id: for each limit `tokens` has how many were taken and how many should have been. A charge that would
+    /// leave less than the largest debt allows is reduced. Dormant limits get `back` what it has for them. Returns how many were taken in
     /// the end, and how many more there are now.
     pub(super) fn settle(
         &mut self,
@@ -518,24 +518,24 @@ impl Bucket {
         booked
     }
 
-    /// Notes that all of it was given back because its reservation is over. It may still be settled.
+    /// Records that all of it was given back because its reservation expired. It may still be settled.
     pub(super) fn mark_returned(&mut self, id: u64) {
         for opening in self.openings.iter_mut().filter(|opening| opening.id == id) {
             opening.is_returned = true;
         }
     }
 
-    /// Whether all of it was given back because its reservation is over.
+    /// Whether all of it was given back because its reservation expired.
     pub(super) fn is_returned(&self, id: u64) -> bool {
         self.openings.iter().any(|opening| opening.id == id && opening.is_returned)
     }
 
-    /// Closes what was opened under that id.
+    /// Closes the opening with this id.
     pub(super) fn close(&mut self, id: u64) {
         self.retain(|opening| opening != id);
     }
 
-    /// Closes what was opened under other ids than these.
+    /// Closes all openings except those with these ids.
     pub(super) fn retain(&mut self, is_open: impl Fn(u64) -> bool) {
         while let Some(cut) = self.openings.iter().position(|opening| !is_open(opening.id)) {
             let opening = self.openings.remove(cut);
@@ -551,7 +551,7 @@ impl Bucket {
         self.openings.iter().any(|opening| opening.is_stored)
     }
 
-    /// The cuts of all limits, the dormant ones last, as they are stored: only those that a crash leaves open.
+    /// The cuts of all limits, dormant ones last, as stored: only those that survive a crash.
     fn stored_cuts(&self) -> Vec<Cow<'_, Cuts>> {
         if !self.has_stored_cuts() {
             return Vec::new();
@@ -566,7 +566,7 @@ impl Bucket {
         cuts
     }
 
-    /// Without anything open, there is nothing to keep of it.
+    /// Drops the cuts when nothing is open.
     fn drop_cuts(&mut self) {
         if self.openings.is_empty() {
             self.cuts.clear();
@@ -575,7 +575,7 @@ impl Bucket {
         }
     }
 
-    /// For a limit that was not there when something was opened, that does not matter.
+    /// Creates missing cuts. For a limit added after an opening, that opening has no effect.
     fn cut_all(&mut self) {
         let count = self.openings.len();
         if count == 0 {
@@ -600,12 +600,12 @@ impl Bucket {
         self
     }
 
-    /// All limits with their states, the dormant ones last.
+    /// All limits with their states, dormant ones last.
     fn all(&self) -> impl Iterator<Item = NamedState> {
         self.all_of(&self.policy)
     }
 
-    /// The same, if the states are those of this policy.
+    /// The same, if the states belong to this policy.
     fn all_of(&self, policy: &Policy) -> impl Iterator<Item = NamedState> {
         let awake = policy.limits().iter().zip(&self.states).enumerate();
         let awake = awake.map(|(index, (limit, &state))| NamedState {
@@ -615,22 +615,21 @@ impl Bucket {
         awake.chain(self.dormant.iter().cloned())
     }
 
-    /// The row to write now, if any; it counts as written from here on. `ticket` identifies a background row and must
-    /// be unique.
+    /// The row to write now, if any; it counts as written from now on. `ticket` identifies a background row and must be unique.
     pub(super) fn row(&mut self, now: i64, ticket: u32) -> Row {
         let need = std::mem::replace(&mut self.need, Need::Nothing);
         if need == Need::Nothing {
             return Row::Nothing;
         }
         self.awake_since = self.awake_since.min(now);
-        self.end_leases(now); // before refills are credited that came later
+        self.end_leases(now); // before crediting later refills
         self.prepare_cuts(now);
         let was_busy = self.spent_at.is_some_and(|at| now.abs_diff(at) < Writes::IDLE_MS);
         if need != Need::Exact {
             self.spent_at = Some(now);
             self.is_busy = true;
         }
-        // A crash must not forget a lease: until it is over, the bucket would be fuller than with it.
+        // A crash must not forget a lease: until it is over, the bucket would be too full.
         let slack = match need {
             Need::Spent if !self.leases.is_unsaved() => self.slack(now),
             _ => Slack::None,
@@ -638,7 +637,7 @@ impl Bucket {
         match slack {
             Slack::Enough => {
                 if self.lag == Lag::No {
-                    self.lag = Lag::Block; // or a refund that needs no row now would never have one
+                    self.lag = Lag::Block; // otherwise a refund that needs no row now would never get one
                 }
                 Row::Nothing
             }
@@ -693,7 +692,7 @@ impl Bucket {
             return None;
         }
         self.lag = Lag::No;
-        self.end_leases(now); // before refills are credited that came later
+        self.end_leases(now); // before crediting later refills
         self.prepare_cuts(now);
         let exact = self.all_states(now);
         let row = self.encode(&exact, now);
@@ -714,8 +713,8 @@ impl Bucket {
         latest(now, awake.chain(dormant.map(|(dormant, state)| dormant.limit.full_at(state, now))))
     }
 
-    /// The least surplus of any limit over its persisted state, with what a crash would let frontends return once more. A row in flight may or may not arrive: whichever state
-    /// a crash leaves must be neither above the bucket nor more than a block below it.
+    /// The least surplus of any limit over its persisted state, including what a crash would let frontends return again. A row in flight
+    /// may or may not arrive: whichever state a crash leaves must be neither above the bucket nor more than a block below it.
     fn slack(&self, now: i64) -> Slack {
         let Some(persisted) = &self.persisted else {
             return Slack::None;
@@ -729,11 +728,11 @@ impl Bucket {
                 let Some(stored) = stored.and_then(|states| states.get(index)) else {
                     continue;
                 };
-                // Even when it starts to refill, if that is later: the bucket is furthest above it then.
+                // Even when it starts to refill, if later: the bucket is furthest above it then.
                 let is_too_low = limit.surplus_over(&limit.raised(stored, block), state, now).is_none();
                 match limit.surplus_over(state, &limit.raised(stored, returned), now) {
                     Some(surplus) if !is_too_low => {
-                        // A quarter is left to be spent while the next row is written. More would cost more rows.
+                        // A quarter is left for spending while the next row is written. More would cost more rows.
                         if is_there && self.is_ahead_of_storage() && surplus < block.div_ceil(4) {
                             slack = Slack::Little;
                         }
@@ -745,8 +744,8 @@ impl Bucket {
         slack
     }
 
-    /// The states of a row that does not refill for a while, if the bucket is nearly full. None while tokens are leased: the row must say
-    /// what is left without them, and they are taken from it when they are spent.
+    /// The states of a row that does not refill for a while, if the bucket is nearly full. None while tokens are leased: the row must
+    /// exclude them, and they are taken from it when spent.
     fn covered(&self, now: i64) -> Option<Vec<State>> {
         let is_alone =
             !self.policy.is_inline() && self.dormant.is_empty() && !self.leases.is_any() && !self.has_stored_cuts();
@@ -758,8 +757,8 @@ impl Bucket {
         self.lines().zip(&self.all_states(now)).map(|((limit, block), state)| limit.lowered(state, block)).collect()
     }
 
-    /// All limits, the dormant ones last, and how many tokens of each a crash may cost. What the numbers that are asked take is
-    /// taken of all accounts, so their block is that of all.
+    /// All limits, dormant ones last, and how many tokens of each a crash may cost. Requested numbers charge all accounts, so their block
+    /// applies to all.
     fn lines(&self) -> impl Iterator<Item = (&Limit, u64)> {
         let awake = self.policy.limits().iter().map(|named| (named.limit(), block(named)));
         let of_name = |dormant: &NamedState| {
@@ -771,19 +770,19 @@ impl Bucket {
         all().chain(self.cut_again(all()))
     }
 
-    /// The names of all limits, the dormant ones last.
+    /// The names of all limits, dormant ones last.
     fn names(&self) -> impl Iterator<Item = Option<&str>> {
         let awake = self.policy.limits().iter().map(NamedLimit::account);
         awake.chain(self.dormant.iter().map(|dormant| dormant.name.as_deref()))
     }
 
-    /// Again for the newest pieces of all limits, if there are any.
+    /// The same items again, for the newest pieces of all limits, if there are any.
     fn cut_again<T>(&self, all: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
         all.take(if self.has_stored_cuts() { usize::MAX } else { 0 })
     }
 
-    /// The states of all limits, the dormant ones last, without what is leased out; then those of their newest pieces, if a reservation is
-    /// open: storage must not have more of them, either. Of the other pieces it then has no more, since it has none that are further above.
+    /// The states of all limits, dormant ones last, without leased tokens; then those of their newest pieces, if a reservation is open:
+    /// storage must not exceed these either. Then it does not exceed the other pieces either, since it has none further above.
     fn all_states(&self, now: i64) -> Vec<State> {
         let limits = self.policy.limits().iter().enumerate();
         let limits = limits.map(|(index, named)| (named.limit(), self.leases.of(index)));
@@ -816,8 +815,7 @@ enum Slack {
     None,
 }
 
-/// When a stored bucket may be forgotten under the numbers it was stored with. `None` if never, or if the row cannot be
-/// read.
+/// When a stored bucket may be forgotten under the numbers it was stored with. `None` if never, or if the row is unreadable.
 pub(super) fn row_expires_at(row: &[u8], now: i64) -> Option<i64> {
     let row = StoredRow::read(row).ok()?;
     let mut limits = row.limits().ok()?;
@@ -835,8 +833,7 @@ pub(super) fn row_expires_at(row: &[u8], now: i64) -> Option<i64> {
     latest(leases.over_at(now), limits.iter().enumerate().filter(is_needed).map(expires_at))
 }
 
-/// Whether the first of these limits that has its name grants at least as much as the account, in which case that one says all that there is to
-/// know once it is full.
+/// Whether the first of these limits with its name grants at least as much as the account, which then adds nothing once it is full.
 fn is_dominated<'a>(account: &NamedState, mut limits: impl Iterator<Item = (Option<&'a str>, &'a Limit)>) -> bool {
     let in_force = limits.find(|(name, _)| *name == account.name.as_deref());
     in_force.is_some_and(|(_, limit)| is_as_generous(limit.config(), account.limit.config()))
@@ -846,7 +843,7 @@ fn latest(now: i64, mut all: impl Iterator<Item = Option<i64>>) -> Option<i64> {
     all.try_fold(now, |latest, at| Some(latest.max(at?)))
 }
 
-/// The first change of numbers after that moment, for a bucket that has these. A version that leaves them as they are needs no row.
+/// The first change of numbers after that moment, for a bucket with these. A version that keeps them needs no row.
 fn changed_at(policy: &Policy, old: &[NamedState], since: i64) -> Option<i64> {
     let timeline = policy.timeline();
     let earlier = timeline.earlier_after(since).map(|version| {
@@ -860,8 +857,8 @@ fn changed_at(policy: &Policy, old: &[NamedState], since: i64) -> Option<i64> {
     changes.find(|(_, carry, numbers)| *carry == Carry::Reset || *numbers != own).map(|(at, ..)| at)
 }
 
-/// The states of `policy`'s limits with their cuts, if they have any, and the dormant ones, of a bucket that was at the version `since` and has
-/// followed those up to `reached`.
+/// The states of `policy`'s limits with their cuts, if any, and the dormant ones, of a bucket that was at the version `since` and has
+/// followed versions up to `reached`.
 fn followed(
     old: Vec<NamedState>,
     (since, reached): (i64, i64),

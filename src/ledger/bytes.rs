@@ -1,4 +1,4 @@
-//! Bytes that are being read: little-endian, each part either whole or absent.
+//! A little-endian reader: each part is either complete or absent.
 
 pub(super) struct Bytes<'a>(pub(super) &'a [u8]);
 
@@ -19,7 +19,7 @@ impl<'a> Bytes<'a> {
         self.slice(len).and_then(|bytes| std::str::from_utf8(bytes).ok())
     }
 
-    /// Text after a byte with its length.
+    /// Text with a length byte before it.
     pub(super) fn short_text(&mut self) -> Option<&'a str> {
         let len = self.byte()?;
         self.text(len.into())

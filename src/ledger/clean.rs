@@ -1,4 +1,4 @@
-//! Deletes what is no longer needed, and schedules the alarm that does it.
+//! Deletes expired state, and schedules the alarm for that.
 
 use std::sync::Arc;
 
@@ -9,22 +9,21 @@ use super::row::StoredRow;
 use super::{Ledger, Slot, Writes};
 use crate::policy::{Policy, without_shadow};
 
-/// Nothing is cleaned up sooner. A key that is used once costs its row, the row of the alarm, the alarm's request, and
-/// the deletion. A key that comes back within a day pays only for its row, and a day of storage costs a thirtieth of
-/// the rest.
+/// Minimum time before cleanup. A key that is used once costs its row, the alarm's row, the alarm's request, and the deletion. A key that
+/// returns within a day pays only for its row, and a day of storage costs a thirtieth of the rest.
 const LINGER_MS: i64 = 86_400_000;
 
-/// The longest time between two alarms, even if rows can never be deleted or cannot be read.
+/// The longest time between two alarms, even if rows can never be deleted or are unreadable.
 const LOOK_MS: i64 = 30 * 86_400_000;
 
-/// So many buckets of inline policies wait for the alarm, full or not: each request looks at all of them.
+/// How many buckets of inline policies may wait for the alarm, full or not: each request scans all of them.
 const MANY_INLINE: usize = 64;
 
 impl Ledger {
-    /// Deletes what no longer matters: buckets that are full again, reservations that have ended, expired replays.
+    /// Deletes full buckets, reservations that ended long ago, and expired replays.
     ///
-    /// A clock that steps back afterwards finds a new bucket where an old one would not have been full yet, so the key may
-    /// get what comes back in that step once more.
+    /// If the clock then steps back, a new bucket replaces one that would not have been full yet, so the key may get that step's refill
+    /// once more.
     pub fn clean(&mut self, now: i64) -> Writes {
         let mut writes = Writes::default();
         self.has_alarm = false;
@@ -44,8 +43,8 @@ impl Ledger {
         writes
     }
 
-    /// Forgets full buckets whose limits come with requests, if there are many besides those `asked`: callers choose their names. One
-    /// with a row waits for a request that writes anyway.
+    /// Forgets full buckets with limits from requests, if there are many besides those `asked`: callers choose their names. One with a row
+    /// waits for a request that writes anyway.
     pub(super) fn forget_full_inline(&mut self, asked: &[Arc<Policy>], now: i64, writes: &mut Writes) {
         let is_other = |name: &str| asked.iter().all(|policy| policy.name() != name);
         let inline = self.buckets.iter().filter(|(name, slot)| is_other(name) && slot.is_inline());
@@ -57,8 +56,7 @@ impl Ledger {
         }
     }
 
-    /// Whether there is no room for the buckets of the policies `asked` whose limits come with the request. Those that are full again make
-    /// room.
+    /// Whether there is no room for the buckets of `asked` policies with limits from the request, even after dropping full ones.
     pub(super) fn has_no_room_for_inline(&mut self, asked: &[Arc<Policy>], now: i64, writes: &mut Writes) -> bool {
         let new = asked.iter().filter(|policy| policy.is_inline() && self.slot(policy.name()).is_none()).count();
         let is_too_much = |ledger: &Self| {
@@ -73,7 +71,7 @@ impl Ledger {
         is_too_much(self)
     }
 
-    /// Forgets buckets that are full, of those meant by their names.
+    /// Forgets the full buckets among those selected by name.
     fn forget_full(&mut self, now: i64, writes: &mut Writes, is_meant: impl Fn(&str, &Slot) -> bool) {
         self.buckets.retain(|(name, slot)| {
             let has_ended = is_meant(name, slot) && slot.expires_at(now).is_some_and(|at| at <= now);
@@ -87,8 +85,7 @@ impl Ledger {
         });
     }
 
-    /// Sets an alarm if anything needs one. Called when storage has rows but no alarm, because the runtime gave up
-    /// after the last one failed.
+    /// Sets an alarm if one is needed. Called when storage has rows but no alarm, because the runtime gave up after the last one failed.
     pub fn alarm_is_missing(&mut self, now: i64) -> Writes {
         let mut writes = Writes::default();
         if std::mem::replace(&mut self.has_alarm, false) {
@@ -107,7 +104,7 @@ impl Ledger {
     /// When there will be something to delete.
     fn next_alarm(&self, now: i64) -> i64 {
         let buckets = self.buckets.iter().filter_map(|(_, slot)| slot.expires_at(now));
-        // An expired one waits for a bucket that cannot be read: twice as long each time.
+        // An expired one waits for an unreadable bucket: twice as long each time.
         let again = |expires_at: i64| now.saturating_add(now.saturating_sub(expires_at));
         let reservations = self.reservations.ends();
         let reservations = reservations.map(|at| if at > now { at } else { again(at) });

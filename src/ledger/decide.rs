@@ -13,10 +13,10 @@ use crate::policy::Policy;
 use crate::protocol::{Decided, LimitAnswer};
 
 impl Ledger {
-    /// Makes sure that the bucket of `policy` is open under it. `as_of` is what the frontend knows that asks under it.
+    /// Opens the bucket under `policy`. `as_of` is the registry version known to the requesting frontend.
     pub(super) fn open(&mut self, policy: &Arc<Policy>, as_of: i64, now: i64) -> Result<(), LedgerError> {
         let phase = self.phase;
-        // No registry has numbers that come with a request.
+        // No registry has numbers from a request.
         let as_of = if policy.is_inline() { 0 } else { as_of };
         if let Some(slot) = self.slot_mut(policy.name()) {
             let is_read = matches!(slot, Slot::Stored(_));
@@ -33,7 +33,7 @@ impl Ledger {
         }
         let bucket = Bucket::new(policy, as_of, now, phase);
         if self.buckets.is_empty() {
-            // Most keys have one policy; a first push would make room for four.
+            // Most keys have one policy; the first push would allocate room for four.
             self.buckets.reserve_exact(1);
         }
         self.buckets.push((policy.name().to_owned(), Slot::Open(Box::new(bucket))));
@@ -47,9 +47,8 @@ impl Ledger {
         }
     }
 
-    /// Asks all limits of all policies together, all or none. Without `apply` nothing is taken. The state after a
-    /// refusal is stored in any case: it differs only after the clock has stepped back far, and then `retry_at` counts
-    /// from there.
+    /// Decides over all limits of all policies together, all or none. Without `apply` nothing is taken. The state after a refusal is stored
+    /// in any case: it differs only after the clock stepped back far, and `retry_at` counts from there.
     pub(super) fn decide(
         &mut self,
         asked: &[Arc<Policy>],
@@ -105,7 +104,7 @@ impl Ledger {
                 } else if decision.is_allow() && part.decision.tokens() > 0 {
                     part.limit.raised(&part.state, held)
                 } else {
-                    // As a refusal leaves it, or a request for nothing: it follows a clock that stepped back far.
+                    // As after a refusal, or a request for nothing: it follows a clock that stepped back far.
                     part.limit.decide(*state, now, 0, Verb::Refund).1
                 };
                 let own = if let Some(banned) = ban {
@@ -147,7 +146,7 @@ impl Ledger {
         Ok((answers, decision))
     }
 
-    /// What is left of each limit now, in whole tokens; below zero what is owed.
+    /// The level of each limit now, in whole tokens; negative if owed.
     pub(super) fn levels(&mut self, asked: &[Arc<Policy>], now: i64) -> Result<Vec<i64>, LedgerError> {
         let nothing = std::iter::repeat(Decision::Allow { tokens: 0, ready_at: now });
         Ok(self.standing(asked, nothing, now)?.iter().map(LimitAnswer::level).collect())
@@ -179,7 +178,7 @@ impl Ledger {
         Ok(answers)
     }
 
-    /// What is left now, with decisions made earlier.
+    /// The levels now, with earlier decisions.
     pub(super) fn standing(
         &mut self,
         asked: &[Arc<Policy>],
@@ -221,11 +220,11 @@ impl Slot {
 
 /// What is held of one policy.
 struct Holds {
-    /// Of each limit.
+    /// For each limit.
     held: Vec<u64>,
-    /// When a hold ends, and what it holds of each limit; soonest first.
+    /// When each hold ends, and what it holds of each limit; soonest first.
     ends: Vec<(i64, Vec<u64>)>,
-    /// When the leases are over, of which all tokens are held, too.
+    /// When the leases end, whose tokens are also held.
     leased_until: Option<i64>,
 }
 
@@ -250,7 +249,7 @@ impl Holds {
         Self { held, ends, leased_until }
     }
 
-    /// What is still held of a limit at that moment, after the ends of some holds.
+    /// What is still held of a limit at that moment, after some holds have ended.
     fn held_at(&self, limit: usize, at: i64) -> u64 {
         let over = self.ends.iter().take_while(|(end, _)| *end <= at);
         let over = over.map(|(_, tokens)| tokens.get(limit).copied().unwrap_or(0));
@@ -263,7 +262,7 @@ pub(super) fn held_of(ledger: &Ledger, policy: &Policy) -> Vec<u64> {
     Holds::of(ledger, policy).held
 }
 
-/// What `limit` says, and how it stands while `held` tokens are held.
+/// A limit's answer, and its state while `held` tokens are held.
 pub(super) fn answer(limit: &Limit, decision: Decision, state: &State, held: u64, now: i64) -> LimitAnswer {
     LimitAnswer::new(limit, decision, &without(limit, state, held, now), now)
 }

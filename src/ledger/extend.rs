@@ -1,4 +1,4 @@
-//! Reservations that are extended: the heartbeat of long work.
+//! Extending reservations: the heartbeat of long-running work.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::policy::Policy;
 use crate::protocol::{Decided, ObjectReply, ObjectRequest, Reserved};
 
 impl Ledger {
-    /// Extends a reservation to its policy's lifetime from now, unless it already lasts longer, and takes the costs, if any, from all limits. If one
+    /// Extends a reservation to its policy's lifetime from now, unless it already lasts longer, and takes any costs from all limits. If one
     /// refuses, nothing changes.
     pub(super) fn extend(
         &mut self,
@@ -32,7 +32,7 @@ impl Ledger {
         };
         for policy in asked {
             if self.bucket(policy)?.is_returned(id) {
-                return Ok(ObjectReply::NoReservation); // it has expired, and the clock is behind its end since
+                return Ok(ObjectReply::NoReservation); // it expired, then the clock stepped back
             }
         }
         let asks = asks_for_any(request);
@@ -40,12 +40,12 @@ impl Ledger {
         if let Some(max) = full.filter(|_| asks) {
             return Ok(ObjectReply::TooManyReservations { max });
         }
-        // What limits in shadow take has no say in the decision, and is not settled later if there is no room.
+        // Limits in shadow have no say in the decision, and are not settled later if there is no room.
         let is_raised = full.is_none() && (asks || request.shadow_costs.iter().flatten().any(|&cost| cost > 0));
         let raise = if is_raised { self.unused_id(random)? } else { 0 };
-        // One that asks nothing is never refused.
+        // A request without costs is never refused.
         let verb = if asks { Verb::Consume } else { Verb::Refund };
-        // `retry_at` must not count what this reservation itself would give back.
+        // `retry_at` must not include what this reservation itself would give back.
         self.let_end(asked, id, End::Charged)?;
         let decided = self.decide(asked, verb, &request.costs, now, true);
         self.let_end(asked, id, reservation.end)?;
@@ -64,7 +64,7 @@ impl Ledger {
                 self.open_shadow(policy, raise, &part.of_shadow(), true, now);
             }
             reservation.raises.push(Raise { id: raise, parts });
-            // Else grants could exceed their share by raising the backend's reservations.
+            // Otherwise grants could exceed their share by raising the backend's reservations.
             reservation.by_grant |= request.request_id.is_some_and(|id| id.by_grant);
         }
         if let Some(first) = asked.first() {
@@ -80,7 +80,7 @@ impl Ledger {
         Ok(ObjectReply::Decided(Decided { reservation: Some(reserved), shadow, ..self.decided(now, limits) }))
     }
 
-    /// Sets what happens when it expires, and drops the returns that were found before.
+    /// Sets what happens when it expires, and drops the computed returns.
     fn let_end(&mut self, asked: &[Arc<Policy>], id: u64, end: End) -> Result<(), LedgerError> {
         if let Some(open) = self.reservations.remove(id) {
             self.reservations.insert(id, Reservation { end, ..open });

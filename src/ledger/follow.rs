@@ -1,21 +1,20 @@
-//! How a bucket follows its policy from version to version: its tokens are carried over at the moment of each change. So
-//! refills before it count at the old numbers and refills after it at the new, whenever the bucket is next asked.
+//! How a bucket follows its policy through versions: its tokens are carried over at the moment of each change, so refills before it count
+//! at the old numbers and refills after it at the new, whenever the next request comes.
 //!
-//! A limit is known by its account: its name, or none if it had none at first. One that was not there starts as in a new bucket. One that is not
-//! there any more is kept, dormant, until it is full and none of its tokens are leased: versions that alternate during a roll-out give
-//! nothing away. If it was there with other numbers, [`Carry`] says how it goes on: with [`Carry::Additive`] the earlier numbers keep their
-//! account, as in `accounts.rs`; with the others they are forgotten, but those of another kind.
+//! A limit is identified by its account: its name, or none if it had none at first. A new one starts as in a new bucket. A removed one is
+//! kept, dormant, until it is full and none of its tokens are leased: versions that alternate during a roll-out give nothing away. If it
+//! had other numbers, [`Carry`] says how it continues: with [`Carry::Additive`] the earlier numbers keep their account, as in
+//! `accounts.rs`; with the others they are forgotten, except those of another kind.
 //!
-//! A bucket is never carried over before its own moment: until then, frontends that knew only the old numbers asked it. Where
-//! the moment of a change is not known, the answer is on the safe side:
+//! A bucket is never carried over before its own moment: until then, requests came from frontends that knew only the old numbers. Where the
+//! moment of a change is unknown, the answer is on the safe side:
 //!
-//! * To a policy that no registry has seen, a bucket is carried over when it is first asked under it.
-//! * To a version older than the bucket's own, it was carried over at some moment since it was last asked. If those numbers have no account,
-//!   its level, as it is, is the
-//!   lower of what it would be for the first of these moments and for the last: as a function of the moment it is concave, so it
-//!   is nowhere lower than at both ends.
-//! * From a time of which several versions were merged into one, a bucket goes through the weakest of them, which it
-//!   enters at the moment it was last carried over or later: see `policy/weakest.rs`.
+//! * To a policy that no registry has seen, a bucket is carried over at its first request under it.
+//! * To a version older than the bucket's own, it was carried over at some moment since its last request. If those numbers have no account,
+//!   its level is the lower of the results for the first and the last of these moments: as a function of the moment it is concave, so it is
+//!   nowhere lower than at both ends.
+//! * From a time whose versions were merged into one, a bucket goes through the weakest of them, which it enters at the moment it was last
+//!   carried over or later: see `policy/weakest.rs`.
 
 use std::sync::Arc;
 
@@ -27,8 +26,8 @@ use super::without::without;
 use crate::limit::{Carry, Limit, State};
 use crate::policy::{NamedLimit, Policy};
 
-/// The limits of `policy` at `now`, in its order, and after them the dormant ones, of a bucket that was at the version `since`, has followed
-/// those up to `reached`, and has these leases.
+/// The limits of `policy` at `now`, in its order, then the dormant ones, of a bucket that was at the version `since`, has followed versions
+/// up to `reached`, and has these leases.
 pub(super) fn follow(
     old: Vec<NamedState>,
     (since, reached): (i64, i64),
@@ -54,7 +53,7 @@ pub(super) fn follow(
         return carried(old, &step, leases, now, phase);
     }
     if timeline.since() < since {
-        // Each limit not before its own moment.
+        // No limit before its own moment.
         let last_asked_at = old.iter().map(NamedState::at).min().unwrap_or(now);
         let carried_at = |old, at: i64| {
             let as_is = |limit: &Limit, known: &[&NamedState]| match known.first() {
@@ -80,20 +79,20 @@ pub(super) fn follow(
     });
     let last = Step { at: timeline.since(), carry: timeline.carry(), limits: current().collect(), merged: None };
     let mut steps: Vec<_> = earlier.chain([last]).collect();
-    // If it was last asked under numbers that no registry has seen, it follows the versions from then on.
+    // If its last request was under numbers that no registry has seen, it follows the versions from then on.
     let asked_at = if since == 0 { old.iter().map(NamedState::at).max().unwrap_or(now) } else { since };
     let known = steps.partition_point(|step| step.at <= asked_at);
     let first = known.saturating_sub(1);
     let within = steps.get_mut(first).filter(|step| since != 0 && step.at <= asked_at);
     match within.and_then(|step| Some((step.merged?, step))) {
-        // It may have been asked under any of those for which that version stands.
+        // The request may have been under any version that this one stands for.
         Some((carry, step)) => {
             step.carry = carry;
             steps.drain(..first);
         }
         None => _ = steps.drain(..if since == 0 { first } else { known }),
     }
-    // A bucket begins anew only once.
+    // A bucket is reset only once.
     for step in &mut steps {
         if step.carry == Carry::Reset && since < step.at && step.at <= reached {
             step.carry = Carry::AsIs;
@@ -134,8 +133,8 @@ pub(super) fn rename(
     Some(renamed)
 }
 
-/// The states of a bucket of which nothing was ever taken: a new one. A shard may not have been there all the time, and what it has
-/// since then must not be more than if it had been asked each time.
+/// The states of a bucket nothing was ever taken from: a new one. A shard may not have existed all the time, and must not have more than if
+/// it had received each request.
 pub(super) fn untouched(policy: &Policy, now: i64, phase: u64) -> Vec<State> {
     let new = || policy.limits().iter().map(|limit| limit.limit().new_state(now, phase)).collect();
     let Some(first) = policy.timeline().earlier().first().filter(|_| policy.shard().is_some()) else { return new() };
@@ -150,17 +149,17 @@ pub(super) fn untouched(policy: &Policy, now: i64, phase: u64) -> Vec<State> {
     states.take(policy.limits().len()).collect()
 }
 
-/// A version, and how a bucket comes over to it.
+/// A version, and how a bucket is carried over to it.
 struct Step<'a> {
-    /// When.
+    /// The moment.
     at: i64,
     carry: Carry,
     limits: Vec<(Option<&'a str>, &'a Limit)>,
-    /// How a bucket came over from one to the next, if it stands for several.
+    /// How buckets were carried over between the versions it stands for, if there are several.
     merged: Option<Carry>,
 }
 
-/// The limits of the step, in its order, and after them the others.
+/// The step's limits, in its order, then the others.
 fn carried(mut old: Vec<NamedState>, step: &Step<'_>, leases: &Leases, now: i64, phase: u64) -> Vec<NamedState> {
     let at = step.at.min(now);
     let limits = || step.limits.iter().copied();
@@ -186,7 +185,7 @@ fn carried(mut old: Vec<NamedState>, step: &Step<'_>, leases: &Leases, now: i64,
     without_left(all, step.limits.len(), leases, at)
 }
 
-/// Without limits that are not among the first `count`: those that are full and have no leases, and those beyond [`MAX_DORMANT`].
+/// Drops limits beyond the first `count` that are full and have no leases, and those beyond [`MAX_DORMANT`].
 fn without_left(mut all: Vec<NamedState>, count: usize, leases: &Leases, at: i64) -> Vec<NamedState> {
     let others = all.split_off(count.min(all.len()));
     let is_there = |account: &NamedState| all.iter().any(|limit| limit.name == account.name);
@@ -220,8 +219,8 @@ fn without_left(mut all: Vec<NamedState>, count: usize, leases: &Leases, at: i64
     all
 }
 
-/// The most dormant limits kept that only other versions of a policy have. Beyond that, those that are full soonest are evicted
-/// first. Limits with leased tokens are kept in any case; `leases.rs` bounds them.
+/// Maximum dormant limits kept that only other versions of a policy have. Beyond that, those that will be full soonest are evicted first.
+/// Limits with leased tokens are kept in any case; `leases.rs` bounds them.
 const MAX_DORMANT: usize = 8;
 
 impl NamedState {
@@ -229,7 +228,7 @@ impl NamedState {
         self.limit.config().kind == limit.config().kind
     }
 
-    /// Taken over to other numbers at that moment, or later if refills have been credited up to then.
+    /// Carries it over to other numbers at that moment, or later if refills have been credited beyond it.
     fn carried(mut self, limit: &Limit, how: Carry, at: i64, phase: u64) -> Self {
         let at = at.max(self.at());
         if let Some(cuts) = &mut self.cuts {

@@ -1,4 +1,4 @@
-//! What is withheld for a batch that asks other keys meanwhile.
+//! Tokens withheld for a batch while it calls other keys.
 
 use super::names::Renamed;
 use super::page::weight;
@@ -6,8 +6,7 @@ use super::reservation::ReservedPart;
 use crate::policy::without_shadow;
 use crate::protocol::RequestId;
 
-/// How long a hold lasts: longer than a batch may take, but not so long that a crashed frontend leaves a budget short
-/// for long.
+/// How long a hold lasts: longer than a batch may take, but not so long that a crashed frontend leaves a budget short for long.
 const HOLD_MS: u64 = 10_000;
 
 /// Tokens that are held, or were held and then taken.
@@ -17,13 +16,13 @@ pub(super) struct Hold {
     pub(super) ids: Vec<u64>,
     /// When they were held, or taken.
     pub(super) since: i64,
-    /// The ids of the tries that have committed it and not aborted since.
+    /// The ids of the tries that have committed it and not aborted it since.
     pub(super) committed_by: Vec<u64>,
-    /// The try that committed it first: what it has taken is open under that id.
+    /// The first try to commit it, whose id its opening has.
     pub(super) opened_as: u64,
     pub(super) request_id: Option<RequestId>,
     pub(super) parts: Vec<ReservedPart>,
-    /// What limits in shadow are asked for once it is committed, by policy; then what they have taken.
+    /// What is requested from limits in shadow at commit, by policy; afterwards, what they have taken.
     pub(super) shadow: Vec<ReservedPart>,
 }
 
@@ -41,7 +40,7 @@ impl Hold {
         insert_once(&mut self.ids, id);
     }
 
-    /// Takes a try from it. Whether no other needs it any more.
+    /// Removes a try. Returns whether no other try needs the hold.
     pub(super) fn leave(&mut self, id: u64) -> bool {
         self.ids.retain(|of| *of != id);
         let was_committed = !self.committed_by.is_empty();
@@ -49,7 +48,7 @@ impl Hold {
         if was_committed { self.committed_by.is_empty() } else { self.ids.is_empty() }
     }
 
-    /// Calls an account of this bucket by its other name.
+    /// Renames an account of this bucket.
     pub(super) fn rename(&mut self, bucket: &str, renamed: &Renamed) {
         let policy = without_shadow(bucket);
         let parts = if policy == bucket { &mut self.parts } else { &mut self.shadow };

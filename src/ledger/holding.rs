@@ -1,16 +1,14 @@
-//! Tokens withheld from other callers while a batch asks its other keys: prepare, commit, abort.
+//! Tokens withheld from other callers while a batch calls its other keys: prepare, commit, abort.
 //!
-//! Holds live in memory only. They expire after `HOLD_MS`, so a crash that forgets them only ends them sooner: the
-//! tokens were not taken yet. A later commit finds no hold and takes nothing, and the batch fails as a whole. So a
-//! refused batch writes no row and sets no alarm.
+//! Holds live in memory only. They expire after `HOLD_MS`, so a crash only ends them sooner: the tokens were not taken yet. A later commit
+//! finds no hold and takes nothing, and the batch fails as a whole. So a refused batch writes no row and sets no alarm.
 //!
-//! A committed hold can be aborted for the same time, because another key's commit may have failed. The abort returns
-//! the tokens and forgets that the request was answered. A crash in between leaves them taken.
+//! A committed hold can be aborted for the same time, because another key's commit may have failed. The abort returns the tokens and
+//! forgets the answer. A crash in between leaves them taken.
 //!
-//! A client that repeats a batch under its `Idempotency-Key` begins another try, perhaps while the aborts of the first are
-//! still in flight. Both tries share the hold, each under its own id. Uncommitted, it ends when both have aborted it.
-//! Committed, it is undone when every try that has committed it has aborted it: one whose frontend crashed before its
-//! commit never aborts.
+//! A client that repeats a batch with its `Idempotency-Key` starts another try, perhaps while the aborts of the first are still in flight.
+//! Both tries share the hold, each under its own id. Uncommitted, it ends when both have aborted it. Committed, it is undone when every try
+//! that committed it has aborted it: one whose frontend crashed before its commit never aborts.
 
 use std::sync::Arc;
 
@@ -41,7 +39,7 @@ impl Ledger {
         if let Some(reply) = self.no_room_for(request.request_id, now) {
             return Ok(reply);
         }
-        // Those that are committed keep nothing from others. They are no more than a key can take in ten seconds.
+        // Committed holds withhold nothing. They are at most what a key can take in ten seconds.
         let by_grants = self.holds.open().filter(|hold| hold.request_id.is_some_and(|id| id.by_grant)).count();
         if let Some(max) = is_full(Openings { all: self.holds.open().count(), by_grants }, request, MAX_RESERVATIONS) {
             return Ok(ObjectReply::TooManyReservations { max });
@@ -71,7 +69,7 @@ impl Ledger {
         self.hold_reply(asked, id, false, now)
     }
 
-    /// The reply to a try of a batch whose tokens an earlier try, or this one, already holds.
+    /// The reply to a try whose batch's tokens are already held, by this or an earlier try.
     pub(super) fn prepared(
         &mut self,
         asked: &[Arc<Policy>],
@@ -92,8 +90,8 @@ impl Ledger {
         self.hold_reply(asked, id, true, now).map(Some)
     }
 
-    /// Takes what is held, or repeats the answer if it was already taken; `None` if there is no such hold. A try whose
-    /// own hold was lost in a crash shares one that another try of its batch has committed since.
+    /// Takes what is held, or repeats the answer if already taken; `None` if there is no such hold. A try whose own hold was lost in a
+    /// crash shares one that another try of its batch has committed since.
     pub(super) fn commit(
         &mut self,
         asked: &[Arc<Policy>],
@@ -144,7 +142,7 @@ impl Ledger {
         Ok(Some(ObjectReply::Decided(Decided { is_replayed, shadow, ..self.decided(now, limits) })))
     }
 
-    /// Aborts a hold for this try. It ends when no try needs it any more; if it was committed, the tokens are returned.
+    /// Aborts a hold for this try. It ends when no try needs it; if it was committed, the tokens are returned.
     pub(super) fn abort(&mut self, asked: &[Arc<Policy>], id: u64, now: i64) -> Result<ObjectReply, LedgerError> {
         let undone = self.holds.abort(id);
         let mut limits = Vec::new();
@@ -169,7 +167,7 @@ impl Ledger {
         Ok(ObjectReply::Decided(self.decided(now, limits)))
     }
 
-    /// Asks the limits in shadow for these tokens, and keeps what they have taken, for an abort.
+    /// Requests these tokens from the limits in shadow, and keeps what they have taken, for an abort.
     fn commit_shadow(
         &mut self,
         asked: &[Arc<Policy>],
@@ -204,19 +202,19 @@ impl Ledger {
         self.holds.of_try(id).is_some()
     }
 
-    /// Ends the holds that have expired.
+    /// Ends expired holds.
     pub(super) fn end_holds(&mut self, now: i64) {
         for hold in self.holds.end(now) {
             self.close_everywhere(hold.opened_as);
         }
     }
 
-    /// The lasting request ids that are set aside for batches that may still be committed: of which callers, and what they will weigh.
+    /// The lasting request ids reserved for batches that may still be committed, and the weights of their replays.
     pub(super) fn expected_request_ids(&self) -> impl Iterator<Item = (RequestId, usize)> {
         self.holds.open().filter_map(|hold| Some((hold.request_id.filter(RequestId::is_lasting)?, hold.weight())))
     }
 
-    /// The holds that keep tokens from others.
+    /// The holds that withhold tokens from others.
     pub(super) fn hold_states(&self) -> Vec<HoldState> {
         let states = self.holds.open().map(|hold| HoldState {
             ends_at: hold.ends_at(),
@@ -225,7 +223,7 @@ impl Ledger {
         states.collect()
     }
 
-    /// What is held of each limit of `policy`, and when that ends, soonest first.
+    /// What is held of each limit of `policy`, and when it ends, soonest first.
     pub(super) fn holds_of(&self, policy: &Policy) -> Vec<(i64, Vec<u64>)> {
         let mut held: Vec<(i64, Vec<u64>)> = Vec::new();
         for hold in self.holds.open() {
@@ -251,7 +249,7 @@ impl Ledger {
         Ok(ObjectReply::Decided(Decided { is_replayed, reservation, ..self.decided(now, limits) }))
     }
 
-    /// What is left now, with what the hold holds or has taken.
+    /// The levels now, with what the hold holds or has taken.
     fn standing_of_hold(&mut self, asked: &[Arc<Policy>], id: u64, now: i64) -> Result<Vec<LimitAnswer>, LedgerError> {
         let Some(hold) = self.holds.of_try(id) else {
             return Ok(Vec::new());

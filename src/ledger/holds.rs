@@ -1,7 +1,7 @@
-//! A key's holds, found by the tries of batches that share them.
+//! A key's holds, found by the tries that share them.
 //!
-//! At most [`MAX_RESERVATIONS`](super::MAX_RESERVATIONS) keep tokens from others, and a request looks at those. The committed ones
-//! may be thousands, since each is kept while its batch may still be undone: a request finds one of them by its ids.
+//! At most [`MAX_RESERVATIONS`](super::MAX_RESERVATIONS) withhold tokens from others, and each request scans those. There may be thousands
+//! of committed ones, since each is kept while its batch may be undone: a request finds one of them by its ids.
 
 use std::collections::VecDeque;
 
@@ -10,11 +10,11 @@ use super::replays::{Place, Places};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holds {
-    /// Those that keep tokens from others.
+    /// Holds that withhold tokens from others.
     open: Vec<Hold>,
-    /// In the order in which they were committed; `None` where one was undone.
+    /// In order of commit; `None` where one was undone.
     committed: VecDeque<Option<Hold>>,
-    /// The number of the first of those.
+    /// The number of the first committed one.
     first_committed: usize,
     committed_by_try: Places,
     committed_by_request_id: Places,
@@ -25,7 +25,7 @@ impl Holds {
         self.open.push(hold);
     }
 
-    /// Those that keep tokens from others.
+    /// Holds that withhold tokens from others.
     pub(super) fn open(&self) -> impl Iterator<Item = &Hold> {
         self.open.iter()
     }
@@ -34,7 +34,7 @@ impl Holds {
         self.committed.iter().flatten()
     }
 
-    /// Those that keep tokens from others, and those that are committed.
+    /// Open and committed holds.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Hold> {
         self.open.iter_mut().chain(self.committed.iter_mut().flatten())
     }
@@ -63,7 +63,7 @@ impl Holds {
         self.committed.get(self.position(&self.committed_by_request_id, request_id)?)?.as_ref()
     }
 
-    /// Lets this try share the hold of another.
+    /// Lets this try share another's hold.
     pub(super) fn share(&mut self, of: u64, id: u64) {
         if let Some(hold) = self.of_try_mut(of) {
             hold.share(id);
@@ -73,7 +73,7 @@ impl Holds {
         }
     }
 
-    /// Moves the open hold of this try to those that are committed.
+    /// Moves this try's open hold to the committed ones.
     pub(super) fn commit(&mut self, id: u64) {
         let Some(position) = self.open.iter().position(|hold| hold.is_shared_by(id)) else { return };
         let hold = self.open.remove(position);
@@ -87,7 +87,7 @@ impl Holds {
         self.committed.push_back(Some(hold));
     }
 
-    /// Takes this try from its hold. If no other needs that, it ends: it is returned if it was committed.
+    /// Removes this try from its hold. If no other needs it, it ends, and is returned if it was committed.
     pub(super) fn abort(&mut self, id: u64) -> Option<Hold> {
         if let Some(position) = self.open.iter().position(|hold| hold.is_shared_by(id)) {
             if self.open.get_mut(position)?.leave(id) {
@@ -104,11 +104,11 @@ impl Holds {
         undone
     }
 
-    /// Ends those that have expired, and returns those that were committed.
+    /// Ends expired holds, and returns the committed ones among them.
     pub(super) fn end(&mut self, now: i64) -> Vec<Hold> {
         let mut all = Vec::new();
         self.open.retain(|hold| !hold.is_over(now));
-        // After a step back of the clock, those committed since wait for those before them: no longer than the step.
+        // After a step back of the clock, holds committed since wait for earlier ones: no longer than the step.
         let is_over = |slot: &Option<Hold>| slot.as_ref().is_none_or(|hold| hold.is_over(now));
         while self.committed.front().is_some_and(is_over) {
             let ended = self.committed.pop_front().flatten();

@@ -1,6 +1,5 @@
-//! How a key stands, for operators. To look changes nothing and writes nothing: the ledger is only read, and what the next
-//! request would find (reservations that have expired, holds that have ended, buckets that follow their policies) happens in
-//! a copy.
+//! A key's state, for operators. Inspection changes and writes nothing: the ledger is only read, and what the next request would do (expire
+//! reservations, end holds, follow policies) happens in a copy.
 
 use std::sync::Arc;
 
@@ -16,9 +15,8 @@ use crate::protocol::{BucketState, HoldState, KeyState, LimitState, PolicyTokens
 use crate::sorted::sort_by;
 
 impl Ledger {
-    /// How the key stands at `now`. `policies` are those of a frontend that knows the registry's changes up to `as_of`: a bucket
-    /// is reported as a request under them would find it. One without such a policy, or asked before under a newer one, is
-    /// reported under its own.
+    /// The key's state at `now`. `policies` are those of a frontend that knows the registry's changes up to `as_of`: a bucket is reported
+    /// as a request under them would find it. One without such a policy, or last requested under a newer one, is reported under its own.
     #[must_use]
     pub fn inspect(&self, policies: &[Arc<Policy>], as_of: i64, now: i64) -> KeyState {
         let mut copy = self.copy();
@@ -29,7 +27,7 @@ impl Ledger {
         for policy in policies {
             let is_newer = copy.newer(std::slice::from_ref(policy), as_of).is_ok_and(|newer| !newer.is_empty());
             if !is_newer {
-                _ = copy.open(policy, as_of, now); // one that cannot be read is reported so
+                _ = copy.open(policy, as_of, now); // an unreadable one is reported as such
             }
         }
         copy.end_holds(now);
@@ -51,7 +49,7 @@ impl Ledger {
         KeyState { now, buckets, reservations, holds, decisions: self.recent.list() }
     }
 
-    /// All that levels depend on.
+    /// Everything that levels depend on.
     fn copy(&self) -> Self {
         Self {
             phase: self.phase,
@@ -69,7 +67,7 @@ impl Ledger {
         }
     }
 
-    /// The states of the limits of that policy. It has a bucket.
+    /// The states of the policy's limits. It has a bucket.
     fn limits_of(&mut self, name: &str, now: i64) -> Result<(Arc<Policy>, Vec<LimitState>), String> {
         let policy = match self.slot(name) {
             Some(Slot::Open(bucket)) => Arc::clone(bucket.policy()),
@@ -98,7 +96,7 @@ impl Ledger {
     }
 }
 
-/// With the name of the limit that had none at first.
+/// With the limit that had no name at first renamed.
 fn called(mut tokens: PolicyTokens, buckets: &[BucketState]) -> PolicyTokens {
     let bucket = buckets.iter().find(|bucket| bucket.policy == tokens.policy);
     if let Some(Ok((policy, _))) = bucket.map(|bucket| &bucket.limits) {

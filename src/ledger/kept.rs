@@ -1,4 +1,4 @@
-//! A ledger beside its object's storage: when it is read, in which order rows are written, and what a failure means.
+//! A ledger with its object's storage: when it is read, the order of writes, and the meaning of failures.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,69 +7,69 @@ use super::{Background, Ledger, LedgerError, RowWrite, Writes};
 use crate::policy::Policy;
 use crate::protocol::{KeyState, ObjectReply, ObjectRequest, Rows};
 
-/// What an object has of its runtime.
+/// An object's storage and timers.
 pub trait Storage {
-    /// Why something has failed.
+    /// The reason for a failure.
     type Error;
 
     /// All rows.
     ///
     /// # Errors
-    /// As the runtime says.
+    /// The runtime's error.
     fn rows(&mut self) -> Result<Vec<(String, Vec<u8>)>, Self::Error>;
 
-    /// Writes rows, all or none, before the answer is given.
+    /// Writes rows, all or none, before the reply.
     ///
     /// # Errors
-    /// As the runtime says. Then none is written.
+    /// The runtime's error. Then none is written.
     fn write(&mut self, rows: &[RowWrite]) -> Result<(), Self::Error>;
 
-    /// Writes a row for which no answer waits. Once it is persisted, [`Kept::confirm`] is to be called with its name, `ledger` and its ticket.
+    /// Writes a row that no reply waits for. Once it is persisted, call [`Kept::confirm`] with its name, `ledger` and its ticket.
     ///
     /// # Errors
-    /// As the runtime says.
+    /// The runtime's error.
     fn write_background(&mut self, row: &Background, ledger: u32) -> Result<(), Self::Error>;
 
     /// Deletes all rows and the alarm.
     ///
     /// # Errors
-    /// As the runtime says.
+    /// The runtime's error.
     fn clear(&mut self) -> Result<(), Self::Error>;
 
     /// Sets the alarm, which calls [`Kept::clean`].
     ///
     /// # Errors
-    /// As the runtime says.
+    /// The runtime's error.
     fn wake_at(&mut self, at: i64) -> Result<(), Self::Error>;
 
     /// Sets a timer, which calls [`Kept::flush_idle`].
     ///
     /// # Errors
-    /// As the runtime says.
+    /// The runtime's error.
     fn flush_in(&mut self, ms: u64) -> Result<(), Self::Error>;
 }
 
-/// A ledger, and where its rows are.
+/// A ledger with its storage.
 #[derive(Debug)]
 pub struct Kept<S> {
     storage: S,
     phase: u64,
-    /// `None` until it is read, and again after a failure, which may have left it half changed.
+    /// `None` until read, and again after a failure, which may have left it half changed.
     ledger: Option<Ledger>,
-    /// Changes whenever it is read, so that rows of an earlier ledger are not confirmed to this one.
+    /// Changes with every read, so that rows of an earlier ledger are not confirmed to this one.
     number: u32,
-    /// Whether [`Kept::flush_idle`] is to be called.
+    /// Whether the timer for [`Kept::flush_idle`] is set.
     has_timer: bool,
-    /// What storage has done since the last [`Kept::take_rows`].
+    /// Rows that storage has read and written since the last [`Kept::take_rows`].
     rows: Rows,
 }
 
-/// Why a step was not carried out.
+/// Why a step failed.
 #[derive(Debug)]
 pub enum KeptError<E> {
-    /// It cannot be. Nothing has changed.
+    /// The step is impossible. Nothing has changed.
     Ledger(LedgerError),
-    /// The storage has failed.
+    /// Storage failed.
     Storage(E),
 }
 
@@ -93,13 +93,13 @@ impl<E: fmt::Debug + fmt::Display> std::error::Error for KeptError<E> {}
 type Step<T> = Result<(T, Writes), LedgerError>;
 
 impl<S: Storage> Kept<S> {
-    /// A ledger that will be read. `phase` is that of [`Ledger::new`]. Let `number` be random: an object that takes the place of another may
-    /// hear of rows that this has written.
+    /// A ledger to be read on first use. `phase` is that of [`Ledger::new`]. Make `number` random: an object that replaces another may get
+    /// confirmations of the other's rows.
     pub fn new(storage: S, phase: u64, number: u32) -> Self {
         Self { storage, phase, ledger: None, number, has_timer: false, rows: Rows::default() }
     }
 
-    /// As [`Ledger::ask`].
+    /// See [`Ledger::ask`].
     ///
     /// # Errors
     /// [`KeptError`].
@@ -113,7 +113,7 @@ impl<S: Storage> Kept<S> {
         self.step(|ledger| ledger.ask(asked, request, now, random))
     }
 
-    /// As [`Ledger::inspect`].
+    /// See [`Ledger::inspect`].
     ///
     /// # Errors
     /// [`KeptError`].
@@ -121,7 +121,7 @@ impl<S: Storage> Kept<S> {
         self.step(|ledger| Ok((ledger.inspect(policies, as_of, now), Writes::default())))
     }
 
-    /// The alarm: forgets what is no longer needed.
+    /// The alarm: deletes expired state.
     ///
     /// # Errors
     /// [`KeptError`].
@@ -141,7 +141,7 @@ impl<S: Storage> Kept<S> {
         }
     }
 
-    /// If the runtime has lost the alarm, the moment to which the caller should set it; `None` if no alarm is missing.
+    /// If the runtime lost the alarm, the moment to set it to; `None` if none is missing.
     ///
     /// # Errors
     /// [`KeptError`].
@@ -160,12 +160,12 @@ impl<S: Storage> Kept<S> {
         }
     }
 
-    /// What storage has done that was not taken yet, also for alarms and timers.
+    /// Storage operations since the last call, including those of alarms and timers.
     pub fn take_rows(&mut self) -> Rows {
         std::mem::take(&mut self.rows)
     }
 
-    /// Carries out a step and writes the rows that it asks for.
+    /// Runs a step and writes its rows.
     fn step<T>(&mut self, step: impl FnOnce(&mut Ledger) -> Step<T>) -> Result<T, KeptError<S::Error>> {
         let mut ledger = match self.ledger.take() {
             Some(ledger) => ledger,
@@ -191,7 +191,7 @@ impl<S: Storage> Kept<S> {
             return self.storage.clear();
         }
         self.write_rows(&writes.before_reply)?;
-        _ = self.write_rows(&writes.notices); // they decide nothing: at worst a notice is given once more
+        _ = self.write_rows(&writes.notices); // they affect no decision: at worst a notice is sent twice
         for row in &writes.background {
             self.storage.write_background(row, self.number)?;
             self.count_written(1);

@@ -1,7 +1,7 @@
 //! Expired reservations: what the ledger does with them, and how long callers may still settle them.
 //!
-//! At its end a reservation keeps its full cost or gives back all of it, as its policy says. Either way nothing is decided for good: who
-//! settles or cancels it within [`LATE_MS`] finds it, and the budget is as if the real cost had been taken in the first place.
+//! At its end a reservation keeps its full cost or gives back all of it, as its policy says. Neither is final: a settlement or cancellation
+//! within [`LATE_MS`] still finds it, and leaves the budget as if the real cost had been taken in the first place.
 
 use std::sync::Arc;
 
@@ -13,29 +13,29 @@ use super::{Ledger, LedgerError, Slot, Writes};
 use crate::policy::{Policy, shadow_of};
 use crate::sorted::SortedMap;
 
-/// How long a reservation that is over may be settled: an hour, as long as one that was closed is remembered.
+/// How long an expired reservation may be settled: an hour, as long as a closed one is remembered.
 pub const LATE_MS: u64 = 3_600_000;
 
-/// The most reservations of a key, open and over; each raise counts as one. Holders of grants have half. With more, of those that are over the
-/// ones that ended first are forgotten, but never the latest: what is open takes their room. As many as can be open can all end at once, and
-/// be settled; and whatever is open, there is room for some that are over.
+/// Maximum reservations of a key, open and over; each raise counts as one. Holders of grants have half. Beyond it, those that ended first
+/// are forgotten, but never the latest, since open ones take their room. All reservations that can be open can expire at once and still be
+/// settled; and with any number open, there is room for some that are over.
 pub const MAX_KEPT: usize = MAX_RESERVATIONS + 256;
 
 impl Reservation {
-    /// When it may be forgotten, once it is over.
+    /// When it may be forgotten, once over.
     pub(super) const fn forgotten_at(&self) -> i64 {
         self.expires_at.saturating_add_unsigned(LATE_MS)
     }
 }
 
 impl Ledger {
-    /// Those that are open, and those that are over.
+    /// Open and expired reservations.
     pub(super) fn all_reservations(&self) -> impl Iterator<Item = (u64, &Reservation)> {
         self.reservations.iter().chain(self.ended.iter())
     }
 
-    /// Calls an account of this bucket by its other name, wherever something was taken from it that may be given back. Whether rows of
-    /// reservations have to be written for that.
+    /// Renames an account of this bucket wherever something was taken from it that may be given back. Returns whether rows of reservations
+    /// must be written for that.
     pub(super) fn rename_taken(&mut self, bucket: &str, renamed: &Renamed) -> bool {
         self.holds.iter_mut().for_each(|hold| hold.rename(bucket, renamed));
         let all = self.reservations.iter_mut().chain(self.ended.iter_mut());
@@ -44,13 +44,13 @@ impl Ledger {
         self.renamed.len() > before
     }
 
-    /// The ids of what was opened for them: their own, and those of their raises.
+    /// The ids of all their openings: their own, and those of their raises.
     pub(super) fn opened_ids(&self) -> impl Iterator<Item = u64> {
         self.all_reservations().flat_map(|(id, one)| one.pieces(id).map(|(id, _)| id))
     }
 
-    /// Ends the expired reservations, and forgets those that ended long ago. To do so late makes no difference: tokens given back now leave
-    /// the bucket as if they had never been taken.
+    /// Ends expired reservations, and forgets those that ended long ago. Doing so late makes no difference: tokens given back now leave the
+    /// bucket as if they had never been taken.
     pub(super) fn end_expired(&mut self, now: i64, writes: &mut Writes) {
         let expired = self.reservations.take_expired(now);
         for (id, reservation) in &expired {
@@ -59,7 +59,7 @@ impl Ledger {
         for (id, reservation) in expired.into_iter().filter(|(_, reservation)| reservation.is_refunded()) {
             if self.return_unasked(id, &reservation, now).is_err() {
                 self.ended.remove(id);
-                self.reservations.insert(id, reservation); // until its bucket can be read
+                self.reservations.insert(id, reservation); // its bucket is unreadable now
             }
         }
         while let Some((id, ended)) = self.first_to_forget(now).and_then(|id| Some((id, self.ended.remove(id)?))) {
@@ -86,7 +86,7 @@ impl Ledger {
             .or_else(|| long_over().map(|(id, _)| id))
     }
 
-    /// Gives back what an expired reservation has taken from buckets that may not be open.
+    /// Gives back what an expired reservation took from buckets that may not be open.
     fn return_unasked(&mut self, id: u64, reservation: &Reservation, now: i64) -> Result<(), LedgerError> {
         let mut buckets = Vec::new();
         for part in &reservation.parts {
@@ -95,14 +95,14 @@ impl Ledger {
                 Some(Slot::Stored(row)) => StoredRow::read(row)
                     .and_then(|row| row.policy(&part.policy))
                     .map_err(|error| LedgerError(format!("the bucket of policy {}: {error}", part.policy)))?,
-                None => continue, // it is full
+                None => continue, // the bucket is full
             };
             self.open(&policy, 0, now)?;
             let bucket = self.bucket(&policy)?;
-            bucket.end_leases(now); // which were over before
+            bucket.end_leases(now); // they ended before
             buckets.push((bucket.closing_at(now), policy));
         }
-        // All of them are open, so nothing fails from here on.
+        // All are open, so nothing fails from here on.
         for (at, policy) in buckets {
             self.give_back(&policy, id, reservation, at)?;
         }
@@ -117,14 +117,14 @@ impl Ledger {
         Ok(())
     }
 
-    /// Closes what was opened for a reservation, in the buckets that are open. The others do so when they are read.
+    /// Closes a reservation's openings in open buckets. Other buckets do so when read.
     pub(super) fn close_all(&mut self, id: u64, reservation: &Reservation) {
         for (id, _) in reservation.pieces(id) {
             self.close_everywhere(id);
         }
     }
 
-    /// Closes what was opened under this id, in the buckets that are open. The others do so when they are read.
+    /// Closes the opening with this id in open buckets. Other buckets do so when read.
     pub(super) fn close_everywhere(&mut self, id: u64) {
         for (_, slot) in &mut self.buckets {
             if let Slot::Open(bucket) = slot {
@@ -133,7 +133,7 @@ impl Ledger {
         }
     }
 
-    /// Closes what was opened in a bucket that has just been read, for reservations that have been forgotten or cannot be read.
+    /// Closes openings of forgotten or unreadable reservations in a bucket that was just read.
     pub(super) fn close_forgotten(&mut self, policy: &Policy) -> Result<(), LedgerError> {
         let known: SortedMap<u64, ()> = self.opened_ids().map(|id| (id, ())).collect();
         self.bucket(policy)?.retain(|id| known.contains_key(&id));

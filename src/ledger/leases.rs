@@ -1,23 +1,22 @@
-//! Tokens that frontends have taken in advance: withheld from everybody else until they are spent, returned, or over.
+//! Tokens that frontends have taken in advance: withheld from all others until they are spent, returned, or over.
 //!
-//! A frontend spends from its lease without asking, at moments that the object does not know. So the tokens stay in the bucket,
-//! which refills no further than to its capacity with them, and are only kept from others. When the frontend says what it has
-//! spent, that is taken; when it says nothing, all of it is taken once the lease is over. Taken late, tokens have come back
-//! later than they would have: the bucket is never fuller than if each had been taken when it was spent. So whatever is lost,
-//! repeated or restarted, the key is granted no more than one bucket could grant; and it loses at most what a frontend had
-//! not spent when it vanished.
+//! A frontend spends from its lease without a call, at moments that the object does not know. So the tokens stay in the bucket, which
+//! refills no further than to its capacity with them, and are only withheld from others. When the frontend reports what it has spent, that
+//! is taken; without a report, all of it is taken once the lease is over. Tokens taken late refill later than they would have: the bucket
+//! is never fuller than if each had been taken when it was spent. So whatever is lost, repeated or restarted, the key is granted no more
+//! than one bucket could grant; and it loses at most what a frontend had not spent when it vanished.
 //!
-//! A lease is in the bucket's row before the frontend hears of it: see `row.rs`. An object that wakes withholds it too.
+//! A lease is in the bucket's row before the frontend receives it: see `row.rs`. An object that wakes withholds it too.
 //!
-//! Tokens are withheld by the name of their limit, for as long as they can be spent, whichever version of the policy asks. A limit
-//! that a version does not have stays dormant in the bucket while any of its tokens are leased, and is debited like the others. So
-//! a limit that was renamed, switched off or unknown to an older version lacks what is leased when it comes back.
+//! Tokens are withheld by the name of their limit, for as long as they can be spent, whichever version of the policy a request has. A limit
+//! that a version lacks stays dormant in the bucket while any of its tokens are leased, and is debited like the others. So a limit that was
+//! renamed, disabled or unknown to an older version lacks the leased tokens when it comes back.
 //!
-//! Clocks: the object waits [`LATE_MS`](crate::protocol::LATE_MS) longer than it says, for a frontend whose clock stands still while it computes. If the
-//! object's clock steps forward meanwhile, what comes back in that step may be granted beside the lease.
+//! Clocks: the object waits [`LATE_MS`](crate::protocol::LATE_MS) longer than it announces, for a frontend whose clock stands still while
+//! it computes. If the object's clock steps forward meanwhile, that step's refill may be granted in addition to the lease.
 //!
-//! Tokens that are still to come back may be leased too, to be spent from the moment when they have. So in an overload each
-//! frontend has its share of the next moments, and refuses by itself until then.
+//! Tokens that have not refilled yet may be leased too, to be spent once they have. So under overload each frontend has its share of the
+//! next moments, and refuses by itself until then.
 
 use super::names::Renamed;
 use super::open_lease::{MAX_LEASE_MS, OpenLease};
@@ -27,31 +26,31 @@ use crate::limit::{Cuts, Limit, State};
 use crate::policy::{NamedLimit, Policy};
 use crate::protocol::EndedLease;
 
-/// The most leases of a bucket, all of which are in its row: for a key of ten thousand requests a second from a hundred isolates.
+/// Maximum leases of a bucket, all of which are in its row: for a key with ten thousand requests per second from a hundred isolates.
 const MAX_LEASES: usize = 256;
 
-/// With leased tokens of more limits that the policy does not have, no lease is given. Its own, at most 8, may leave it next: so at most 16 are
-/// absent, and a row has room for all.
+/// Maximum limits with leased tokens that the policy no longer has, for a new lease. The policy's own, at most 8, may be removed next: so
+/// at most 16 are absent, and a row has room for all.
 const MAX_ABSENT: usize = 8;
 
 /// The leases of one bucket.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leases {
-    /// Those of the bucket's policy, in its order, then those that it does not have. Empty before the first lease.
+    /// The policy's limits in its order, then those it no longer has. Empty before the first lease.
     limits: Vec<LeasedLimit>,
     open: Vec<OpenLease>,
-    /// Whether there is one that no row has.
+    /// Whether a lease is in no row yet.
     is_unsaved: bool,
-    /// Until when none is given, so that a request which waits is not overtaken for ever.
+    /// Until when no lease is given, so that a waiting request is not overtaken forever.
     paused_until: Option<i64>,
 }
 
-/// A limit with leases, by its name.
+/// A limit with leases, by name.
 #[derive(Clone, Debug, Default)]
 struct LeasedLimit {
     name: Option<String>,
-    /// Tokens that have come back from leases which the row in storage still has, and those of leases that the row in flight has, too: after
-    /// a crash these can be returned again.
+    /// Returned tokens of leases that are still in the stored row, and of leases also in the row in flight: after a crash these can be
+    /// returned again.
     returned: (u64, u64),
 }
 
@@ -62,8 +61,8 @@ impl LeasedLimit {
 }
 
 impl Leases {
-    /// Those of a row, whose limits get their tokens back, to be withheld. What is over by now is spent. Of an account that is not
-    /// refilled any further they are as they were.
+    /// The leases of a row. Their tokens are added back to the limits, to be withheld; those of leases that are over count as spent. The
+    /// state of an account that refills no further is unchanged.
     pub(super) fn stored<'a>(
         row: &StoredRow<'_>,
         limits: impl Iterator<Item = (Option<&'a str>, &'a Limit, &'a mut State, Option<&'a mut Cuts>)>,
@@ -84,7 +83,7 @@ impl Leases {
             let with_all = limit.raised(state, all);
             let spent =
                 over.iter().fold(with_all, |state, lease| without(limit, &state, tokens(lease), lease.until.min(now)));
-            // As it is, unless the bucket was full with what is spent.
+            // Unchanged, unless the bucket was full with the spent tokens.
             let is_same = over
                 .iter()
                 .map(|lease| lease.until.min(now))
@@ -105,12 +104,12 @@ impl Leases {
         !self.open.is_empty()
     }
 
-    /// The tokens of the limit at that position in the policy.
+    /// The leased tokens of the limit at that position in the policy.
     pub(super) fn of(&self, limit: usize) -> u64 {
         self.open.iter().fold(0, |sum, lease| sum.saturating_add(lease.tokens.get(limit).copied().unwrap_or(0)))
     }
 
-    /// The tokens of the limit of that name.
+    /// The leased tokens of the limit with that name.
     pub(super) fn of_name(&self, name: Option<&str>) -> u64 {
         self.position(name).map_or(0, |position| self.of(position))
     }
@@ -119,41 +118,40 @@ impl Leases {
         self.limits.iter().position(|limit| limit.name.as_deref() == name)
     }
 
-    /// When all are over.
+    /// When the last lease ends.
     pub(super) fn over_at(&self, now: i64) -> i64 {
         self.open.iter().map(|lease| lease.until).max().unwrap_or(now).max(now)
     }
 
-    /// Whether there is one that no row has.
+    /// Whether a lease is in no row yet.
     pub(super) const fn is_unsaved(&self) -> bool {
         self.is_unsaved
     }
 
-    /// A row has them as they are.
+    /// Records that a row has the current leases.
     pub(super) fn mark_saved(&mut self) {
         self.is_unsaved = false;
         self.limits.iter_mut().for_each(|limit| limit.returned = (0, 0));
     }
 
-    /// A row that has them as they are is on its way.
+    /// Records that a row with the current leases is in flight.
     pub(super) fn mark_in_flight(&mut self) {
         self.limits.iter_mut().for_each(|limit| limit.returned.1 = 0);
     }
 
-    /// The row that was on its way has arrived.
+    /// Records that the row in flight has arrived.
     pub(super) fn mark_arrived(&mut self) {
         self.limits.iter_mut().for_each(|limit| limit.returned.0 = limit.returned.1);
     }
 
-    /// How many tokens of the limit of that name could be returned again after a crash, if the row in storage is found; and if it is
-    /// the one in flight.
+    /// How many tokens of the named limit could be returned again after a crash, with the stored row and with the row in flight.
     pub(super) fn returned(&self, name: Option<&str>) -> (u64, u64) {
         let limit = self.position(name).and_then(|position| self.limits.get(position));
         limit.map(|limit| limit.returned).unwrap_or_default()
     }
 
-    /// Removes the one of that id, and returns what was spent of it. The report is about the policy's `limits`; of others, all tokens count as
-    /// spent.
+    /// Removes the lease with that id, and returns what was spent of it. The report covers the policy's `limits`; of others, all tokens
+    /// count as spent.
     pub(super) fn close(&mut self, ended: &EndedLease, limits: usize) -> Option<Vec<u64>> {
         let lease = self.open.extract_if(.., |lease| lease.id == ended.id).next()?;
         let reported = if ended.spent.len() == limits { ended.spent.as_slice() } else { &[] };
@@ -166,14 +164,14 @@ impl Leases {
         Some(spent)
     }
 
-    /// The limit of one name is known by another from now on.
+    /// Renames a limit.
     pub(super) fn rename(&mut self, renamed: &Renamed) {
         for limit in self.limits.iter_mut().filter(|limit| limit.name == renamed.from) {
             limit.name.clone_from(&renamed.to);
         }
     }
 
-    /// Continues with the limits of `policy`, and those of others of which tokens are leased.
+    /// Switches to the limits of `policy`, keeping others with leased tokens.
     pub(super) fn move_to(&mut self, policy: &Policy) {
         if self.limits.is_empty() {
             return;
@@ -192,7 +190,7 @@ impl Leases {
         }
     }
 
-    /// Adds the part of a row. `accounts` are the names of its states.
+    /// Adds the leases' part of a row. `accounts` are the names of its states.
     pub(super) fn encode<'a>(&self, accounts: impl Iterator<Item = Option<&'a str>>, row: &mut Vec<u8>) {
         if self.open.is_empty() {
             return;
@@ -200,8 +198,8 @@ impl Leases {
         let places: Vec<_> = accounts.map(|name| self.position(name)).collect();
         row.push(LEASED);
         let each = places.len().saturating_mul(8).saturating_add(16);
-        // 256 leases of 24 limits, 53 KB, fit: see `MAX_ABSENT`. Of 8 limits whose numbers changed often there are up to 64 accounts. Leases for
-        // which there is no room count as spent: the states lack their tokens.
+        // 256 leases of 24 limits, 53 KB, fit: see `MAX_ABSENT`. With 8 limits whose numbers changed often there are up to 64 accounts.
+        // Leases that do not fit count as spent: the states lack their tokens.
         let room = usize::from(u16::MAX).saturating_sub(1).checked_div(each).unwrap_or(0).min(self.open.len());
         row.extend(u16::try_from(room.saturating_mul(each).saturating_add(1)).unwrap_or(u16::MAX).to_le_bytes());
         row.push(u8::try_from(places.len()).unwrap_or(u8::MAX));
@@ -212,7 +210,7 @@ impl Leases {
         }
     }
 
-    /// Removes and returns those that are over.
+    /// Removes and returns the leases that are over.
     pub(super) fn end(&mut self, now: i64) -> Vec<OpenLease> {
         self.open.extract_if(.., |lease| lease.is_over(now)).collect()
     }
@@ -231,7 +229,7 @@ impl Leases {
         self.is_unsaved = true;
     }
 
-    /// Gives none until then.
+    /// Gives no lease until then.
     pub(super) fn pause(&mut self, until: i64) {
         self.paused_until = self.paused_until.max(Some(until));
     }
@@ -241,7 +239,7 @@ impl Leases {
     }
 }
 
-/// The tokens at these places; 0 where there is none.
+/// The tokens at these places; 0 for `None`.
 fn in_order(places: &[Option<usize>], tokens: &[u64]) -> Vec<u64> {
     let at = |place: &Option<usize>| place.and_then(|place| tokens.get(place)).copied().unwrap_or(0);
     places.iter().map(at).collect()

@@ -1,4 +1,4 @@
-//! What a request says about leases, carried out: what ended leases have spent, and what is leased with an answer.
+//! Handles a request's lease messages: the spending of ended leases, and new leases with the answer.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::policy::{Policy, Standing};
 use crate::protocol::{Action, Decided, LATE_MS, Lease, LeaseRequest, ObjectRequest};
 
 impl Ledger {
-    /// Takes what was spent of leases that have ended.
+    /// Takes what ended leases have spent.
     pub(super) fn return_leases(
         &mut self,
         asked: &[Arc<Policy>],
@@ -25,7 +25,7 @@ impl Ledger {
         let ([policy], Some(request)) = (asked, request) else { return Ok(()) };
         let bucket = self.bucket(policy)?;
         for ended in &request.ended {
-            // One that is unknown is over, or was returned before.
+            // An unknown lease is over, or was returned before.
             if let Some(spent) = bucket.leases.close(ended, policy.limits().len()) {
                 bucket.spend(&spent, now);
                 bucket.need(Need::Spent);
@@ -34,8 +34,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Leases tokens as requested, if there are any to spare. A request that is refused gets a lease only if it can then be granted
-    /// from it, and is told that moment; else there is none for anybody until it can be granted.
+    /// Leases tokens as requested, if there are any to spare. A refused request gets a lease only if the lease can grant it later, and its
+    /// retry time is that moment; otherwise all leasing pauses until the request can be granted.
     pub(super) fn lease(
         &mut self,
         asked: &[Arc<Policy>],
@@ -74,8 +74,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// From when so many tokens of each limit could be leased: half of those that there are, so that others find some, too; if there
-    /// are none, of those that there will be.
+    /// When how many tokens of each limit can be leased: half of the present ones, so that others find some, too; if there are none, half
+    /// of the future ones.
     fn spare(
         &mut self,
         policy: &Arc<Policy>,
@@ -98,8 +98,8 @@ impl Ledger {
     }
 }
 
-/// From when half of the tokens that there will be `by` then could be spent; `None` if there will be none of a limit of which
-/// some are wanted. Of each limit its state, and how many tokens are held and wanted.
+/// When half of the tokens present at `by` can be spent; `None` if a wanted limit will have none. `limits` has each limit with its state,
+/// and its held and wanted tokens.
 fn spare_at<'a>(
     limits: impl Iterator<Item = (&'a Limit, &'a State, u64, u64)>,
     now: i64,

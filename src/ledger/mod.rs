@@ -1,31 +1,30 @@
-//! The state of one key: its buckets, its open reservations and its replays; and what to write to storage, and when.
+//! The state of one key: its buckets, open reservations and replays; and what to write to storage, and when.
 //!
-//! A row for every request would cost more than the request, and each would wait for it. So memory is ahead of storage,
-//! by a bounded number of tokens and always on the safe side (see `bucket.rs`). Whatever a client may rely on after a
-//! crash, a reservation or the answer to an `Idempotency-Key`, is written before the reply.
+//! A row for every request would cost more than the request, and each would wait for it. So memory is ahead of storage, by a bounded number
+//! of tokens and always on the safe side (see `bucket.rs`). Anything a client may rely on after a crash, a reservation or the answer to an
+//! `Idempotency-Key`, is written before the reply.
 //!
-//! Nothing here knows where rows are kept. The time and the stored rows are arguments; the rows to write are a result,
-//! [`Writes`], which [`Kept`] gives to a [`Storage`]. So a test crashes an object by dropping its [`Ledger`] and making another from the rows, thousands
-//! of times a second.
+//! Nothing here depends on where rows are kept. The time and the stored rows are arguments; the rows to write are a result, [`Writes`],
+//! which [`Kept`] gives to a [`Storage`]. So a test crashes an object by dropping its [`Ledger`] and making another from the rows,
+//! thousands of times a second.
 //!
-//! # What crashes and clocks may cost and give
+//! # Bounds under crashes and clock skew
 //!
 //! * While an object lives, its buckets are exact, whatever the clock does.
-//! * A crash costs at most one block of each limit and gives nothing. After the clock stepped back, it may also cost
-//!   what comes back during that step: a row from a later moment does not refill before that moment.
-//! * A bucket is forgotten when it is full, and one that was never below full is not stored. If the clock then steps
-//!   back to before that moment, the key gets a new bucket, already full, where the old one would refill only from that
-//!   moment on. Nor does the row of a bucket that is nearly full say up to which moment it has refilled (see `cover.rs`), if the clock
-//!   steps back while no object has it in memory. So the milliseconds that a clock shows twice may be credited twice: with all steps back together as
-//!   long as `S`, a key gets at most what comes back in `S` more, and never more than the capacity at once. Without a
-//!   step back, it gets nothing more.
+//! * A crash costs at most one block of each limit and gives nothing. After the clock stepped back, it may also cost that step's refill: a
+//!   row from a later moment does not refill before that moment.
+//! * A bucket is forgotten when it is full, and one that was never below full is not stored. If the clock then steps back to before that
+//!   moment, the key gets a new bucket, already full, where the old one would refill only from that moment on. Nor does the row of a nearly
+//!   full bucket say up to which moment it has refilled (see `cover.rs`), if the clock steps back while no object has it in memory. So
+//!   milliseconds that a clock shows twice may be credited twice: with all steps back totalling `S`, a key gets at most the refill of `S`
+//!   more, and never more than the capacity at once. Without a step back, it gets nothing more.
 //!
 //! * A reservation that is closed late gives back as much as the bucket would have kept, and takes as much as it would lack: see
-//!   `limit/cuts.rs`. What that depends on is written with the reservation, so the same holds after a crash, but for the block.
-//! * Versions of a policy that alternate during a roll-out grant no more than the largest capacity and the fastest refill, limit
-//!   by limit: see `accounts.rs`. A bucket is deleted when it is full under all of them, but for those that the version in force
-//!   matches or exceeds. After a change by [`Carry::AsIs`](crate::limit::Carry::AsIs) it has no account of the numbers before: if it is
-//!   deleted then, and they are asked again, they may grant at most the difference of the two capacities more, once.
+//!   `limit/cuts.rs`. The state behind this is written with the reservation, so the same holds after a crash, except for the block.
+//! * Versions of a policy that alternate during a roll-out grant no more than the largest capacity and the fastest refill, limit by limit:
+//!   see `accounts.rs`. A bucket is deleted when it is full under all of them, except for those that the version in force matches or
+//!   exceeds. After a change by [`Carry::AsIs`](crate::limit::Carry::AsIs) it has no account of the previous numbers: if it is deleted
+//!   then, and they are requested again, they may grant at most the difference of the two capacities more, once.
 //!
 //! # Rows
 //!
@@ -36,9 +35,9 @@
 //! | `n:` and a policy | when the last notices were given | with each notice |
 //! | `i:`, a moment and a length of time | a page of replays | with each grant under an `Idempotency-Key`, and when a reservation is closed |
 //!
-//! An unreadable row breaks only what needs it: a bucket's row breaks its policy, a reservation's row breaks that
-//! reservation, and a page of replays breaks requests under an `Idempotency-Key` until everything in it would have
-//! expired. Without the row of notices, one too many may be given.
+//! An unreadable row breaks only what needs it: a bucket's row breaks its policy, a reservation's row breaks that reservation, and a page
+//! of replays breaks requests with an `Idempotency-Key` until everything in it would have expired. Without the row of notices, one extra
+//! may be sent.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -111,15 +110,15 @@ pub use self::writes::{Background, RowWrite, Writes};
 /// The state of one key.
 #[derive(Debug)]
 pub struct Ledger {
-    /// Places the windows of limits without an offset; the same for the key always.
+    /// Places the windows of limits without an offset; constant for the key.
     phase: u64,
-    /// By the policy's name. These lists are short, and each request looks at all of them: sorting gains nothing.
+    /// By policy name. The list is short, and each request scans it: sorting gains nothing.
     buckets: Vec<(String, Slot)>,
-    /// Those that are open.
+    /// Open reservations.
     reservations: Reservations,
-    /// Those that are over, and may still be settled: see `late.rs`.
+    /// Expired reservations that may still be settled: see `late.rs`.
     ended: Reservations,
-    /// Reservations whose rows call an account by another name.
+    /// Reservations whose rows have an account's previous name.
     renamed: Vec<u64>,
     holds: Holds,
     replays: Replays,
@@ -135,12 +134,12 @@ pub struct Ledger {
 
 #[derive(Clone, Debug)]
 enum Slot {
-    /// As found in storage, not used yet.
+    /// As found in storage, not yet used.
     Stored(Vec<u8>),
     Open(Box<Bucket>),
 }
 
-/// Why no decision can be made. Nothing has changed.
+/// Why no decision is possible. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerError(String);
 
@@ -159,8 +158,7 @@ impl fmt::Display for LedgerError {
 impl std::error::Error for LedgerError {}
 
 impl Ledger {
-    /// The ledger of a key for which storage has `rows`. `phase` is that of
-    /// [`Limit::new_state`](crate::limit::Limit::new_state).
+    /// The ledger of a key with these stored `rows`. `phase` is that of [`Limit::new_state`](crate::limit::Limit::new_state).
     pub fn new(rows: impl IntoIterator<Item = (String, Vec<u8>)>, phase: u64) -> Self {
         let mut ledger = Self {
             phase,

@@ -1,11 +1,11 @@
-//! The names of rows, but for those of replays and of notices, which are in `replays.rs` and `notices.rs`; and of accounts.
+//! The names of rows and accounts, except those of replays and notices, which are in `replays.rs` and `notices.rs`.
 
-/// Before the name of a policy: its bucket.
+/// Prefix of a bucket's row, before the policy's name.
 pub(super) const BUCKET: &str = "b:";
-/// Before the id of a reservation.
+/// Prefix of a reservation's row, before its id.
 pub(super) const RESERVATION: &str = "r:";
 
-/// An account that is known by another name from now on: that of its limit, or none.
+/// A renamed account: each name is that of its limit, or none.
 #[derive(Clone, Debug)]
 pub(super) struct Renamed {
     pub(super) from: Option<String>,

@@ -1,9 +1,7 @@
-//! The notices that are due: of a key that comes near a limit or is refused, at most one of a kind within the time that its
-//! policy says.
+//! Notices that are due when a key nears a limit or is refused: at most one of each kind within its policy's interval.
 //!
-//! The moments of the last ones are a row, so that neither a crash nor an eviction repeats one. It is written before the reply
-//! that says that a notice is due, and only then: a refusal without a notice still writes nothing. A version that does not know
-//! such rows leaves them alone.
+//! The moments of the last ones are in a row, so that neither a crash nor an eviction repeats one. It is written before a reply that has a
+//! notice, and only then: a refusal without a notice still writes nothing. A version that does not know such rows leaves them alone.
 //!
 //! ```text
 //! byte 0     1: this format
@@ -17,31 +15,31 @@ use super::bytes::Bytes;
 use super::writes::{RowWrite, Writes};
 use crate::policy::{NoticeKind, Notify};
 
-/// How the names of rows about notices begin. After that comes the policy's.
+/// Prefix of a row about notices, before the policy's name.
 const NOTICES: &str = "n:";
 
-/// The last notices of a key, by the names of the policies.
+/// The last notices of a key, by policy name.
 #[derive(Debug, Default)]
 pub(super) struct Notices(Vec<(String, Last)>);
 
 /// The last notices of one policy.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Last {
-    /// By the position of their kind in [`NoticeKind::ALL`].
+    /// By position of the kind in [`NoticeKind::ALL`].
     given_at: [Option<i64>; 2],
-    /// When nothing of it matters any more.
+    /// When none of it matters any more.
     expires_at: i64,
 }
 
 impl Notices {
-    /// Takes over a row. `false` if that is not its name. One that cannot be read is as if there had been no notices.
+    /// Takes a row. `false` if the name is another kind of row's. An unreadable row counts as no notices.
     pub(super) fn load(&mut self, name: &str, row: &[u8]) -> bool {
         let Some(policy) = name.strip_prefix(NOTICES) else { return false };
         self.0.push((policy.to_owned(), Last::decode(row).unwrap_or_default()));
         true
     }
 
-    /// Whether a notice is due now; then its row is written.
+    /// Whether a notice is due now; if so, its row is written.
     pub(super) fn give(
         &mut self,
         policy: &str,
@@ -66,7 +64,7 @@ impl Notices {
         true
     }
 
-    /// Deletes what no longer matters.
+    /// Deletes expired rows.
     pub(super) fn clean(&mut self, now: i64, rows: &mut Vec<RowWrite>) {
         self.0.retain(|(policy, last)| {
             let is_over = last.expires_at <= now;
@@ -144,7 +142,7 @@ mod tests {
         Last { given_at: [None, Some(7)], expires_at: 9 }
     }
 
-    /// What lies in the storage of every deployment. If this changes, old rows must still be read.
+    /// The format in the storage of every deployment. If it changes, old rows must still be readable.
     #[test]
     fn the_stored_format_is_unchanged() {
         let row = [1, 9, 0, 0, 0, 0, 0, 0, 0, 2, 7, 0, 0, 0, 0, 0, 0, 0];

@@ -1,4 +1,4 @@
-//! Which notices are due by a decision.
+//! The notices due after a decision.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::policy::{NoticeKind, Policy, Standing};
 use crate::protocol::{Action, Decided, DueNotice, LimitAnswer, ObjectRequest};
 
 impl Ledger {
-    /// The notices that are due by this decision. From now on they are given.
+    /// The notices due after this decision, which count as sent from now on.
     pub(super) fn give_notices(
         &mut self,
         asked: &[Arc<Policy>],
@@ -36,7 +36,7 @@ impl Ledger {
     }
 }
 
-/// What has happened to the budget of `policy`, whose limits have said `own`.
+/// The event for the budget of `policy`, whose limits answered `own`.
 fn event(policy: &Policy, action: Action, own: &[LimitAnswer], is_granted: bool) -> Option<NoticeKind> {
     if own.iter().any(|limit| !limit.decision.is_allow()) {
         return Some(NoticeKind::Refused);

@@ -23,7 +23,7 @@
 use super::bytes::Bytes;
 use crate::protocol::Reserved;
 
-/// What was answered.
+/// An earlier answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Replay {
     /// The id of the request, and its fingerprint.
@@ -32,19 +32,19 @@ pub(super) struct Replay {
     pub(super) opened: Option<Reserved>,
     pub(super) closed: Option<Closed>,
     pub(super) grants: Vec<Grant>,
-    /// How many shards the budget had; 1 if it was not divided.
+    /// The budget's number of shards; 1 if not divided.
     pub(super) shards: u8,
-    /// Whether the holder of a grant has the object remember it.
+    /// Whether a grant's holder sent the request.
     pub(super) by_grant: bool,
 }
 
 impl Replay {
-    /// How many it counts as where their number is limited: one for each [`WEIGHT_BYTES`] that it takes in a page.
+    /// Its weight where replays are limited: one for each [`WEIGHT_BYTES`] it takes in a page.
     pub(super) fn weight(&self) -> usize {
         weight(self.grants.iter().map(|Grant { policy, limits, costs }| (policy.len(), limits.len(), costs.len())))
     }
 
-    /// Whether it is known by the reservation that it closed and by nothing else.
+    /// Whether only the reservation that it closed identifies it.
     pub(super) const fn is_only_closed(&self) -> bool {
         self.closed.is_some() && self.request_id.is_none()
     }
@@ -55,14 +55,14 @@ impl Replay {
 pub(super) struct Closed {
     pub(super) id: u64,
     pub(super) how: How,
-    /// Whether it was over by then.
+    /// Whether it had expired by then.
     pub(super) is_late: bool,
 }
 
 /// How a reservation was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
-    /// Settled at the reserved cost, because no other was given.
+    /// Settled at the reserved cost, because the request gave no other.
     AsReserved,
     /// Settled at the costs in its grants.
     AtCosts,
@@ -73,22 +73,22 @@ pub(super) enum How {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
     pub(super) policy: String,
-    /// For each limit the tokens that moved, and when they are ready.
+    /// For each limit the moved tokens, and when they are ready.
     pub(super) limits: Vec<(u64, i64)>,
-    /// For each limit the requested cost, if a reservation was settled at one; else empty.
+    /// For each limit the requested cost, if a reservation was settled at one; otherwise empty.
     pub(super) costs: Vec<u64>,
 }
 
-/// [`Replay::weight`], given for each policy the length of its name and the numbers of its limits and costs.
+/// [`Replay::weight`], from each policy's name length and numbers of limits and costs.
 pub(super) fn weight(policies: impl Iterator<Item = (usize, usize, usize)>) -> usize {
     let lens = policies.map(|(name, limits, costs)| [2, name, limits.saturating_mul(16), costs.saturating_mul(8)]);
     lens.flatten().fold(HEAD_BYTES, usize::saturating_add).div_ceil(WEIGHT_BYTES)
 }
 
-/// What the replay of one policy of eight limits takes, with the longest name and without costs.
+/// Size of a replay for one policy of eight limits, with the longest name and without costs.
 const WEIGHT_BYTES: usize = 256;
 
-/// What a replay takes at most beside its policies.
+/// Maximum size of a replay without its policies.
 const HEAD_BYTES: usize = 60;
 
 /// The row of a page.
@@ -96,7 +96,7 @@ pub(super) fn encode_page<'a>(replays: impl Iterator<Item = &'a Replay>) -> Vec<
     let mut bytes = vec![FORMAT];
     for replay in replays {
         let replay = encode(replay);
-        // 16 policies of 8 limits are below 5 KB.
+        // 16 policies of 8 limits take less than 5 KB.
         bytes.extend(u16::try_from(replay.len()).unwrap_or(u16::MAX).to_le_bytes());
         bytes.extend(replay);
     }
@@ -150,7 +150,7 @@ fn encode(replay: &Replay) -> Vec<u8> {
     if let Some(closed) = closed {
         bytes.extend(closed.id.to_le_bytes());
     }
-    // A batch has 16 policies of 8 limits at most; a name has 64 bytes.
+    // A batch has at most 16 policies of 8 limits; a name has at most 64 bytes.
     let short = |len: usize| u8::try_from(len).unwrap_or(u8::MAX);
     bytes.push(short(grants.len()));
     for Grant { policy, limits, costs } in grants {
@@ -245,7 +245,7 @@ mod tests {
         ]
     }
 
-    /// What lies in the storage of every deployment. If this changes, old pages must still be read.
+    /// The format in the storage of every deployment. If it changes, old pages must still be readable.
     #[test]
     fn the_stored_format_is_unchanged() {
         let word = |value: u8| [value, 0, 0, 0, 0, 0, 0, 0];

@@ -1,5 +1,5 @@
-//! The latest decisions about a key, for an operator who asks why. They are in memory only: a restart of the object forgets
-//! them, and nothing is decided by them.
+//! The latest decisions about a key, for operators. They are in memory only: a restart of the object forgets them, and no decision depends
+//! on them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::limit::Decision;
 use crate::policy::Policy;
 use crate::protocol::{Action, Decided, KeyState, LimitAnswer, ObjectRequest, PastDecision};
 
-/// The latest decisions, oldest first. After the first, none allocates.
+/// The latest decisions, oldest first. Only the first allocates.
 #[derive(Debug, Default)]
 pub(super) struct Recent(VecDeque<PastDecision>);
 

@@ -1,4 +1,4 @@
-//! The first answer to a request, when it is repeated.
+//! The first answer to a repeated request.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl Ledger {
         Ok(Some(self.reply_again(asked, &replay, now)?))
     }
 
-    /// Fails if a row that cannot be read might change the answer.
+    /// Fails if an unreadable row might change the answer.
     pub(super) fn check_rows(&self, request: &ObjectRequest, now: i64) -> Result<(), LedgerError> {
         if let Some(request_id) = request.request_id.filter(RequestId::is_lasting)
             && self.replays.is_incomplete(now)
@@ -46,7 +46,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The earlier answer, with what is left now. A limit added since then moved nothing.
+    /// The earlier answer, with the levels of now. A limit added since then moved nothing.
     pub(super) fn reply_again(
         &mut self,
         asked: &[Arc<Policy>],
@@ -95,12 +95,12 @@ impl Ledger {
     }
 }
 
-/// The shard that is asked: then it is asked about nothing else.
+/// The requested shard: such a request is about nothing else.
 pub(super) fn shard_of(asked: &[Arc<Policy>]) -> Option<Shard> {
     asked.first().and_then(|policy| policy.shard())
 }
 
-/// The tokens that moved, by policy name: a repetition may name the policies in another order.
+/// The moved tokens, by policy name: a repetition may name the policies in another order.
 pub(super) fn grants_of(asked: &[Arc<Policy>], limits: &[LimitAnswer]) -> Vec<Grant> {
     let mut limits = limits.iter();
     let grant = |policy: &Arc<Policy>| {

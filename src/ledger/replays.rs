@@ -1,8 +1,8 @@
-//! Earlier answers, for requests that are repeated.
+//! Earlier answers, for repeated requests.
 //!
-//! Replays with an `Idempotency-Key`, and those of closed reservations, survive a crash: they are stored in pages, each
-//! a row. All replays of a page are kept for the same time. It is open for [`PAGE_MS`] or until they weigh [`MAX_PAGE_WEIGHT`], and is
-//! deleted as a whole when the last of them is forgotten. So a replay costs one row, and a fraction of another.
+//! Replays with an `Idempotency-Key`, and those of closed reservations, survive a crash: they are stored in pages, each a row. All replays
+//! of a page are kept for the same time. It is open for [`PAGE_MS`] or until its weight is [`MAX_PAGE_WEIGHT`], and is deleted as a whole
+//! when its last replay is forgotten. So a replay costs one row, and a fraction of another.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,51 +14,50 @@ use crate::protocol::RequestId;
 /// How long a closed reservation is remembered, even across crashes.
 pub const REPLAY_TTL_MS: u64 = 3_600_000;
 
-/// The most lasting request ids: 4 a second for an hour, one in 37 seconds for a week. Large replays count as several, so that they take
-/// 4 MB in storage and 10 in memory at most; usually it is 1 and 4. Further requests are refused until enough are forgotten.
+/// Maximum lasting request ids: 4 per second for an hour, one per 37 seconds for a week. Large replays count as several, so that they take
+/// at most 4 MB in storage and 10 in memory; usually it is 1 and 4. Further requests are refused until enough are forgotten.
 pub const MAX_REQUEST_IDS: usize = Policy::MAX_IDEMPOTENCY_KEYS;
 
-/// The most closed reservations kept without a request id; large replays count as several. The oldest are evicted first:
-/// a request that closes one again is then told that the reservation does not exist.
+/// Maximum closed reservations kept without a request id; large replays count as several. The oldest are evicted first: a request that
+/// closes one again then gets the answer that the reservation does not exist.
 const MAX_CLOSED: usize = 4_096;
 
-/// How long to keep the frontend's own request ids: it retries at once or never.
+/// How long the frontend's own request ids are kept: it retries at once or never.
 const RETRY_MS: u64 = 10_000;
 
-/// The most of those that are kept; large replays count as several. The oldest are evicted first.
+/// Maximum number of these; large replays count as several. The oldest are evicted first.
 const MAX_RECENT: usize = 16_384;
 
-/// Small enough to be written again with each of its replays: usually 3 KB, with large replays 20 KB at most.
+/// Small enough to be rewritten with each of its replays: usually 3 KB, with large replays at most 20 KB.
 const MAX_PAGE_WEIGHT: usize = 64;
 
 /// An unreadable page blocks repeatable requests until everything it can hold has expired, so it must not stay open for
 /// long.
 const PAGE_MS: u64 = 600_000;
 
-/// The row of a page: `i:`, and in hexadecimal the moment when it was opened and how long its replays are kept.
+/// The name of a page's row: `i:`, then in hexadecimal the moment it was opened and how long its replays are kept.
 pub(super) const PAGE: &str = "i:";
 
-/// Grants and closed reservations, but not refusals: a refused request that is repeated is decided anew.
+/// Grants and closed reservations, but not refusals: a repeated request that was refused is decided anew.
 #[derive(Debug, Default)]
 pub(super) struct Replays {
-    /// In the order of the moments they were opened; if two are opened at once, the second counts as a millisecond
-    /// later.
+    /// In order of opening; if two are opened at once, the second counts as a millisecond later.
     pages: Vec<Page>,
-    /// The pages to which replays are added: one for each length of time that they are kept.
+    /// The pages that replays are added to, one for each lifetime.
     current: Vec<i64>,
-    /// Where the replays with a request id are.
+    /// The places of replays with a request id.
     by_request_id: Places,
-    /// Where the replays of closed reservations are.
+    /// The places of replays of closed reservations.
     by_reservation: Places,
-    /// What is in the pages.
+    /// The weights of all replays in pages.
     weights: Weights,
-    /// The frontend's own, which do not outlast a crash, oldest first.
+    /// Replays of the frontend's own ids, oldest first. They do not survive a crash.
     recent: VecDeque<Replay>,
-    /// The number of the first of those.
+    /// The number of the first one.
     first_recent: usize,
     recent_by_id: Places,
     recent_weight: usize,
-    /// Pages that cannot be read: when they were opened, and how long their replays are kept.
+    /// Unreadable pages: when they were opened, and how long their replays are kept.
     unreadable: Vec<(i64, u64)>,
 }
 
@@ -66,9 +65,9 @@ pub(super) struct Replays {
 struct Weights {
     /// Of the replays with a request id.
     identified: usize,
-    /// Of those among them that holders of grants have made.
+    /// Of those among them from holders of grants.
     by_grants: usize,
-    /// Of those without, which all closed a reservation.
+    /// Of those without one, which all closed a reservation.
     only_closed: usize,
 }
 
@@ -96,14 +95,14 @@ impl Weights {
     }
 }
 
-/// By an id. One type for all of them, because the code of a map is large.
+/// By id. One type for all of them, because the code of a map is large.
 pub(super) type Places = BTreeMap<u128, Place>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// When the page was opened; 0 for what is in memory alone.
+    /// When the page was opened; 0 for replays in memory only.
     page: i64,
-    /// The position in the page, or the number of what is in memory.
+    /// The position in the page, or the number of the replay in memory.
     pub(super) index: usize,
 }
 
@@ -116,7 +115,7 @@ impl Place {
 #[derive(Debug)]
 struct Page {
     opened_at: i64,
-    /// How long each of its replays is kept.
+    /// How long its replays are kept.
     ttl_ms: u64,
     /// `None` where one was removed early.
     replays: Vec<Option<Replay>>,
@@ -137,7 +136,7 @@ enum Change {
 }
 
 impl Page {
-    /// The place of one that was removed counts too, so that there are no more places than weight.
+    /// Places of removed replays count too, so that places never exceed the weight.
     fn weight(&self) -> usize {
         let weights = self.replays.iter().map(|slot| slot.as_ref().map_or(1, Replay::weight));
         weights.fold(0, usize::saturating_add)
@@ -154,7 +153,7 @@ impl Page {
 }
 
 impl Replays {
-    /// Takes over the page in a row, whether or not it can be read. `false` if that is not the name of a page.
+    /// Takes a page's row, readable or not. `false` if the name is another kind of row's.
     pub(super) fn load(&mut self, name: &str, row: &[u8]) -> bool {
         let digits = name.strip_prefix(PAGE).and_then(|digits| digits.split_at_checked(16));
         let number = |digits| u64::from_str_radix(digits, 16).ok();
@@ -190,13 +189,13 @@ impl Replays {
         self.by_reservation.get(&id.into()).and_then(|place| self.at(*place, now))
     }
 
-    /// Whether some replays may be unreadable: then a repetition cannot be told from a new request.
+    /// Whether some replays may be unreadable: then a repetition looks like a new request.
     pub(super) fn is_incomplete(&self, now: i64) -> bool {
         self.unreadable.iter().any(|page| page_expires_at(*page) > now)
     }
 
-    /// If there is no room for another lasting request id, how many are kept, and when there will be; those of grants alone, if these have
-    /// no room left. `expected` ones, made by a grant or not, have a weight already.
+    /// If there is no room for another lasting request id, how many are kept, and when there will be room; for grants alone, if these have
+    /// used up their part. `expected` ones, from a grant or not, already have a weight.
     pub(super) fn full_until(&mut self, expected: &[(bool, usize)], by_grant: bool, now: i64) -> Option<(usize, i64)> {
         self.forget_expired(now);
         let weight_of = |counts: fn(bool) -> bool| {
@@ -223,7 +222,7 @@ impl Replays {
         };
         let used = counted().count().saturating_add(expected.iter().filter(|(by_grant, _)| counts(*by_grant)).count());
         let (mut left, mut until) = (weight, now.saturating_add(1));
-        // Mostly the first that ends is enough, so nothing is sorted.
+        // Usually the first one to expire is enough, so nothing is sorted.
         let mut ended = now;
         while left >= max
             && let Some(next) = counted().map(|(at, _)| at).filter(|at| *at > ended).min()
@@ -235,14 +234,14 @@ impl Replays {
         Some((used, until))
     }
 
-    /// Keeps a replay. `request_id` is that of the request, if it has one.
+    /// Keeps a replay. `request_id` is its request's, if any.
     pub(super) fn push(&mut self, request_id: Option<RequestId>, mut replay: Replay, now: i64) {
         let ids = |id: RequestId| (id.id, id.fingerprint);
         replay.request_id = request_id.filter(RequestId::is_lasting).map(ids);
         replay.by_grant = request_id.is_some_and(|id| id.by_grant);
         if replay.request_id.is_some() || replay.closed.is_some() {
             let ttl_ms = request_id.map_or(0, |id| id.ttl_ms);
-            // It is known by the reservation that it closed, too.
+            // The closed reservation also identifies it.
             let ttl_ms = if replay.closed.is_some() { ttl_ms.max(REPLAY_TTL_MS) } else { ttl_ms };
             self.push_lasting(replay, ttl_ms, now, Change::Due);
         } else if let Some(request_id) = request_id {
@@ -262,14 +261,14 @@ impl Replays {
         }
     }
 
-    /// Adds the rows of pages that must be written before the reply.
+    /// Adds the rows of pages to write before the reply.
     pub(super) fn collect_writes(&mut self, rows: &mut Rows) {
         let due = self.pages.iter_mut().filter(|page| page.change == Change::Due);
         rows.extend(due.map(Page::row));
     }
 
-    /// Adds what may wait until something else is written: the deletion of expired pages, and replays that are still
-    /// stored in a bucket's row, which must not be overwritten before them.
+    /// Adds rows that may wait until something else is written: the deletion of expired pages, and replays still stored in a bucket's row,
+    /// which must not be overwritten before them.
     pub(super) fn collect_late_writes(&mut self, now: i64, rows: &mut Rows) {
         self.forget_expired(now);
         let current = std::mem::take(&mut self.current);
@@ -327,7 +326,7 @@ impl Replays {
         while self.weights.only_closed > MAX_CLOSED && self.forget_oldest_closed() {}
     }
 
-    /// Where the next replay of this lifetime goes: to a new page if the current one is full or old.
+    /// The place of the next replay with this lifetime: in a new page if the current one is full or old.
     fn next_place(&mut self, ttl_ms: u64, now: i64) -> Place {
         if let Some(page) = self.current_page(ttl_ms)
             && page.weight() < MAX_PAGE_WEIGHT
@@ -368,7 +367,7 @@ impl Replays {
         self.pages.get_mut(position)
     }
 
-    /// The position of the page that was opened then, or else where it belongs.
+    /// The position of the page opened then, or else where it belongs.
     fn position(&self, opened_at: i64) -> Result<usize, usize> {
         self.pages.binary_search_by_key(&opened_at, |page| page.opened_at)
     }
@@ -389,7 +388,7 @@ impl Replays {
             let Some(oldest) = self.recent.pop_front() else { break };
             self.recent_weight = self.recent_weight.saturating_sub(oldest.weight());
             let place = Place::in_memory(self.first_recent);
-            // The id may have been used again since.
+            // The id may have been reused since.
             if let Some((id, _)) = oldest.request_id
                 && self.recent_by_id.get(&id) == Some(&place)
             {
@@ -403,7 +402,7 @@ impl Replays {
         self.recent_by_id.insert(id, Place::in_memory(index));
     }
 
-    /// Forgets replays, of each length of time oldest page first, up to the first that must be kept.
+    /// Forgets replays, for each lifetime oldest page first, up to the first that must be kept.
     fn forget_expired(&mut self, now: i64) {
         let mut kept: Vec<u64> = Vec::new();
         for page in &mut self.pages {
@@ -419,7 +418,7 @@ impl Replays {
                     }
                     continue;
                 };
-                // The id may have been used again since.
+                // The id may have been reused since.
                 if let Some((id, _)) = replay.request_id
                     && self.by_request_id.get(&id) == Some(&Place { page: page.opened_at, index })
                 {
@@ -433,7 +432,7 @@ impl Replays {
         }
     }
 
-    /// A replay that also has a request id is kept under that id. `false` if there is none without.
+    /// Forgets the oldest replay found only by its closed reservation; one with a request id is kept. `false` if there is none.
     fn forget_oldest_closed(&mut self) -> bool {
         let mut slots = self.pages.iter_mut().flat_map(|page| &mut page.replays);
         let oldest = slots.find_map(|slot| slot.take_if(|replay| replay.is_only_closed()));
@@ -450,7 +449,7 @@ const fn expires_at(decided_at: i64, ttl_ms: u64) -> i64 {
     decided_at.saturating_add_unsigned(ttl_ms)
 }
 
-/// When everything that a page can hold has expired.
+/// When everything a page can hold has expired.
 const fn page_expires_at((opened_at, ttl_ms): (i64, u64)) -> i64 {
     expires_at(opened_at.saturating_add_unsigned(PAGE_MS), ttl_ms)
 }

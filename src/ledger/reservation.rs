@@ -1,4 +1,4 @@
-//! Tokens that were taken and whose real cost is not yet known.
+//! Tokens taken before the real cost is known.
 //!
 //! ```text
 //! byte 0     1: this format
@@ -26,15 +26,15 @@ pub(super) struct Reservation {
     pub(super) expires_at: i64,
     /// What happens when it expires.
     pub(super) end: End,
-    /// Whether the holder of a grant opened it, or raised it.
+    /// Whether a grant's holder opened or raised it.
     pub(super) by_grant: bool,
-    /// What it has taken first, of each policy.
+    /// What it took first, of each policy.
     pub(super) parts: Vec<ReservedPart>,
-    /// What it has taken besides, the latest last.
+    /// What it took later, the latest last.
     pub(super) raises: Vec<Raise>,
 }
 
-/// What a reservation has taken later. In the buckets it has an opening of its own.
+/// Tokens added to a reservation. In the buckets it has an opening of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Raise {
     pub(super) id: u64,
@@ -50,11 +50,11 @@ pub(super) enum End {
     Refunded,
 }
 
-/// What is reserved under one policy.
+/// The tokens reserved under one policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ReservedPart {
     pub(super) policy: String,
-    /// The tokens of each limit, by its account: the policy may have other limits, or another order, when it ends.
+    /// The tokens of each limit, by account: the policy may have other limits, or another order, when the reservation ends.
     tokens: Vec<(Option<String>, u64)>,
 }
 
@@ -71,7 +71,7 @@ impl ReservedPart {
         part
     }
 
-    /// The parts of a request to the policies `asked`, which moved `tokens` of each limit.
+    /// The parts of a request for the policies `asked`, which moved `tokens` of each limit.
     pub(super) fn all<'a>(
         asked: impl IntoIterator<Item = &'a Policy>,
         tokens: impl IntoIterator<Item = u64>,
@@ -80,35 +80,35 @@ impl ReservedPart {
         asked.into_iter().map(|policy| Self::new(policy, tokens.by_ref().take(policy.limits().len()))).collect()
     }
 
-    /// The tokens of all limits, by their names.
+    /// The tokens of all limits, by name.
     pub(super) fn to_tokens(&self) -> PolicyTokens {
         let is_enforced =
             |(name, _): &&(Option<String>, u64)| name.as_deref().is_none_or(|name| without_shadow(name) == name);
         PolicyTokens { policy: self.policy.clone(), limits: self.tokens.iter().filter(is_enforced).cloned().collect() }
     }
 
-    /// The tokens of each limit that `policy` has now; 0 for one added since.
+    /// The tokens of each limit of `policy`; 0 for one added since.
     pub(super) fn tokens(&self, policy: &Policy) -> Vec<u64> {
         policy.limits().iter().map(|limit| self.tokens_of(limit.account())).collect()
     }
 
-    /// The tokens of the limit of that name; `None` if it has taken none because it would have refused, or was not there.
+    /// The tokens of the named limit; `None` if it has taken none because it would have refused, or did not exist.
     pub(super) fn taken(&self, limit: Option<&str>) -> Option<u64> {
         self.tokens.iter().find(|(name, _)| name.as_deref() == limit).map(|(_, tokens)| *tokens)
     }
 
-    /// Calls an account of this policy by its other name. Whether it has taken anything from it.
+    /// Renames an account of this policy. Returns whether anything was taken from it.
     pub(super) fn rename(&mut self, Renamed { from, to }: &Renamed) -> bool {
         let name = self.tokens.iter_mut().map(|(name, _)| name).find(|name| *name == from);
         name.map(|name| name.clone_from(to)).is_some()
     }
 
-    /// Adds what limits in shadow have taken: the limits of a policy have different names, whatever their modes.
+    /// Adds what limits in shadow have taken: the limits of a policy have different names in all modes.
     pub(super) fn add<'a>(&mut self, taken: impl Iterator<Item = (&'a NamedLimit, u64)>) {
         self.tokens.extend(taken.map(|(limit, tokens)| (limit.account().map(str::to_owned), tokens)));
     }
 
-    /// Adds what limits in shadow have taken, under names that no limit can have: a limit that is enforced since has taken none of it.
+    /// Adds what limits in shadow have taken, under names that no limit can have: a limit enforced since has taken none of it.
     pub(super) fn add_shadow<'a>(&mut self, taken: impl Iterator<Item = (&'a NamedLimit, u64)>) {
         self.tokens.extend(taken.map(|(limit, tokens)| (Some(mark(limit.account())), tokens)));
     }
@@ -123,12 +123,12 @@ impl ReservedPart {
         Self { policy: self.policy.clone(), tokens: self.tokens.iter().filter_map(own).collect() }
     }
 
-    /// How many limits the policy had.
+    /// The number of limits that the policy had.
     pub(super) const fn limit_count(&self) -> usize {
         self.tokens.len()
     }
 
-    /// Adds the tokens of `other`, by the limits' names.
+    /// Adds the tokens of `other`, by limit name.
     pub(super) fn merge(&mut self, other: &Self) {
         for (name, tokens) in &other.tokens {
             match self.tokens.iter_mut().find(|(own, _)| own == name) {
@@ -143,13 +143,13 @@ impl ReservedPart {
         self.tokens.iter().any(|(_, tokens)| *tokens > 0)
     }
 
-    /// The tokens of the limit of that name.
+    /// The tokens of the named limit.
     pub(super) fn tokens_of(&self, limit: Option<&str>) -> u64 {
         self.taken(limit).unwrap_or(0)
     }
 }
 
-/// The name of what a limit in shadow has taken, beside the enforced ones.
+/// The name under which a limit in shadow is stored beside the enforced ones.
 fn mark(account: Option<&str>) -> String {
     shadow_of(account.unwrap_or_default())
 }
@@ -165,7 +165,7 @@ impl Reservation {
         self.end == End::Refunded
     }
 
-    /// Calls an account of this bucket by its other name. Whether it has taken anything from it.
+    /// Renames an account of this bucket. Returns whether anything was taken from it.
     pub(super) fn rename(&mut self, bucket: &str, renamed: &Renamed) -> bool {
         let mark = |name: &Option<String>| Some(mark(name.as_deref()));
         let marked = Renamed { from: mark(&renamed.from), to: mark(&renamed.to) };
@@ -193,18 +193,18 @@ impl Reservation {
         bytes
     }
 
-    /// How many openings it has in its buckets.
+    /// The number of its openings in its buckets.
     pub(super) fn openings(&self) -> usize {
         self.raises.len().saturating_add(1)
     }
 
-    /// What it has taken, under the ids of the openings: first what it has taken first.
+    /// What it has taken, with the openings' ids, oldest first.
     pub(super) fn pieces(&self, id: u64) -> impl Iterator<Item = (u64, &[ReservedPart])> {
         let raises = self.raises.iter().map(|raise| (raise.id, raise.parts.as_slice()));
         std::iter::once((id, self.parts.as_slice())).chain(raises)
     }
 
-    /// What it has taken in all, of each policy.
+    /// The total it has taken, of each policy.
     pub(super) fn to_tokens(&self) -> Vec<PolicyTokens> {
         let mut all = self.parts.clone();
         for part in self.raises.iter().flat_map(|raise| &raise.parts) {
@@ -215,7 +215,7 @@ impl Reservation {
         all.iter().map(ReservedPart::to_tokens).collect()
     }
 
-    /// `None` for bytes that were not encoded here.
+    /// `None` for bytes not encoded here.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut bytes = Bytes(bytes);
         let [format, end, by_grant] = bytes.array()?;
@@ -245,7 +245,7 @@ impl Reservation {
 }
 
 fn encode_parts(parts: &[ReservedPart], bytes: &mut Vec<u8>) {
-    // Names have 64 bytes at most, policies 8 limits.
+    // Names have at most 64 bytes, policies at most 8 limits.
     let short = |len: usize| u8::try_from(len).unwrap_or(u8::MAX);
     for ReservedPart { policy, tokens } in parts {
         bytes.push(short(policy.len()));
@@ -271,7 +271,7 @@ const FORMAT: u8 = 1;
 mod tests {
     use super::*;
 
-    /// What lies in the storage of every deployment. If this changes, open reservations must still be read.
+    /// The format in the storage of every deployment. If it changes, open reservations must still be readable.
     #[test]
     fn the_stored_format_is_unchanged() {
         let reservation = Reservation {

@@ -1,4 +1,4 @@
-//! Reservations of a key, open or over: found by their ids, and by when they expire.
+//! A key's reservations, open or over, found by id and by expiry.
 
 use super::reservation::Reservation;
 use crate::sorted::SortedMap;
@@ -7,12 +7,12 @@ use crate::sorted::SortedMap;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reservations {
     all: SortedMap<u64, Reservation>,
-    /// When each expires, with its id.
+    /// Each one's expiry, with its id.
     ends: SortedMap<(i64, u64), ()>,
     openings: Openings,
 }
 
-/// How many openings there are: a reservation has one, and one more for each raise.
+/// The number of openings: one for each reservation, and one more for each raise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Openings {
     pub(super) all: usize,
@@ -29,12 +29,12 @@ impl Reservations {
         self.all.iter().map(|(id, open)| (*id, open))
     }
 
-    /// Those that expire first, or have, first.
+    /// In order of expiry.
     pub(super) fn by_end(&self) -> impl Iterator<Item = (u64, &Reservation)> {
         self.ends.keys().filter_map(|(_, id)| Some((*id, self.all.get(id)?)))
     }
 
-    /// Of which neither the ends nor the openings may change.
+    /// Neither their ends nor their openings may be changed.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut Reservation)> {
         self.all.iter_mut().map(|(id, open)| (*id, open))
     }
@@ -47,12 +47,12 @@ impl Reservations {
         self.openings
     }
 
-    /// When they expire, or have, the first first.
+    /// Their expiries, earliest first.
     pub(super) fn ends(&self) -> impl Iterator<Item = i64> {
         self.ends.keys().map(|(at, _)| *at)
     }
 
-    /// Takes the place of the one of that id, if there is one.
+    /// Replaces the one with that id, if there is one.
     pub(super) fn insert(&mut self, id: u64, reservation: Reservation) {
         self.remove(id);
         self.openings.add(&reservation);
@@ -67,7 +67,7 @@ impl Reservations {
         Some(open)
     }
 
-    /// Removes those that have expired by `now`, in the order in which they did.
+    /// Removes those that have expired by `now`, in order of expiry.
     pub(super) fn take_expired(&mut self, now: i64) -> Vec<(u64, Reservation)> {
         let expired = self.ends.keys().take_while(|(at, _)| *at <= now).map(|(_, id)| *id);
         let expired: Vec<_> = expired.collect();
@@ -111,7 +111,7 @@ mod tests {
         }
         assert_eq!((open.len(), open.openings()), (3, Openings { all: 6, by_grants: 3 }));
         assert_eq!(open.iter().map(|(id, _)| id).collect::<Vec<_>>(), [3, 5, 7]);
-        // It is prolonged and raised by the holder of a grant.
+        // A grant's holder extends and raises it.
         open.insert(5, reservation(40, true, 2));
         assert_eq!((open.openings(), open.ends().next()), (Openings { all: 7, by_grants: 6 }, Some(10)));
         let expired =

@@ -1,4 +1,4 @@
-//! Tokens taken in advance: opened, settled at their real cost, cancelled, or ended by time.
+//! Tokens taken in advance: opened, settled at their real cost, cancelled, or expired.
 
 use std::sync::Arc;
 
@@ -57,17 +57,16 @@ impl Ledger {
         Ok(ObjectReply::Decided(Decided { reservation: Some(reserved), shadow, ..self.decided(now, limits) }))
     }
 
-    /// An id for a reservation or a hold.
+    /// An unused id for a reservation or a hold.
     pub(super) fn unused_id(&self, mut random: impl FnMut() -> Option<u64>) -> Result<u64, LedgerError> {
-        // A few thousand of 2⁵² ids are in use at most: a second try is extremely rare, and a fourth means that the
-        // numbers are not random.
+        // At most a few thousand of 2⁵² ids are in use: a second try is extremely rare, and a fourth means that the numbers are not random.
         let is_used = |id: &u64| self.opened_ids().any(|of| of == *id) || self.is_held(*id);
         let id = (0..4).map_while(|_| random()).map(|id| id & MAX_ID).find(|id| !is_used(id));
         id.ok_or_else(|| LedgerError("no random numbers for a reservation's id".to_owned()))
     }
 
-    /// Closes a reservation at its real cost: the reserved one if the request gives no other. Takes any excess down to the largest debt, and
-    /// gives back any surplus. The reply has the final cost.
+    /// Closes a reservation at its real cost: the reserved one if the request gives no other. Takes any excess down to the largest debt,
+    /// and gives back any surplus. The reply has the final cost.
     pub(super) fn settle(
         &mut self,
         asked: &[Arc<Policy>],
@@ -96,8 +95,7 @@ impl Ledger {
         Ok(ObjectReply::Decided(Decided { is_late, shadow, ..self.decided(now, limits) }))
     }
 
-    /// Closes a reservation and gives back all that was taken, clipped to what fits. Waits already reported to others
-    /// still hold.
+    /// Closes a reservation and gives back all that was taken, clipped to the capacity. Waits already reported to others still hold.
     pub(super) fn cancel(
         &mut self,
         asked: &[Arc<Policy>],
@@ -122,15 +120,14 @@ impl Ledger {
         Ok(ObjectReply::Decided(Decided { is_late, ..self.decided(now, limits) }))
     }
 
-    /// The answer to a request about a reservation that has been closed.
+    /// The answer to a request about a closed reservation.
     pub(super) fn closed_otherwise(&mut self, asked: &[Arc<Policy>], id: u64, now: i64) -> Option<ObjectReply> {
         let replay = self.replays.by_reservation(id, now)?;
         let is_theirs = is_of(asked, replay.grants.iter().map(|grant| grant.policy.as_str()));
         Some(if is_theirs { ObjectReply::ReservationClosed } else { ObjectReply::NoReservation })
     }
 
-    /// The answer to a request that closes a reservation again. `costs` are those to settle it at, if any; `None`
-    /// cancels it.
+    /// The answer to a request that closes a reservation again. `costs` are those to settle at, if any; `None` cancels it.
     fn closed_before(
         &mut self,
         asked: &[Arc<Policy>],
@@ -181,12 +178,12 @@ impl Ledger {
         let closed = Some(closed);
         let replay =
             Replay { request_id: None, decided_at: now, opened: None, closed, grants, shards: 1, by_grant: false };
-        // Without room for the request's id, the reservation's is enough to find it by.
+        // Without room for the request's id, the reservation's is enough to identify it.
         let request_id = request.request_id.filter(|&id| self.no_room_for(Some(id), now).is_none());
         self.replays.push(request_id, replay, now);
     }
 
-    /// The reservation, if it belongs to these policies, and whether it is over.
+    /// The reservation, if it belongs to these policies, and whether it has expired.
     pub(super) fn found(&self, asked: &[Arc<Policy>], id: u64) -> Option<(Reservation, bool)> {
         let open = self.reservations.get(id).map(|open| (open, false));
         let ended = || self.ended.get(id).map(|ended| (ended, true));
@@ -202,8 +199,8 @@ impl Ledger {
         writes.before_reply.push((reservation_row(id), None));
     }
 
-    /// Settles all pieces of a reservation at these costs in all, or at what was taken. `pieces` has each opening's id and its tokens of each limit,
-    /// the oldest first. Tokens are given back newest first, and more is taken by the newest.
+    /// Settles all pieces of a reservation at these total costs, or at what was taken. `pieces` has each opening's id and its tokens of
+    /// each limit, oldest first. Tokens are given back newest first, and more is taken by the newest.
     pub(super) fn settle_pieces(
         &mut self,
         policy: &Policy,
@@ -214,7 +211,7 @@ impl Ledger {
         let mut rest = costs.map(<[u64]>::to_vec);
         let mut answers: Vec<LimitAnswer> = Vec::new();
         for (index, (id, reserved)) in pieces.iter().enumerate() {
-            // It may have expired before a crash, and the clock may be behind its end since.
+            // It may have expired before a crash, after which the clock is behind its end.
             let is_returned = self.bucket(policy)?.is_returned(*id);
             let is_newest = index.saturating_add(1) == pieces.len();
             let mut tokens = Vec::new();
@@ -233,8 +230,8 @@ impl Ledger {
         Ok(answers)
     }
 
-    /// Settles what one bucket has taken for a reservation: see [`Bucket::settle`](super::bucket::Bucket::settle). Each answer has the final cost, or
-    /// what came back if all is to be given `back`.
+    /// Settles one bucket's part of a reservation: see [`Bucket::settle`](super::bucket::Bucket::settle). Each answer has the final cost,
+    /// or the returned tokens if all is to be given `back`.
     pub(super) fn settle_bucket(
         &mut self,
         policy: &Policy,
@@ -246,7 +243,7 @@ impl Ledger {
         let held = held_of(self, policy);
         let bucket = self.bucket(policy)?;
         if !bucket.is_open(id) {
-            // Its bucket is not the one that it was taken from. Nothing of it is there to be given back.
+            // The bucket it was taken from is gone, so nothing can be given back to this one.
             let more = tokens.iter().map(|(taken, real)| (Verb::Charge, real.saturating_sub(*taken)));
             let charged = self.adjust(policy, more, now)?.into_iter().zip(tokens);
             let answers = charged.map(|(answer, (taken, real))| {
@@ -264,7 +261,7 @@ impl Ledger {
         Ok(answers.collect())
     }
 
-    /// Brings what a reservation has taken of this policy to none, unless all was given back before.
+    /// Gives back all that a reservation took of this policy, unless that was done before.
     pub(super) fn give_back(
         &mut self,
         policy: &Arc<Policy>,
@@ -286,7 +283,7 @@ impl Ledger {
         Ok(answers)
     }
 
-    /// What open reservations will give back to the bucket of this policy. Found anew only after a change: a refusal changes nothing.
+    /// What open reservations will give back to this policy's bucket. Computed again only after a change: a refusal changes nothing.
     pub(super) fn returns(&mut self, policy: &Policy) -> Option<Arc<[Return]>> {
         let Some(Slot::Open(bucket)) = self.slot(policy.name()) else { return None };
         if bucket.cuts.is_empty() {
@@ -306,7 +303,7 @@ impl Ledger {
     }
 }
 
-/// The later answers, with the tokens of both.
+/// The later answers, with the sum of both's tokens.
 fn sum(earlier: &[LimitAnswer], later: Vec<LimitAnswer>) -> Vec<LimitAnswer> {
     let with = |(index, answer): (usize, LimitAnswer)| {
         let before = earlier.get(index).map_or(0, |earlier| earlier.decision.tokens());

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use crate::limit::{Cuts, Decision, State};
 use crate::policy::Policy;
 
-/// What there will be of each limit when a reservation has expired, if nothing else is taken.
+/// The level of each limit after a reservation expires, if nothing else is taken.
 #[derive(Debug)]
 pub(super) struct Return {
     at: i64,
     states: Vec<State>,
 }
 
-/// All of them, the soonest first, and what they were found from: as long as that stays the same, they do.
+/// All of them, soonest first, and the states they were computed from: valid while those are unchanged.
 #[derive(Clone, Debug)]
 pub(super) struct Returns {
     states: Vec<State>,
@@ -21,7 +21,7 @@ pub(super) struct Returns {
 }
 
 impl Returns {
-    /// Computes them. `expiring` has, for each reservation, when it expires, the place of its cut, and its tokens of each limit.
+    /// Computes them. `expiring` has each reservation's expiry, the place of its cut, and its tokens of each limit.
     pub(super) fn find<'a>(
         policy: &Policy,
         states: &[State],
@@ -40,14 +40,14 @@ impl Returns {
         Self { states: states.to_vec(), cuts: cuts.to_vec(), all: all.into() }
     }
 
-    /// Whether they were found from these.
+    /// Whether they were computed from these.
     pub(super) fn is_from(&self, states: &[State], cuts: &[Cuts]) -> bool {
         self.states == states && self.cuts == cuts
     }
 }
 
-/// The refusal of what asks a limit in `state`, or a sooner one if enough comes back before. `ends` says when holds end, of which none may take
-/// anything. `decide` returns the decision in a state and at a moment, without what is held then.
+/// The refusal of a cost by a limit in `state`, or a sooner retry if enough is given back before. `ends` has the ends of holds, which may
+/// take none of it. `decide` returns the decision for a state and a moment, excluding what is held then.
 pub(super) fn sooner(
     returns: &[Return],
     ends: &[i64],
@@ -62,7 +62,7 @@ pub(super) fn sooner(
     };
     let of_return = |one: &Return| (one.at, decide(&in_state(one), one.at));
     let of_end = |&at: &i64| (at, decide(&after(at), at));
-    // The later, the more there is: once it is granted it is granted ever after, and until then the wait becomes shorter.
+    // Levels only rise: once granted it stays granted, and until then the wait becomes shorter.
     let returned = returns.partition_point(|one| !of_return(one).1.is_allow());
     let ended = ends.partition_point(|at| !of_end(at).1.is_allow());
     let granted = [returns.get(returned).map(of_return), ends.get(ended).map(of_end)];
@@ -79,7 +79,7 @@ pub(super) fn sooner(
     let own = if let Decision::Wait { retry_at } = refusal { Some(retry_at) } else { None };
     match (moments.chain(own).min(), last_refused) {
         (Some(retry_at), _) => Decision::Wait { retry_at },
-        // It names the largest cost that could pass, once everything has come back.
+        // It names the largest cost that could pass once everything has been given back.
         (None, Some((_, never))) => never,
         (None, None) => refusal,
     }

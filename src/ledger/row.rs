@@ -41,13 +41,13 @@ use super::open_lease::OpenLease;
 use crate::limit::{Cuts, Limit, Record, RecordError, State, encode};
 use crate::policy::{NamedLimit, Policy, StoredConfigError, numbers_of, stored_limits};
 
-/// A limit with its state, by its account.
+/// A limit with its state, by account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NamedState {
     pub(super) name: Option<String>,
     pub(super) limit: Limit,
     pub(super) state: State,
-    /// What depends on open reservations, if there are any.
+    /// The state that depends on open reservations, if there are any.
     pub(super) cuts: Option<Cuts>,
 }
 
@@ -60,12 +60,12 @@ impl NamedState {
         Self { name: name.map(str::to_owned), limit: *limit, state, cuts: None }
     }
 
-    /// Its name, its numbers, and its levels.
+    /// Its name, limit, state and cuts.
     pub(super) fn parts(&mut self) -> (Option<&str>, &Limit, &mut State, Option<&mut Cuts>) {
         (self.name.as_deref(), &self.limit, &mut self.state, self.cuts.as_mut())
     }
 
-    /// The lower of the two, which are of one limit.
+    /// Lowers it to `other`, which is of the same limit.
     pub(super) fn lower_to(&mut self, other: Self, now: i64) {
         if self.limit.surplus_over(&self.state, &other.state, now).is_some() {
             self.state = other.state;
@@ -75,14 +75,14 @@ impl NamedState {
         }
     }
 
-    /// The moment up to which refills are credited: that of a settlement, too, which may leave the state as it is.
+    /// The moment up to which refills are credited, including that of a settlement, which may leave the state unchanged.
     pub(super) fn at(&self) -> i64 {
         let at = |state| self.limit.snapshot(state).at;
         self.cuts.as_ref().map(|cuts| at(cuts.newest())).max(Some(at(&self.state))).unwrap_or_default()
     }
 }
 
-/// Adds the parts of a row about open reservations: their ids, and of each state its newest piece and the steps.
+/// Adds the parts of a row about open reservations: their ids, and for each state its newest piece and the steps.
 pub(super) fn encode_cuts<'a>(
     openings: impl Iterator<Item = u64>,
     cuts: impl Iterator<Item = (&'a State, &'a [i64])>,
@@ -103,8 +103,8 @@ pub(super) fn encode_cuts<'a>(
     }
 }
 
-/// The row of a bucket under `policy`, with `states` for its limits. `as_of` is what the frontend knew that asked under it.
-/// `reached` is the latest version that it has followed. `is_exact` says that no grant will come that is not in a row.
+/// The row of a bucket under `policy`, with `states` for its limits. `as_of` is the registry version known to the requesting frontend.
+/// `reached` is the latest version that the bucket has followed. `is_exact`: every grant to come will be in a row.
 pub(super) fn encode_row(
     policy: &Policy,
     as_of: i64,
@@ -123,7 +123,7 @@ pub(super) fn encode_row(
     };
     let states = states.iter().copied().chain(dormant.iter().map(|limit| limit.state));
     let mut row = vec![FORMAT];
-    // 64 limits of about 250 bytes at most.
+    // At most 64 limits of about 250 bytes.
     row.extend(u16::try_from(numbers.len()).unwrap_or(u16::MAX).to_le_bytes());
     row.extend(numbers.as_bytes());
     row.push(u8::try_from(states.clone().count()).unwrap_or(u8::MAX));
@@ -133,7 +133,7 @@ pub(super) fn encode_row(
         let part = [as_of.to_le_bytes(), policy.timeline().since().to_le_bytes(), policy.id().to_le_bytes()].concat();
         row.push(REGISTERED);
         let len = part.len().saturating_add(definition.len());
-        row.extend(u16::try_from(len).unwrap_or(u16::MAX).to_le_bytes()); // 8 limits of about 250 bytes at most
+        row.extend(u16::try_from(len).unwrap_or(u16::MAX).to_le_bytes()); // at most 8 limits of about 250 bytes
         row.extend(part);
         row.extend(definition.as_bytes());
     }
@@ -154,15 +154,15 @@ pub(super) fn mark_covered(row: &mut Vec<u8>, since: i64) {
     row.extend(since.to_le_bytes());
 }
 
-/// Which version of a policy of the registry a bucket is under.
+/// The version of a registry policy that a bucket is under.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Registered<'a> {
-    /// The latest change that the frontend knew. 0, as all the others, if no registry has the policy.
+    /// The latest change known to the frontend. 0, like all fields here, if no registry has the policy.
     pub(super) as_of: i64,
     /// Since when the policy is in force.
     pub(super) since: i64,
     pub(super) id: u64,
-    /// Without the earlier versions.
+    /// Without earlier versions.
     pub(super) definition: &'a str,
 }
 
@@ -175,24 +175,24 @@ const OPENINGS: u8 = 5;
 const CUTS: u8 = 6;
 const REACHED: u8 = 7;
 
-/// A row, read.
+/// A parsed row.
 pub(super) struct StoredRow<'a> {
     numbers: &'a str,
     record: Record<'a>,
     pub(super) registered: Registered<'a>,
-    /// The latest version that the bucket has followed; 0 if that is the one that was asked last.
+    /// The latest version that the bucket has followed; 0 if that is the last requested one.
     pub(super) reached: i64,
-    /// How many of the limits are those of a policy whose numbers came with a request.
+    /// How many of the limits belong to a policy with numbers from a request.
     inline_count: Option<u8>,
-    /// Whether no grant came since that is not in the row. Known only of such a policy.
+    /// Whether all grants so far are in the row. Known only for such a policy.
     pub(super) is_exact: bool,
-    /// What is leased out.
+    /// The leases.
     pub(super) leased: Vec<OpenLease>,
-    /// Since when its states do not refill until their moments.
+    /// Since when it is covered: its states do not refill before their moments.
     pub(super) covered_since: Option<i64>,
-    /// What is open: see `Opening`.
+    /// The openings: see `Opening`.
     pub(super) openings: Vec<u64>,
-    /// What depends on them, of each state.
+    /// The state that depends on them, for each state.
     cuts: Vec<Cuts>,
 }
 
@@ -222,7 +222,7 @@ impl<'a> StoredRow<'a> {
             openings: Vec::new(),
             cuts: Vec::new(),
         };
-        // A part that cannot be read is as if it were of an unknown kind.
+        // An unreadable part is treated like an unknown kind.
         while row.read_part(&mut bytes).is_some() {}
         Ok(row)
     }
@@ -257,19 +257,19 @@ impl<'a> StoredRow<'a> {
         Some(())
     }
 
-    /// The states of the limits of `policy`, if the row was written under its numbers and holds no others.
+    /// The states of `policy`'s limits, if the row was written under its numbers and has no others.
     pub(super) fn states_of(&self, policy: &Policy) -> Option<Vec<State>> {
         let limits = policy.limits();
         let is_same = self.record.policy_version() == policy.version() && self.record.states().len() == limits.len();
         is_same.then(|| self.record.states().collect())
     }
 
-    /// What depends on open reservations, of the state at that place.
+    /// The cuts of the state at that place.
     pub(super) fn cuts_of(&self, index: usize) -> Option<Cuts> {
         self.cuts.get(index).cloned()
     }
 
-    /// What the bucket in one of its states had at least at that moment.
+    /// A lower bound of the bucket's level at that moment, from one of its states.
     pub(super) fn uncovered(&self, limit: &Limit, state: &State, at: i64) -> State {
         self.covered_since.map_or(*state, |since| cover::uncovered(limit, state, since, at))
     }
@@ -284,7 +284,7 @@ impl<'a> StoredRow<'a> {
         self.record.policy_version()
     }
 
-    /// All limits that were written.
+    /// All limits in the row.
     pub(super) fn limits(&self) -> Result<Vec<NamedState>, RowError> {
         let limits = stored_limits(self.numbers).map_err(RowError::Numbers)?;
         if limits.len() != self.record.states().len() {
@@ -298,7 +298,7 @@ impl<'a> StoredRow<'a> {
         Ok(all.map(named).collect())
     }
 
-    /// The policy under whose numbers the row was written: enough to give tokens back to a bucket that no request asked for.
+    /// The policy under whose numbers the row was written: enough to give back tokens to a bucket that no request has opened.
     pub(super) fn policy(&self, name: &str) -> Result<Arc<Policy>, RowError> {
         let Registered { id, definition, .. } = self.registered;
         let policy = if let Some(count) = self.inline_count {
@@ -311,13 +311,13 @@ impl<'a> StoredRow<'a> {
         policy.map(Arc::new).map_err(RowError::Numbers)
     }
 
-    /// What its policy called the limit that had no name at first.
+    /// Its policy's name for the limit that had none at first.
     pub(super) fn unnamed(&self, policy: &str) -> Option<String> {
         self.policy(policy).ok()?.timeline().unnamed().map(str::to_owned)
     }
 }
 
-/// Why a stored row cannot be read. It must not be taken for a fresh bucket.
+/// Why a stored row is unreadable. It must not be taken for a fresh bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RowError {
     Format { format: u8 },
@@ -373,7 +373,7 @@ mod tests {
         policy.limits()[0].limit().snapshot(&state).tokens
     }
 
-    /// What lies in the storage of every deployment. If this changes, old buckets must still be read.
+    /// The format in the storage of every deployment. If it changes, old buckets must still be readable.
     #[test]
     fn the_stored_format_is_unchanged() {
         let policy = policy();

@@ -1,8 +1,8 @@
-//! Limits in shadow: asked after the others, with what these have granted, and reported. They never refuse.
+//! Limits in shadow: decided after the enforced ones, with what these granted, and reported. They never refuse.
 //!
-//! Each is decided as if it alone were enforced: it takes its cost when it has it, and else nothing. Its bucket has a row of
-//! its own, so that the buckets of enforced limits are written, and survive a crash, exactly as without it. A row that cannot
-//! be read leaves the limit without an answer, and everything else as it is.
+//! Each is decided as if it alone were enforced: it takes its cost if it has it, otherwise nothing. Its bucket has a row of its own, so
+//! that the buckets of enforced limits are written, and survive a crash, exactly as without it. An unreadable row leaves the limit without
+//! an answer, and everything else unchanged.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ impl Ledger {
     /// Opens the buckets of the limits in shadow.
     pub(super) fn open_shadows(&mut self, asked: &[Arc<Policy>], as_of: i64, now: i64) {
         for shadow in asked.iter().filter_map(|policy| policy.shadow()) {
-            _ = self.open(shadow, as_of, now); // one that cannot be read is not asked
+            _ = self.open(shadow, as_of, now); // an unreadable one is skipped
         }
     }
 
-    /// What the limits in shadow say to a request to which the others have said `limits`. They take their costs if `apply`
-    /// and the request was granted.
+    /// The answers of the limits in shadow to a request that the others answered with `limits`. They take their costs if `apply` and the
+    /// request was granted.
     pub(super) fn decide_shadow(
         &mut self,
         asked: &[Arc<Policy>],
@@ -55,7 +55,7 @@ impl Ledger {
         answers
     }
 
-    /// What the limits of `policy` in shadow say to these requests, in their order; `None` for those that are not asked.
+    /// The answers of `policy`'s limits in shadow to these requests, in their order; `None` for those without a request.
     pub(super) fn ask_shadow(
         &mut self,
         policy: &Policy,
@@ -91,9 +91,9 @@ impl Ledger {
         answers
     }
 
-    /// Brings what the limits in shadow have taken for a reservation to its real costs, or leaves it where `costs` has none.
-    /// A limit that would not have granted the reservation has taken nothing for it, and takes nothing now. `is_returned` says that all was given
-    /// back before.
+    /// Settles what the limits in shadow have taken for a reservation at its real costs, or leaves it where `costs` has none. A limit that
+    /// would not have granted the reservation has taken nothing for it, and takes nothing now. `is_returned` says that all was given back
+    /// before.
     pub(super) fn settle_shadow(
         &mut self,
         asked: &[Arc<Policy>],
@@ -123,8 +123,7 @@ impl Ledger {
         answers
     }
 
-    /// What limits of `policy` in shadow have taken last may turn out to be another number of tokens: see
-    /// [`Bucket::open`](super::bucket::Bucket::open).
+    /// The last take of `policy`'s limits in shadow may still change: see [`Bucket::open`](super::bucket::Bucket::open).
     pub(super) fn open_shadow(&mut self, policy: &Policy, id: u64, taken: &ReservedPart, is_stored: bool, now: i64) {
         if taken.limit_count() > 0
             && let Some(shadow) = policy.shadow()
@@ -142,8 +141,8 @@ impl Ledger {
         }
     }
 
-    /// Gives back what limits in shadow took for a reservation, whichever policy has them now. `is_asked` says whether a request asked for
-    /// this: see [`Bucket::closing_at`](super::bucket::Bucket::closing_at).
+    /// Gives back what limits in shadow took for a reservation, under whichever policy has them now. `is_asked`: a request caused this; see
+    /// [`Bucket::closing_at`](super::bucket::Bucket::closing_at).
     pub(super) fn give_back_shadow<'a>(
         &mut self,
         id: u64,
@@ -162,7 +161,7 @@ impl Ledger {
         }
     }
 
-    /// Opens the bucket of the limits in shadow that have taken this, under its own policy; `None` if it is full or cannot be read.
+    /// Opens the bucket of the limits in shadow that took this, under its own policy; `None` if it is full or unreadable.
     fn open_shadow_of(&mut self, part: &ReservedPart, now: i64) -> Option<Arc<Policy>> {
         let name = shadow_of(&part.policy);
         let policy = match self.slot(&name)? {
@@ -174,12 +173,12 @@ impl Ledger {
     }
 }
 
-/// The costs of the limits that have taken something; of others none.
+/// The costs of the limits that have taken something, otherwise zero.
 fn with_cost(costs: &[u64], has_taken: &[bool]) -> Vec<u64> {
     costs.iter().zip(has_taken).map(|(&cost, &has_taken)| if has_taken { cost } else { 0 }).collect()
 }
 
-/// What the limits in shadow of these policies have taken, by name: `answers` are theirs.
+/// What the limits in shadow of these policies have taken, by name, according to `answers`.
 pub(super) fn taken_of<'a>(
     policy: &'a Policy,
     answers: &mut impl Iterator<Item = Option<LimitAnswer>>,

@@ -1,20 +1,20 @@
-//! Keys that their policy does not limit as it says: banned, or without limits.
+//! Keys with a standing other than limited: banned or unlimited.
 //!
-//! Only requests that take tokens are answered otherwise. What is given back, charged or settled is counted as ever, and the
-//! buckets refill as ever. So afterwards a bucket is what it would be if
+//! Only requests that take tokens are answered differently. Tokens are given back, charged and settled as usual, and the buckets refill as
+//! usual. So afterwards a bucket is as if
 //!
-//! * a banned key had asked for nothing meanwhile;
-//! * a key without limits had taken meanwhile what there was, down to zero and not into debt.
+//! * a banned key had requested nothing meanwhile;
+//! * an unlimited key had taken whatever was there, down to zero and not into debt.
 
 use crate::limit::{Decision, Part, Verb, decide_policies};
 use crate::policy::{Policy, Standing};
 
-/// Whether `policy` grants whatever is asked for.
+/// Whether `policy` grants any request.
 pub(super) fn is_unlimited(policy: &Policy, verb: Verb) -> bool {
     verb.takes() && policy.standing() == Standing::Unlimited
 }
 
-/// Each limit says what it would grant without the ban, and nothing is taken.
+/// Each limit answers what it would grant without the ban, and nothing is taken.
 pub(super) fn refuse_all(policies: &mut [Vec<Part<'_>>], now: i64, verb: Verb, banned: Decision) -> Decision {
     let mut decided = policies.to_vec();
     decide_policies(&mut decided, now, verb);
@@ -25,8 +25,8 @@ pub(super) fn refuse_all(policies: &mut [Vec<Part<'_>>], now: i64, verb: Verb, b
     banned
 }
 
-/// Takes what there is, if all others agree. The tokens of a decision are what was taken, as a reservation needs it; of
-/// [`Verb::ConsumeUpTo`], what the caller may use.
+/// Takes what is there, if all others agree. A decision's tokens are those taken, as a reservation needs them; for [`Verb::ConsumeUpTo`],
+/// those the caller may use.
 pub(super) fn count_all(parts: &mut [Part<'_>], now: i64, verb: Verb, decision: Decision) {
     for part in parts {
         let mut tokens = part.cost;
@@ -43,7 +43,7 @@ pub(super) fn count_all(parts: &mut [Part<'_>], now: i64, verb: Verb, decision: 
     }
 }
 
-/// As a refusal leaves it: it follows a clock that stepped back far.
+/// As after a refusal: it follows a clock that stepped back far.
 fn leave(part: &mut Part<'_>, now: i64) {
     part.state = part.limit.decide(part.state, now, 0, Verb::Refund).1;
 }

@@ -1,14 +1,14 @@
-//! A bucket as if tokens were taken from it: those that are held, reserved or leased.
+//! A bucket as if held, reserved or leased tokens had been taken from it.
 
 use crate::limit::{Decision, Limit, State, Verb};
 
-/// The state without tokens that are held, or with them taken.
+/// The state without held tokens, or with them taken.
 pub(super) fn without(limit: &Limit, state: &State, held: u64, now: i64) -> State {
     if held == 0 { *state } else { limit.lowered(&limit.refilled(state, now), held) }
 }
 
-/// When a cost passes that is refused while so many tokens are held, of which `leased` are leased out, all until then at the latest.
-/// If all of these are spent, there may be fewer than if they had been taken now: the bucket was full with them.
+/// When a refused cost passes while this many tokens are held, of which `leased` are leased until then at the latest. If all leased ones
+/// are spent, there may be fewer than if they were taken now: the bucket was full with them.
 pub(super) fn refusal_while_leased(
     limit: &Limit,
     state: &State,
@@ -23,7 +23,7 @@ pub(super) fn refusal_while_leased(
         other => other,
     };
     match (spent, at(now, held.saturating_sub(leased))) {
-        // They may be returned.
+        // The leased tokens may be returned.
         (Decision::Allow { .. }, _) | (Decision::Never { .. }, Decision::Allow { .. }) => {
             Decision::Wait { retry_at: until }
         }

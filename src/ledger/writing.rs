@@ -1,4 +1,4 @@
-//! Which rows to write, of buckets and replays.
+//! The rows to write for buckets and replays.
 
 use super::bucket::Row;
 use super::names::BUCKET;
@@ -13,11 +13,11 @@ impl Ledger {
         }
     }
 
-    /// What to write when spending has paused: the exact levels, so an eviction loses nothing.
+    /// The writes after spending has paused: the exact levels, so an eviction loses nothing.
     pub fn flush_idle(&mut self, now: i64) -> Writes {
         let mut writes = Writes::default();
         if !self.renamed.is_empty() {
-            // A request failed after a limit had got its name: what goes by that name is one write.
+            // A request failed after a limit was renamed: everything with that name is one write.
             self.collect_writes(now, &mut writes);
             return writes;
         }
@@ -33,7 +33,7 @@ impl Ledger {
         writes
     }
 
-    /// Collects what to write of buckets and replays.
+    /// Collects the rows to write for buckets and replays.
     pub(super) fn collect_writes(&mut self, now: i64, writes: &mut Writes) {
         for (name, slot) in &mut self.buckets {
             if let Slot::Open(bucket) = slot {
@@ -52,7 +52,7 @@ impl Ledger {
         self.collect_late_writes(now, writes);
     }
 
-    /// Collects the rows of reservations that have another name of an account.
+    /// Collects the rows of reservations with a renamed account.
     fn collect_renamed(&mut self, writes: &mut Writes) {
         for id in std::mem::take(&mut self.renamed) {
             let row = reservation_row(id);
@@ -64,7 +64,7 @@ impl Ledger {
         }
     }
 
-    /// Adds what may wait until something else is written.
+    /// Adds rows that may wait until something else is written.
     fn collect_late_writes(&mut self, now: i64, writes: &mut Writes) {
         if !writes.before_reply.is_empty() || !writes.background.is_empty() {
             self.replays.collect_late_writes(now, &mut writes.before_reply);
