@@ -1,12 +1,12 @@
-//! Addresses, each in one form, and the networks that count as one caller.
+//! Addresses in canonical form, and the networks that count as one caller.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 /// The addresses that count as one caller: an IPv4 address, or the first bits of an IPv6 address.
 ///
-/// Every subscriber has a whole IPv6 network, by convention at least a /64. With whole addresses as keys, one caller has
-/// 2⁶⁴ budgets. Use this as the key wherever addresses are limited.
+/// Every subscriber has a whole IPv6 network, by convention at least a /64. With whole addresses as keys, one caller has 2⁶⁴ budgets. Use
+/// this as the key to limit addresses.
 ///
 /// ```
 /// use tollgate::access::Network;
@@ -23,8 +23,8 @@ pub struct Network {
 }
 
 impl Network {
-    /// The network of `address`, where of an IPv6 address the first `ipv6_prefix` bits count. IPv4 in IPv6
-    /// (`::ffff:192.0.2.1`, and `64:ff9b::192.0.2.1` behind a NAT64) is IPv4.
+    /// The network of `address`: for IPv6, the first `ipv6_prefix` bits. IPv4 in IPv6 (`::ffff:192.0.2.1`, and `64:ff9b::192.0.2.1` behind
+    /// a NAT64) is IPv4.
     #[must_use]
     pub fn of(address: IpAddr, ipv6_prefix: u8) -> Self {
         match canonical(address) {
@@ -38,13 +38,13 @@ impl Network {
         }
     }
 
-    /// Its first address.
+    /// The network's first address.
     #[must_use]
     pub const fn first(&self) -> IpAddr {
         self.first
     }
 
-    /// How many bits of its first address count.
+    /// The prefix length in bits.
     #[must_use]
     pub const fn prefix(&self) -> u8 {
         self.prefix
@@ -61,14 +61,14 @@ impl fmt::Display for Network {
     }
 }
 
-/// IPv4 where it is IPv4 in IPv6: mapped, or with the well-known prefix of NAT64 (RFC 6052).
+/// Converts IPv4-in-IPv6 to IPv4: mapped, or with the well-known prefix of NAT64 (RFC 6052).
 pub(super) fn canonical(address: IpAddr) -> IpAddr {
     let IpAddr::V6(address) = address else { return address };
     if let Some(mapped) = address.to_ipv4_mapped() {
         return mapped.into();
     }
     match address.segments() {
-        // Not 0.0.0.0, which no host has: `64:ff9b::` is how the network around the prefix begins.
+        // Not 0.0.0.0, which no host has: `64:ff9b::` is the first address of the prefix itself.
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] if (high, low) != (0, 0) => {
             let [.., a, b, c, d] = address.octets();
             [a, b, c, d].into()
@@ -77,8 +77,8 @@ pub(super) fn canonical(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Reads an address in any of the spellings of RFC 4291 §2.2, but alone. The zone of an IPv6 address, which only names an
-/// interface of the host that wrote it, is left out.
+/// Parses an address in any of the spellings of RFC 4291 §2.2, with nothing around it. The zone of an IPv6 address, which only names an
+/// interface of the host that wrote it, is dropped.
 pub(super) fn parse(text: &str) -> Result<IpAddr, AddressError> {
     let address = match text.split_once('%') {
         Some((address, zone)) if is_zone(zone) => address.parse::<Ipv6Addr>().map(IpAddr::V6),
@@ -92,7 +92,7 @@ fn is_zone(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte))
 }
 
-/// What is wrong with an address that does not parse.
+/// Why an address does not parse.
 fn mistake(text: &str) -> AddressError {
     let is_v4 = |text: &str| text.parse::<std::net::Ipv4Addr>().is_ok();
     let has_leading_zero = |text: &str| {
@@ -116,16 +116,16 @@ fn mistake(text: &str) -> AddressError {
     }
 }
 
-/// Why a text is not an address. The texts are about the key that has it as `ip`.
+/// Why a text is not an address. The messages are about the key that has it as `ip`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressError {
     /// It has a port, or the brackets that a port needs.
     Port,
     /// It has a zone, and is not an IPv6 address or the zone is not a name.
     Zone,
-    /// It has a length of a prefix.
+    /// It has a prefix length.
     Subnet,
-    /// A number of it begins with a zero, which some read as octal.
+    /// One of its numbers starts with a zero, which some parsers read as octal.
     LeadingZero,
     /// It is not an address.
     Unreadable,
@@ -199,7 +199,7 @@ mod tests {
             let found = Network::of(address, prefix);
             assert_eq!(found.to_string(), network, "{ip}");
             assert_eq!(Network::of(found.first(), prefix), found, "{ip}: a network is that of its first address");
-            // One that was parsed elsewhere is not canonical yet.
+            // An address parsed elsewhere is not canonical yet.
             let elsewhere: IpAddr = ip.split('%').next().unwrap().parse().unwrap();
             assert_eq!(Network::of(elsewhere, prefix), found, "{ip}");
             assert_eq!(Key::Ip(elsewhere).to_bytes(prefix), Key::Ip(address).to_bytes(prefix), "{ip}");

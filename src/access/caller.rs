@@ -1,4 +1,4 @@
-//! Who asks, and what they may do.
+//! The caller of a request and its rights.
 
 use super::error::SettingError;
 use super::grants::Grant;
@@ -7,7 +7,7 @@ use super::rights::Rights;
 use super::scope::Scope;
 use super::tokens::Token;
 
-/// Who asks, and what they may do.
+/// The caller of a request and its rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller<'a>(Credential<'a>);
 
@@ -21,21 +21,21 @@ enum Credential<'a> {
 }
 
 impl<'a> Caller<'a> {
-    /// A caller that has the service in its own program. It may do everything.
+    /// A caller with the service in its own program. It may do everything.
     pub const TRUSTED: Self = Self(Credential::Trusted);
 
-    /// Code of an application's own Durable Object, in whose storage the budgets are. It may do everything; `own` is the key of requests that
-    /// name none. What it rolls back must be undone, so nothing of a budget may be cached outside that storage.
+    /// Code of an application's own Durable Object, in whose storage the budgets are. It may do everything; `own` is the key of requests
+    /// that name none. Its rollbacks must take effect, so nothing of a budget may be cached outside that storage.
     #[must_use]
     pub const fn inside(own: &'a Key<'static>) -> Self {
         Self(Credential::Inside(own))
     }
 
-    /// A caller that holds a service binding with these `props`, as JSON: `scopes`, `policies`, `inline` and `key_prefix`, each as of a
-    /// token. What they do not say is the default: to consume and to adjust, under all policies, for all keys.
+    /// A caller with a service binding whose `props` are this JSON: `scopes`, `policies`, `inline` and `key_prefix`, each as for a token.
+    /// Missing ones have the defaults: to consume and to adjust, under all policies, for all keys.
     ///
     /// # Errors
-    /// Every [`SettingError`] there is.
+    /// All [`SettingError`]s.
     pub fn binding(props: Option<&str>) -> Result<Self, Vec<SettingError>> {
         Rights::of_binding(props).map(|rights| Self(Credential::Binding(rights)))
     }
@@ -48,14 +48,14 @@ impl<'a> Caller<'a> {
         Self(Credential::Grant(grant))
     }
 
-    /// The caller with a grant for this key and these policies.
+    /// A caller with a grant for this key and these policies.
     #[cfg(test)]
     pub(crate) fn of_key(key: Key<'static>, policies: &[&str]) -> Self {
         let policies = policies.iter().map(|&policy| policy.to_owned()).collect();
         Self::grant(Grant { key, policies, verbs: vec!["consume", "peek"] })
     }
 
-    /// Whether the caller may use an endpoint: `verb` is the last part of its path.
+    /// Checks the right to an endpoint: `verb` is the last part of its path.
     ///
     /// # Errors
     /// [`Forbidden::Scope`] and [`Forbidden::Verb`].
@@ -64,7 +64,7 @@ impl<'a> Caller<'a> {
             Credential::Trusted | Credential::Inside(_) => return Ok(()),
             Credential::Binding(rights) => Some(&rights.scopes),
             Credential::Token(token) => Some(&token.rights.scopes),
-            // The scope first: operators' endpoints have verbs of the same names.
+            // The scope first: operators' endpoints have verbs with the same names.
             Credential::Grant(grant) if scope == Scope::Consume => {
                 let is_granted = grant.verbs.contains(&verb);
                 return if is_granted { Ok(()) } else { Err(Forbidden::Verb { verb, has: grant.verbs.clone() }) };
@@ -77,7 +77,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Whether the caller may use the policy of that name. Say nothing about it before: it may not even exist.
+    /// Checks the right to the policy with that name. Reveal nothing about the policy before: it may not even exist.
     ///
     /// # Errors
     /// [`Forbidden::Policy`].
@@ -90,7 +90,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Whether the caller's requests may bring the numbers of their limits.
+    /// Checks the right to requests with limits of their own.
     ///
     /// # Errors
     /// [`Forbidden::Inline`].
@@ -104,8 +104,7 @@ impl<'a> Caller<'a> {
         if may_inline { Ok(()) } else { Err(Forbidden::Inline { holder: self.holder() }) }
     }
 
-    /// The key of the request: the one it asks for, that of the grant, or the caller's own; `None` if there is none. `ipv6_prefix` is the
-    /// policy's.
+    /// The key of the request: the requested one, the grant's, or the caller's own, if any. `ipv6_prefix` is the policy's.
     ///
     /// # Errors
     /// [`Forbidden::Key`] and [`Forbidden::KeyPrefix`].
@@ -121,12 +120,12 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// The key that the caller's grant is for, if it has one.
+    /// The key of the caller's grant, if it has one.
     pub(super) const fn grant_key(&self) -> Option<&Key<'static>> {
         if let Credential::Grant(grant) = &self.0 { Some(&grant.key) } else { None }
     }
 
-    /// Whether the caller may use a budget that all keys share.
+    /// Checks the right to a budget that all keys share.
     ///
     /// # Errors
     /// [`Forbidden::KeyPrefix`].
@@ -145,7 +144,7 @@ impl<'a> Caller<'a> {
         prefix.map_or(Ok(()), |prefix| Err(forbidden(prefix)))
     }
 
-    /// Who asks, for the audit log: the name of the token. None is secret.
+    /// The caller's name in the audit log: that of the token. It is never secret.
     #[must_use]
     pub fn name(&self) -> &str {
         match &self.0 {
@@ -155,7 +154,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// The only policies that the caller may use, if not all.
+    /// The only policies that the caller may use, unless all.
     #[must_use]
     pub fn policies(&self) -> Option<&[String]> {
         match &self.0 {
@@ -174,38 +173,38 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Whether it is code of an application's own Durable Object: see [`Caller::inside`].
+    /// Whether the caller is code of an application's own Durable Object: see [`Caller::inside`].
     #[must_use]
     pub const fn is_inside(&self) -> bool {
         matches!(self.0, Credential::Inside(_))
     }
 
-    /// Whether it holds a grant, also one of a session.
+    /// Whether the caller has a grant, including one from a session.
     #[must_use]
     pub const fn has_grant(&self) -> bool {
         matches!(self.0, Credential::Grant(_))
     }
 }
 
-/// What a caller may not do.
+/// Why a caller lacks a right.
 #[expect(missing_docs, reason = "the sentence of a variant says what its fields are")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Forbidden {
-    /// The endpoint needs a scope that is not among these; `has` is `None` for a grant, which can never have it.
+    /// The endpoint needs a scope that is not among `has`, which is `None` for a grant, which can never have it.
     Scope { missing: Scope, verb: &'static str, has: Option<Vec<Scope>>, holder: Holder },
     /// The grant is for other verbs.
     Verb { verb: &'static str, has: Vec<&'static str> },
-    /// The policy is none of these.
+    /// The policy is not among `has`.
     Policy { policy: String, has: Vec<String>, holder: Holder },
-    /// The request brings numbers of its own, which its holder may not; a grant never may.
+    /// The request has limits of its own, which its caller may not bring; a grant never may.
     Inline { holder: Holder },
     /// The grant is for another key.
     Key,
-    /// The key does not begin with this prefix.
+    /// The key does not start with this prefix.
     KeyPrefix { prefix: String, holder: Holder },
 }
 
-/// What a caller holds.
+/// A kind of credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// A token.
@@ -223,7 +222,7 @@ mod tests {
 
     const SHA256: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"; // of abc
 
-    /// Calls `check` with the caller of a token with that JSON besides its hash.
+    /// Calls `check` with the caller of a token with these JSON fields besides its hash.
     fn with_token(fields: &str, check: impl Fn(Caller<'_>)) {
         let tokens = format!(r#"{{"t":{{"sha256":"{SHA256}",{fields}}}}}"#);
         let settings = CredentialSettings { tokens: Some(&tokens), ..CredentialSettings::default() };

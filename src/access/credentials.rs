@@ -1,4 +1,4 @@
-//! The credentials of a deployment: the tokens and the grants that it takes.
+//! A deployment's credentials: the API tokens and grants that it accepts.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::grants::{GrantError, Grants};
 use super::session::{SessionSettings, Sessions};
 use super::tokens::{MAX_LEN, Tokens};
 
-/// The settings that say who may ask, as texts: `None` for one that is not set.
+/// The settings for credentials, as texts; `None` if unset.
 #[derive(Clone, Copy, Default)]
 pub struct CredentialSettings<'a> {
     /// `TOLLGATE_TOKENS`: JSON such as `{"web":{"sha256":"<64 hex digits>","scopes":["consume"],"policies":["api"]}}`.
@@ -17,11 +17,11 @@ pub struct CredentialSettings<'a> {
     pub grant_keys: Option<&'a str>,
     /// `TOLLGATE_AUDIENCE`: the `aud` of grants, if not `tollgate`.
     pub audience: Option<&'a str>,
-    /// Those of sessions.
+    /// The settings of sessions.
     pub sessions: SessionSettings<'a>,
 }
 
-/// The credentials that a deployment takes. Secrets are never printed, and compared in constant time.
+/// The credentials that a deployment accepts. Secrets are never printed, and compared in constant time.
 pub struct Credentials {
     tokens: Tokens,
     grants: Grants,
@@ -29,13 +29,13 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Checks all settings.
+    /// Parses and checks all settings.
     ///
     /// # Errors
-    /// Every [`SettingError`] there is, and one if there is no credential at all.
+    /// All [`SettingError`]s, and one if there is no credential at all.
     pub fn new(settings: CredentialSettings<'_>) -> Result<Self, Vec<SettingError>> {
         let CredentialSettings { tokens, grant_keys, audience, sessions } = settings;
-        let tokens = tokens.filter(|tokens| *tokens != "{}"); // as `wrangler.toml` has it before there are any
+        let tokens = tokens.filter(|tokens| *tokens != "{}"); // the initial value in `wrangler.toml`
         let mut errors = Errors::default();
         if tokens.or(grant_keys).is_none() {
             let problem =
@@ -48,13 +48,13 @@ impl Credentials {
         if errors.0.is_empty() { Ok(Self { tokens, grants, sessions }) } else { Err(errors.0) }
     }
 
-    /// The sessions that visitors may open, if there are any.
+    /// The sessions that visitors may open, if enabled.
     #[must_use]
     pub const fn sessions(&self) -> Option<&Sessions> {
         self.sessions.as_ref()
     }
 
-    /// Who sends this `Authorization` header at `now`. For tokens the time it takes depends only on the lengths.
+    /// Authenticates this `Authorization` header at `now`. For API tokens the time depends only on the lengths.
     ///
     /// # Errors
     /// [`Denied`], for the log only: the client gets the same answer in all cases.
@@ -82,15 +82,15 @@ impl Credentials {
 #[expect(missing_docs, reason = "the sentence of a variant says what its numbers are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// There is no `Authorization` header.
+    /// No `Authorization` header.
     NoHeader,
-    /// The header is not `Bearer` and a token.
+    /// Not `Bearer` and a credential.
     NotBearer,
-    /// It is longer than any credential.
+    /// Longer than any credential.
     TooLong { len: usize },
-    /// There is no such token.
+    /// No such API token.
     WrongToken,
-    /// It is a grant that is worth nothing.
+    /// An invalid grant.
     Grant(GrantError),
 }
 

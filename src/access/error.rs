@@ -1,10 +1,10 @@
-//! What can be wrong with the settings that say who may ask. Secrets are never shown.
+//! Errors in the settings for credentials. Secrets are never shown.
 
 use std::fmt;
 
 use crate::json::{Fields, FieldsError, Json};
 
-/// Something wrong with a setting: where, and what.
+/// An error in a setting: its place and the problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingError(String);
 
@@ -22,7 +22,7 @@ impl fmt::Display for SettingError {
 
 impl std::error::Error for SettingError {}
 
-/// The secret of that name, if it can be used.
+/// The named secret, if it is long enough.
 pub(super) fn require_long_enough<'a>(name: &str, secret: Option<&'a str>) -> Result<&'a str, SettingError> {
     let problem = match secret {
         Some(secret) if secret.len() >= MIN_SECRET_LEN => return Ok(secret),
@@ -32,7 +32,7 @@ pub(super) fn require_long_enough<'a>(name: &str, secret: Option<&'a str>) -> Re
     Err(SettingError::of_secret(name, &problem))
 }
 
-/// 16 random bytes cannot be guessed. A text of 16 characters holds less, but is longer than any word.
+/// 16 random bytes cannot be guessed. A text of 16 characters has less entropy, but is longer than any word.
 const MIN_SECRET_LEN: usize = 16;
 
 /// All errors found so far.
@@ -40,12 +40,12 @@ const MIN_SECRET_LEN: usize = 16;
 pub(super) struct Errors(pub(super) Vec<SettingError>);
 
 impl Errors {
-    /// `place` is such as `TOLLGATE_TOKENS.web.scopes`.
+    /// `place` is for example `TOLLGATE_TOKENS.web.scopes`.
     pub(super) fn add(&mut self, place: &str, problem: &str) {
         self.0.push(SettingError(format!("{place}: {problem}")));
     }
 
-    /// The fields of the object in `json`, which is `what`; `None` with one more error.
+    /// The fields of the object in `json`, described as `what`; otherwise adds an error.
     pub(super) fn fields<'a>(&mut self, place: &str, json: Json<'a>, what: &str) -> Option<Fields<'a>> {
         let problem = match json.fields() {
             Ok(fields) => return Some(fields),
@@ -57,7 +57,7 @@ impl Errors {
         None
     }
 
-    /// The fields of the object in `json`, which is `what` and has no fields but the `known` ones; `None` with one more error.
+    /// The fields of the object in `json`, described as `what`, if all are among the `known` ones; otherwise adds an error.
     pub(super) fn fields_of<'a>(
         &mut self,
         place: &str,
@@ -72,8 +72,7 @@ impl Errors {
         Some(fields)
     }
 
-    /// The entries of a setting that is an object of names, such as `TOLLGATE_TOKENS`, given as its JSON text: those whose
-    /// names are valid.
+    /// The entries with valid names of a setting that is an object, such as `TOLLGATE_TOKENS`, given as JSON.
     pub(super) fn entries<'a>(&mut self, setting: &str, text: &'a str, what: &str) -> Vec<(String, Json<'a>)> {
         let Ok(json) = Json::parse(text) else {
             self.add(setting, &format!("is not valid JSON: it must be an object of {what}"));
@@ -97,10 +96,10 @@ impl Errors {
     }
 }
 
-/// Each is compared with what every request sends.
+/// Each entry is compared with the credential of every request.
 const MAX_ENTRIES: usize = 100;
 
-/// Room for a UUID, and shorter than any token or key: one in the place of a name would be logged.
+/// Room for a UUID, and shorter than any API token or key: one in place of a name would be logged.
 const MAX_NAME_LEN: usize = 40;
 
 pub(super) fn is_name(name: &str) -> bool {
@@ -112,7 +111,7 @@ fn name_rule() -> String {
     format!("it must be 1 to {MAX_NAME_LEN} ASCII letters, digits, '_', '-' or '.'")
 }
 
-/// A text that may be a secret in the wrong place.
+/// A safe form of a text that may be a secret in the wrong place.
 pub(super) fn shown(text: &str) -> String {
     if is_name(text) { text.to_owned() } else { format!("a text of {} bytes", text.len()) }
 }

@@ -1,6 +1,6 @@
-//! Grants: JSON Web Tokens that a backend makes for a browser or an app. HS256 and nothing else.
+//! Grants: JSON Web Tokens that a backend makes for a browser or an app. HS256 only.
 //!
-//! Read by hand, with `hmac` and `base64ct`: the kept libraries accept an unknown `crit`, and would add 56 KB (`jwt-compact`) or
+//! Parsed by hand, with `hmac` and `base64ct`: the maintained libraries accept an unknown `crit`, and would add 56 KB (`jwt-compact`) or
 //! 534 KB (`jsonwebtoken`) to a Worker of 320 KB.
 
 use std::fmt;
@@ -16,7 +16,7 @@ use super::rights::texts;
 use super::scope::Scope;
 use crate::json::{Fields, Json};
 
-/// What the holder of a grant may do: these verbs, with this key, under these policies.
+/// The rights of a grant: these verbs, with this key, under these policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
     pub(super) key: Key<'static>,
@@ -24,14 +24,14 @@ pub(super) struct Grant {
     pub(super) verbs: Vec<&'static str>,
 }
 
-/// The keys with which backends sign grants, and whom these grants are for.
+/// The keys for verifying grants, and the audience of these.
 pub(super) struct Grants {
-    /// HMAC with its key already absorbed, by `kid`, in the order written.
+    /// HMACs with the key already absorbed, by `kid`, in the order of the setting.
     keys: Vec<(String, Hmac<Sha256>)>,
     audience: String,
 }
 
-/// The first of the keys, with which the service itself signs grants.
+/// The first key, with which the service itself signs grants.
 pub(super) struct Signer {
     kid: String,
     mac: Hmac<Sha256>,
@@ -61,7 +61,7 @@ impl Grants {
         Self { keys: macs, audience }
     }
 
-    /// What signs with the key that is written first.
+    /// The signer with the first key.
     pub(super) fn signer(&self) -> Option<Signer> {
         let (kid, mac) = self.keys.first()?.clone();
         Some(Signer { kid, mac, audience: serde_json::to_string(&self.audience).ok()? })
@@ -71,7 +71,7 @@ impl Grants {
         self.keys.iter().find(|(other, _)| other == kid).map(|(_, mac)| mac)
     }
 
-    /// What the grant in `jwt` allows at `now`.
+    /// The rights of the grant in `jwt` at `now`.
     pub(super) fn verify(&self, jwt: &str, now: i64) -> Result<Grant, GrantError> {
         let mut parts = jwt.split('.');
         let (Some(header), Some(payload), Some(signature), None) =
@@ -102,13 +102,13 @@ impl Grants {
             return Err(GrantError::NotYet { ms_left: nbf.saturating_sub(now) });
         }
         let claim = |name| claims.get(name).ok_or(GrantError::Claim { name });
-        // One, or a list of them, RFC 7519 §4.1.3.
+        // A text or a list of texts, RFC 7519 §4.1.3.
         let aud = claim("aud")?;
         let audiences = aud.string().map(|text| vec![text.into_owned()]).or_else(|| texts(aud));
         if !audiences.ok_or(GrantError::Claim { name: "aud" })?.contains(&self.audience) {
             return Err(GrantError::OtherAudience);
         }
-        // Not the list of no parts: a grant is for one key.
+        // Not the empty list: a grant is for one key.
         let key = Key::parse(claim("key")?).ok().filter(|key| *key != Key::List(Vec::new()));
         let key = key.ok_or(GrantError::Claim { name: "key" })?.into_owned();
         let policies = texts(claim("policies")?).ok_or(GrantError::Claim { name: "policies" })?;
@@ -141,10 +141,10 @@ const SETTING: &str = "TOLLGATE_GRANT_KEYS";
 /// As long as the hash, RFC 7518 §3.2.
 const MIN_KEY_LEN: usize = 32;
 
-/// A day. A grant cannot be taken back.
+/// A day. A grant cannot be revoked.
 pub(super) const MAX_LIFE_MS: i64 = 86_400_000;
 
-/// The `kid` of a header that asks for HS256 and for nothing that is not understood here.
+/// The `kid` of a header with HS256 and no unsupported extension.
 fn kid_of(header: &str) -> Result<String, GrantError> {
     let json = decoded(header, "the header")?;
     let header = members(&json, "the header")?;
@@ -166,12 +166,12 @@ fn decoded(part: &str, name: &'static str) -> Result<String, GrantError> {
     bytes.and_then(|bytes| String::from_utf8(bytes).ok()).ok_or(GrantError::Malformed { part: name })
 }
 
-/// The members of an object, none of them twice: readers disagree about which of the two counts.
+/// The members of an object. Duplicates are rejected, since parsers disagree on which one counts.
 fn members<'a>(json: &'a str, part: &'static str) -> Result<Fields<'a>, GrantError> {
     Json::parse(json).ok().and_then(|json| json.fields().ok()).ok_or(GrantError::Malformed { part })
 }
 
-/// What the verbs of a grant are.
+/// The rule for a grant's verbs.
 pub(super) fn verbs_rule() -> String {
     format!("a list of one or more of {}", Scope::Consume.verbs().join(", "))
 }
@@ -181,17 +181,17 @@ pub(super) fn granted(verb: &str) -> Option<&'static str> {
     Scope::Consume.verbs().iter().find(|known| **known == verb).copied()
 }
 
-/// Why a grant is worth nothing. Shows nothing of the grant but moments.
+/// Why a grant was rejected. Reveals nothing of the grant but moments.
 #[expect(missing_docs, reason = "the sentence of a variant says what its numbers are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrantError {
-    /// It, or a part of it, is not as RFC 7519 says.
+    /// The grant, or a part of it, violates RFC 7519.
     Malformed { part: &'static str },
     /// `alg` is not HS256.
     OtherAlgorithm,
     /// `typ` is not JWT.
     OtherType,
-    /// It has `crit`: it asks for something that is not understood.
+    /// It has `crit`, which is not supported.
     Critical,
     /// It has no `kid`.
     NoKid,
@@ -201,11 +201,11 @@ pub enum GrantError {
     WrongSignature,
     /// A claim is missing or has a wrong value.
     Claim { name: &'static str },
-    /// `aud` names others only.
+    /// `aud` does not name this deployment.
     OtherAudience,
-    /// `exp` has come.
+    /// `exp` has passed.
     Expired { ms_ago: i64 },
-    /// `nbf` has not come.
+    /// `nbf` is in the future.
     NotYet { ms_left: i64 },
     /// `exp` is more than a day ahead.
     TooLong { ms_left: i64 },
@@ -283,7 +283,7 @@ mod tests {
         grants().verify(&signed_with(&KEY, HEADER, payload), NOW)
     }
 
-    /// The payload with another value of one claim, or without it.
+    /// The payload with another value for one claim, or without it.
     fn with_claim(name: &str, value: Option<&str>) -> Result<Grant, GrantError> {
         let json = Json::parse(PAYLOAD).unwrap().fields().unwrap();
         let others =
@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(grants().verify(&good, NOW), Ok(right()));
     }
 
-    /// The last character of 43 has two bits that no byte has: they must be 0, or one grant could be written in four ways.
+    /// The last of 43 characters has two unused bits: they must be 0, or one grant would have four spellings.
     #[test]
     fn a_grant_has_one_encoding_in_base64url() {
         let good = signed_with(&KEY, HEADER, PAYLOAD);
@@ -533,7 +533,7 @@ mod tests {
             let problem = "TOLLGATE_GRANT_KEYS.k: must be random bytes in base64url, without padding";
             assert_eq!(errors(&format!(r#"{{"k":{value}}}"#)), [problem], "{value}");
         }
-        // The name and the key exchanged: the key is in none of the errors.
+        // With name and key swapped, no error shows the key.
         let exchanged = errors(&format!(r#"{{"{text}":"k"}}"#));
         assert!(exchanged.len() == 1 && !exchanged.concat().contains(&text), "{exchanged:?}");
         let twice = errors(&format!(r#"{{"k":"{text}","k":"{text}"}}"#));

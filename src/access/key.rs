@@ -1,4 +1,4 @@
-//! Whose budget it is: a text, a list of texts, or an IP address.
+//! A budget's key: a text, a list of texts, or an IP address.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,29 +9,29 @@ use crate::hex::bytes_of_hex;
 use crate::json::{FieldsError, Json};
 use crate::key_hash::{self, KeyHash};
 
-/// The longest key in bytes of UTF-8, a list's parts together: room for a URL, or an e-mail address after a tenant. Callers
-/// with longer ones must hash them.
+/// Maximum key length in bytes of UTF-8, for a list the sum of its parts: room for a URL, or an e-mail address after a tenant. Callers with
+/// longer ones must hash them.
 pub const MAX_KEY_LEN: usize = 512;
 
-/// The most parts of a list.
+/// Maximum parts of a list.
 pub const MAX_KEY_PARTS: usize = 8;
 
-/// Whose budget it is. Untrusted, and never logged.
+/// A budget's key. Untrusted, and never logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Key<'a> {
-    /// A text, taken as it is.
+    /// A text, as is.
     Text(Cow<'a, str>),
-    /// Parts, such as a tenant and a user: no two different lists have the same budget, however their texts continue each other.
-    /// The list of no parts is the only key of a policy with one budget for all.
+    /// Parts, such as a tenant and a user. Different lists never share a budget, even if their concatenations are equal. The empty list is
+    /// the only key of a policy with one budget for all.
     List(Vec<Cow<'a, str>>),
-    /// A client's address; what counts of it is its [`Network`].
+    /// A client's address, of which only its [`Network`] counts.
     Ip(IpAddr),
-    /// Whichever key has this hash. Only for operators, who may know no more of it.
+    /// The key with this hash. Only for operators, who may know nothing else of it.
     Hash(KeyHash),
 }
 
 impl<'a> Key<'a> {
-    /// Reads `"alice"`, `["tenant 7", "alice"]` or `{"ip": "192.0.2.1"}`.
+    /// Parses `"alice"`, `["tenant 7", "alice"]` or `{"ip": "192.0.2.1"}`.
     ///
     /// # Errors
     /// [`KeyError`].
@@ -75,7 +75,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// Reads the same, and `{"hash": "<32 hexadecimal digits>"}`: how an operator may name a key.
+    /// Parses the same, and `{"hash": "<32 hexadecimal digits>"}`, which only operators may send.
     ///
     /// # Errors
     /// [`KeyError`].
@@ -90,7 +90,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// The key of an address that is written as in `{"ip": ...}`.
+    /// The key for an address written as in `{"ip": ...}`.
     ///
     /// # Errors
     /// [`KeyError`].
@@ -98,9 +98,8 @@ impl<'a> Key<'a> {
         address::parse(text).map(Self::Ip).map_err(KeyError::Ip)
     }
 
-    /// The bytes that name the object of this key, the same for all keys that share a budget: of IPv6 addresses only the first
-    /// `ipv6_prefix` bits count. No text, list and address have the same bytes, since the latter two begin with one that UTF-8
-    /// never has.
+    /// The bytes that name this key's object, the same for all keys that share a budget: for IPv6 only the first `ipv6_prefix` bits count.
+    /// Texts, lists and addresses never have the same bytes, since the latter two start with a byte that is never in UTF-8.
     #[must_use]
     pub fn to_bytes(&self, ipv6_prefix: u8) -> Vec<u8> {
         match self {
@@ -108,7 +107,7 @@ impl<'a> Key<'a> {
             Self::List(parts) => {
                 let mut bytes = vec![NOT_TEXT, LIST];
                 for part in parts {
-                    // None is longer than MAX_KEY_LEN.
+                    // No part is longer than MAX_KEY_LEN.
                     bytes.extend(u16::try_from(part.len()).unwrap_or(u16::MAX).to_le_bytes());
                     bytes.extend(part.as_bytes());
                 }
@@ -125,8 +124,8 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// The bytes of the key that a request names to a policy: one that `has_one_budget` takes no key, or `[]`, which is the same;
-    /// any other takes one with a part.
+    /// The bytes of a request's key for a policy: one that `has_one_budget` takes no key, or `[]`, which is the same; any other takes one
+    /// with a part.
     ///
     /// # Errors
     /// [`KeyMisfit`].
@@ -135,7 +134,7 @@ impl<'a> Key<'a> {
         match asked {
             None if has_one_budget => Ok(no_parts.to_bytes(ipv6_prefix)),
             None => Err(KeyMisfit::Missing),
-            // Whichever key has the hash fits. That of a budget for all is not asked for: most hashes are of other keys.
+            // Any hash fits, except for a budget shared by all keys: most hashes are of other keys.
             Some(key @ Self::Hash(_)) if !has_one_budget => Ok(key.to_bytes(ipv6_prefix)),
             Some(key) if (*key == no_parts) == has_one_budget => Ok(key.to_bytes(ipv6_prefix)),
             Some(_) if has_one_budget => Err(KeyMisfit::NotTaken),
@@ -143,20 +142,19 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// The first characters of the key of these bytes, for operators: of a list, of its parts with commas between them; of an address,
-    /// as it is written.
+    /// The first characters of the key with these bytes, for operators: a list's parts are joined by commas, an address is as written.
     #[must_use]
     pub fn shown_prefix(bytes: &[u8], characters: u8) -> String {
         let text = match decoded(bytes) {
             Some(Decoded::Text(text)) => text.to_owned(),
             Some(Decoded::List(parts)) => parts.join(","),
             Some(Decoded::Address(address)) => address.to_string(),
-            None => String::new(), // the bytes of a key can be read
+            None => String::new(), // a key's bytes always decode
         };
         text.chars().take(characters.into()).collect()
     }
 
-    /// The same key, for as long as one likes.
+    /// The same key, owned.
     pub(super) fn into_owned(self) -> Key<'static> {
         let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
         match self {
@@ -168,8 +166,8 @@ impl<'a> Key<'a> {
     }
 }
 
-/// The key of these [bytes](Key::to_bytes), as callers write it: JSON. Of an IPv6 address, that of its network. `None` if no key
-/// has these bytes.
+/// The key with these [bytes](Key::to_bytes), as JSON as callers write it; for IPv6, the network's first address. `None` if no key has
+/// these bytes.
 #[must_use]
 pub fn key_json(bytes: &[u8]) -> Option<String> {
     match decoded(bytes)? {
@@ -179,7 +177,7 @@ pub fn key_json(bytes: &[u8]) -> Option<String> {
     }
 }
 
-/// What a key of these bytes consists of; `None` if no key has them.
+/// The parts of the key with these bytes; `None` if no key has them.
 fn decoded(bytes: &[u8]) -> Option<Decoded<'_>> {
     Some(match bytes {
         [NOT_TEXT, LIST, rest @ ..] => {
@@ -200,14 +198,14 @@ fn decoded(bytes: &[u8]) -> Option<Decoded<'_>> {
 enum Decoded<'a> {
     Text(&'a str),
     List(Vec<&'a str>),
-    /// Of an IPv6 address, that of its network.
+    /// For IPv6, the network's first address.
     Address(IpAddr),
 }
 
-/// No UTF-8 has this byte.
+/// A byte that is never in UTF-8.
 const NOT_TEXT: u8 = 0xff;
 
-// What follows it.
+// The byte that follows it.
 const LIST: u8 = 1;
 const IPV4: u8 = 4;
 const IPV6: u8 = 6;
@@ -224,12 +222,12 @@ fn require_len(len: usize) -> Result<(), KeyError> {
     }
 }
 
-/// Why a key is not one that its policy takes.
+/// Why a key does not fit its policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyMisfit {
-    /// There is none.
+    /// No key.
     Missing,
-    /// There is one, but the policy has one budget for all.
+    /// A key, but the policy has one budget for all.
     NotTaken,
     /// A list without parts, which only such a policy takes.
     NoParts,
@@ -247,27 +245,27 @@ impl fmt::Display for KeyMisfit {
 
 impl std::error::Error for KeyMisfit {}
 
-/// Why a key cannot be used. The key itself is never shown.
+/// Why a key is invalid. The key itself is never shown.
 #[expect(missing_docs, reason = "the sentence of a variant says what its numbers are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyError {
-    /// It has none of the three forms.
+    /// None of the three forms.
     NotAKey,
     /// An empty text.
     Empty,
     /// More than [`MAX_KEY_LEN`] bytes.
     TooLong { len: usize },
-    /// Not valid Unicode: it has half of a pair of surrogates.
+    /// Not valid Unicode: an unpaired surrogate.
     Surrogate,
-    /// A list of more than [`MAX_KEY_PARTS`], or of none for a policy that needs a key.
+    /// A list of more than [`MAX_KEY_PARTS`], or an empty one for a policy that needs a key.
     PartCount { count: usize },
     /// A part that is not a text.
     PartNotText { index: usize },
     /// A part that is an empty text.
     PartEmpty { index: usize },
-    /// An object with other fields than `ip`.
+    /// An object with fields other than `ip`.
     NotOnlyIp,
-    /// `hash`, where a caller must give the key itself.
+    /// `hash`, which only operators may send.
     HashOfOperators,
     /// `hash` is not the hash of a key.
     HashUnreadable,
@@ -280,7 +278,7 @@ pub enum KeyError {
 }
 
 impl KeyError {
-    /// What a key is.
+    /// The rule for keys.
     #[must_use]
     pub fn rule() -> String {
         format!(
@@ -363,7 +361,7 @@ mod tests {
         let json = format!(r#"{{"hash":"{digits}"}}"#);
         assert_eq!((operated(&json), parse(&json)), (Ok(Key::Hash(hash)), Err(KeyError::HashOfOperators)));
         assert_eq!(key_json(&Key::Hash(hash).to_bytes(64)), None, "a hash does not say how the key is written");
-        // A text of the same digits is a key of its own, like any other.
+        // A text with the same digits is a separate key.
         assert_eq!(operated(&format!("{digits:?}")), Ok(Key::Text(digits.into())));
         assert_eq!(operated(r#"["a"]"#), Ok(Key::List(vec!["a".into()])));
         for (json, error) in [
@@ -469,7 +467,7 @@ mod tests {
         assert_ne!(ip("2001:db8::").unwrap().to_bytes(64), ip("2001:db8::").unwrap().to_bytes(56), "other networks");
     }
 
-    /// Any key, of few different letters, so that many are nearly alike.
+    /// Any key over a small alphabet, so that many are nearly alike.
     fn any_key() -> impl Strategy<Value = Key<'static>> {
         let text = || prop_oneof!["[ab\u{1}\u{2}\0]{1,4}", "\\PC{1,12}"].prop_map(Cow::Owned);
         prop_oneof![
@@ -488,7 +486,7 @@ mod tests {
             prop_assert_eq!(a.to_bytes(128) == b.to_bytes(128), a == b);
         }
 
-        /// However a list is cut into parts, the whole text being the same.
+        /// For any way of cutting the same text into parts.
         #[test]
         fn no_two_ways_to_split_a_text_have_the_same_bytes(text in "[a\u{1}\0]{2,12}", cuts in prop::collection::vec(1_usize..12, 2)) {
             let cut = |at: usize| {

@@ -1,8 +1,8 @@
-//! Who may ask what, and the names of objects.
+//! Authentication, authorization, and the names of objects.
 //!
-//! [`Credentials`] turns a header into a [`Caller`], before anything else of a request is read. A [`Caller`] says what they
-//! may do: with which endpoints, which policies, which [`Key`]. [`Names`] says which object has that key. [`Sessions`] makes grants for
-//! visitors who have solved a captcha. [`Webhook`] signs what the operator's receiver is told.
+//! [`Credentials`] turns a header into a [`Caller`], before anything else of a request is read. A [`Caller`] has rights: to endpoints,
+//! policies and a [`Key`]. [`Names`] maps keys to objects. [`Sessions`] makes grants for visitors who have solved a captcha. [`Webhook`]
+//! signs notices to the operator's receiver.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

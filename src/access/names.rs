@@ -1,4 +1,4 @@
-//! The names of objects: keyed hashes, so that neither names nor logs give a key away.
+//! The names of objects: keyed hashes, so that neither names nor logs reveal a key.
 
 use hmac::Mac;
 
@@ -7,10 +7,10 @@ use super::error::{SettingError, require_long_enough};
 use crate::hex::hex_of;
 use crate::key_hash::{KeyHash, KeyHasher};
 
-/// How many digits of an object's name are the hash of its key: all but the shard's.
+/// How many digits of an object's name are the hash of its key; the shard's follow.
 const HASH_DIGITS: usize = 32;
 
-/// Names the objects of keys, and hashes what clients choose.
+/// Names the objects of keys, and hashes texts that clients choose.
 pub struct Names {
     hasher: KeyHasher,
 }
@@ -24,7 +24,7 @@ impl Names {
         require_long_enough(KEY_SECRET, key_secret).map(Self::of)
     }
 
-    /// Names without a secret. An attacker who sees the name of an object can find its key by trying the likely ones.
+    /// Names without a secret. An attacker who sees an object's name can find its key by trying likely ones.
     #[must_use]
     pub fn without_secret() -> Self {
         Self::of("")
@@ -36,24 +36,24 @@ impl Names {
         self.hasher.hash(key)
     }
 
-    /// What makes the hashes.
+    /// The hasher.
     #[must_use]
     pub const fn hasher(&self) -> &KeyHasher {
         &self.hasher
     }
 
-    /// The name of the object that keeps all buckets of a key, given as [its bytes](super::Key::to_bytes): the 32 hexadecimal digits
-    /// of its hash. So who has the hash reaches the object.
+    /// The name of the object with all buckets of a key, given as [its bytes](super::Key::to_bytes): the 32 hexadecimal digits of its hash.
+    /// So the hash is enough to reach the object.
     #[must_use]
     pub fn object_name(&self, key: impl AsRef<[u8]>) -> String {
         hex_of(&self.hash(key.as_ref()))
     }
 
-    /// The id of a client's `Idempotency-Key`: 128 bits of HMAC-SHA-256, so that its text is not stored. Each key that has grants has ids
-    /// of its own: what one visitor chooses must not get in the way of the backend's, nor, in a budget that all share, of another visitor's.
+    /// The id of a client's `Idempotency-Key`: 128 bits of HMAC-SHA-256, so that its text is not stored. Each key with grants has ids of
+    /// its own: one visitor's choice must not collide with the backend's, nor, in a budget that all share, with another visitor's.
     #[must_use]
     pub fn request_id_of(&self, idempotency_key: &str, caller: &Caller<'_>) -> u128 {
-        // The prefixes keep it apart from the name of any key in use.
+        // The prefixes prevent collisions with the name of any key.
         let hmac = match caller.grant_key() {
             None => self.hasher.hmac().chain_update(b"\0idempotency\0"),
             Some(key) => {
@@ -71,20 +71,20 @@ impl Names {
     }
 }
 
-/// The name of the object of a shard of a key's budgets, from that of the key's own object. The first is the key's own, so that a budget can
-/// be divided that was whole.
+/// The name of the object of a shard of a key's budgets, from that of the key's own object. The first shard is the key's own object, so
+/// that an existing budget can be divided.
 #[must_use]
 pub fn shard_name(own: &str, shard: u8) -> String {
     if shard == 0 { own.to_owned() } else { format!("{own}-{shard}") }
 }
 
-/// How the key of an object is called in answers, logs and the audit log, from the object's name: its hash, whichever shard that is.
+/// The hash of the key in an object's name, the same for all shards: the name of the key in answers, logs and the audit log.
 #[must_use]
 pub fn key_hash_in(object: &str) -> &str {
     object.get(..HASH_DIGITS).unwrap_or(object)
 }
 
-/// Which address a grant is for, not which network a policy counts.
+/// The full address that a grant is for, not a policy's network.
 const WHOLE_ADDRESS: u8 = 128;
 
 const KEY_SECRET: &str = "TOLLGATE_KEY_SECRET";
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(Names::without_secret().object_name("alice"), "ce3837f76a54a635191b1704ac767226");
     }
 
-    /// A change here loses what shards have.
+    /// A change here loses the shards' buckets.
     #[test]
     fn shard_names_are_unchanged() {
         let (alice, by_hash) = ("alice", crate::key_hash::bytes_of(&names().hash(b"alice")));
@@ -119,7 +119,7 @@ mod tests {
         }
     }
 
-    /// A change here forgets what was done under an `Idempotency-Key`.
+    /// A change here forgets all `Idempotency-Key`s.
     #[test]
     fn request_ids_are_unchanged() {
         let id_of = |text| names().request_id_of(text, &Caller::TRUSTED);
@@ -139,7 +139,7 @@ mod tests {
     fn an_unusable_secret_is_named() {
         let error = |secret| Names::new(secret).err().map(|error| error.to_string());
         assert_eq!(error(Some("16 bytes of text")), None);
-        // It is never sent, so a line break at its end is harmless.
+        // The secret is never sent, so a line break at its end is harmless.
         assert_eq!(error(Some("16 bytes of text\n")), None);
         let short = "the secret TOLLGATE_KEY_SECRET has 15 bytes: it needs 16 random ones";
         assert_eq!(error(Some("15 bytes of tex")).as_deref(), Some(short));

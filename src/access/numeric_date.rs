@@ -1,9 +1,9 @@
-//! The moments in a grant: seconds since 1970, perhaps with a fraction, RFC 7519 §2.
+//! The moments in a grant: seconds since 1970, with an optional fraction, RFC 7519 §2.
 
 use crate::json::Json;
 
-/// The first whole millisecond at or after the moment in `json`, exact however it is written. A moment is reached, and passed,
-/// in that millisecond. `None` for what is not a number. Moments too far away to be told apart are the last or the first there is.
+/// The first whole millisecond at or after the moment in `json`, exact in any notation. A moment is reached, and passed, in that
+/// millisecond. `None` if it is not a number. Moments out of range saturate.
 pub(super) fn millis_of_numeric_date(json: Json<'_>) -> Option<i64> {
     let text = json.raw();
     if !text.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {
@@ -59,7 +59,7 @@ mod tests {
             ("17E+8", 1_700_000_000_000),
             ("1700000000.001", 1_700_000_000_001),
             ("1700000000.0010", 1_700_000_000_001),
-            ("1700000000.0011", 1_700_000_000_002), // is reached in the next millisecond
+            ("1700000000.0011", 1_700_000_000_002), // reached in the next millisecond
             ("1700000000.000000000000000000001", 1_700_000_000_001),
             ("1e-3", 1),
             ("1e-30", 1),

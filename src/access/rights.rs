@@ -1,23 +1,23 @@
-//! What the holder of a token or of a service binding may do, as settings say it.
+//! The rights of an API token or a service binding, from settings.
 
 use super::error::{Errors, SettingError, shown};
 use super::key::{Key, MAX_KEY_LEN};
 use super::scope::Scope;
 use crate::json::{Fields, Json};
 
-/// What the holder of a token or of a service binding may do.
+/// The rights of an API token or a service binding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rights {
     pub(super) scopes: Vec<Scope>,
-    /// The only policies that requests may name, if not all.
+    /// The only policies that requests may name, unless all.
     pub(super) policies: Option<Vec<String>>,
-    /// Whether requests may bring the numbers of their limits.
+    /// Whether requests may have limits of their own.
     pub(super) may_inline: bool,
-    /// The beginning of the only keys that requests may name, which are text, if not all.
+    /// The required start of keys in requests, which must be text, if any.
     pub(super) key_prefix: Option<String>,
 }
 
-/// The fields of settings that say so.
+/// The fields of settings for rights.
 pub(super) const RIGHTS: [&str; 4] = ["scopes", "policies", "inline", "key_prefix"];
 
 impl Default for Rights {
@@ -26,14 +26,14 @@ impl Default for Rights {
     }
 }
 
-/// All that an application needs: an operator's scope is given by name.
+/// All that an application needs: an operator's scope must be given by name.
 const DEFAULT_SCOPES: [Scope; 2] = [Scope::Consume, Scope::Adjust];
 
 impl Rights {
-    /// The rights of a service binding whose `props` are this JSON; the default ones without any.
+    /// The rights of a service binding with this JSON as `props`; the defaults without any.
     ///
     /// # Errors
-    /// Every [`SettingError`] there is.
+    /// All [`SettingError`]s.
     pub(super) fn of_binding(props: Option<&str>) -> Result<Self, Vec<SettingError>> {
         let Some(props) = props.filter(|props| !matches!(*props, "{}" | "null")) else { return Ok(Self::default()) };
         let (mut errors, known) = (Errors::default(), RIGHTS.join(", "));
@@ -47,7 +47,7 @@ impl Rights {
         rights.filter(|_| errors.0.is_empty()).ok_or(errors.0)
     }
 
-    /// Reads the [`RIGHTS`] among `fields`. Without `scopes` they are the `default` ones, if there are any.
+    /// Parses the [`RIGHTS`] among `fields`. Without `scopes` they are the `default` ones, if any.
     pub(super) fn read(
         place: &str,
         fields: &Fields<'_>,
@@ -109,7 +109,7 @@ impl Rights {
     }
 }
 
-/// A list of one or more texts, none of them empty.
+/// A non-empty list of non-empty texts.
 pub(super) fn texts(json: Json<'_>) -> Option<Vec<String>> {
     let texts: Option<Vec<_>> = json.array()?.into_iter().map(|item| item.string().map(String::from)).collect();
     texts.filter(|texts| !texts.is_empty() && texts.iter().all(|text| !text.is_empty()))

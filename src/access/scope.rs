@@ -1,18 +1,18 @@
-//! What a credential may do.
+//! The scopes of credentials.
 
-/// A group of endpoints that a token is for.
+/// A group of endpoints that a credential may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// To ask for tokens, and what belongs to that. The only scope that a grant can have.
+    /// Requesting tokens, and related endpoints. The only scope that a grant can have.
     Consume,
-    /// To change budgets from outside: to debit, to give back, to fill; and to lease tokens and count them oneself.
+    /// Changing budgets from outside: charging, refunding, resetting; and leasing tokens to count them oneself.
     Adjust,
-    /// To operate the service: its policies, overrides, single keys, and who has changed them.
+    /// Operating the service: its policies, overrides, single keys, and the audit log.
     Admin,
 }
 
 impl Scope {
-    /// All of them.
+    /// All scopes.
     pub const ALL: [Self; 3] = [Self::Consume, Self::Adjust, Self::Admin];
 
     /// Its name in settings and answers.
@@ -25,13 +25,13 @@ impl Scope {
         }
     }
 
-    /// The scope of that name.
+    /// The scope with that name.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|scope| scope.word() == word)
     }
 
-    /// What may be done with it, by the last part of the endpoint's path.
+    /// Its verbs, by the last part of the endpoint's path.
     #[must_use]
     pub const fn verbs(self) -> &'static [&'static str] {
         match self {

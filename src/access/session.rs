@@ -1,7 +1,7 @@
-//! Sessions: grants for visitors without an account, who have solved a captcha.
+//! Sessions: grants for visitors without an account who have solved a captcha.
 //!
-//! Their verifier speaks the protocol of Cloudflare's Turnstile. It takes a token once, and only of the widget that belongs to the
-//! secret. A widget that other pages use too can be told apart by the host and the action that the verifier reports.
+//! The verifier speaks the protocol of Cloudflare's Turnstile. It accepts a response once, and only from the widget that belongs to the
+//! secret. If other pages use the same widget, the host and the action reported by the verifier distinguish them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -26,25 +26,25 @@ pub struct Sessions {
     ttl_ms: i64,
     verify_url: String,
     secret: String,
-    /// Where a captcha must have been solved; empty for anywhere.
+    /// Hosts where captchas must be solved; empty for any.
     hostnames: Vec<String>,
-    /// What a captcha must have been solved for, if not for anything.
+    /// The action that captchas must be solved for, unless any.
     action: Option<String>,
     signer: Signer,
 }
 
-/// The settings of sessions, as texts: `None` for one that is not set.
+/// The settings of sessions, as texts; `None` if unset.
 #[derive(Clone, Copy, Default)]
 pub struct SessionSettings<'a> {
     /// `TOLLGATE_SESSIONS`: JSON such as `{"policy":"visits","policies":["api"]}`. Without it there are no sessions.
     pub sessions: Option<&'a str>,
     /// `TURNSTILE_SECRET`.
     pub secret: Option<&'a str>,
-    /// The names of all policies, if these have no errors.
+    /// The names of all policies, if these are valid.
     pub policies: Option<&'a [&'a str]>,
 }
 
-/// A session: its grant, until when that is valid, and for which key.
+/// A session: its grant, its expiry and its key.
 #[expect(missing_docs, reason = "the sentence above says what they are")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
@@ -54,7 +54,7 @@ pub struct Session {
 }
 
 impl Sessions {
-    /// Reads the settings. `signer` is `None` if there is no key to sign with, or if the keys have errors.
+    /// Parses the settings. `signer` is `None` if there is no key to sign with, or if the keys have errors.
     pub(super) fn new(
         settings: SessionSettings<'_>,
         has_grant_keys: bool,
@@ -124,25 +124,25 @@ impl Sessions {
         Some(sessions)
     }
 
-    /// The name of the policy that limits how many an address may open.
+    /// The name of the policy that limits sessions per address.
     #[must_use]
     pub fn policy(&self) -> &str {
         &self.policy
     }
 
-    /// Where captchas are verified.
+    /// The captcha verifier's URL.
     #[must_use]
     pub fn verify_url(&self) -> &str {
         &self.verify_url
     }
 
-    /// What the verifier knows the operator by.
+    /// The secret that authenticates the operator to the verifier.
     #[must_use]
     pub fn secret(&self) -> &str {
         &self.secret
     }
 
-    /// Whether a captcha opens a session: `status` and `answer` are those of the verifier's HTTP response.
+    /// Checks whether a captcha opens a session: `status` and `answer` are from the verifier's HTTP response.
     ///
     /// # Errors
     /// [`CaptchaError`].
@@ -159,7 +159,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// A session that begins at `now`, for a key of 128 `random` bits.
+    /// A session from `now` on, for a key of 128 `random` bits.
     #[must_use]
     pub fn open(&self, random: [u64; 2], now: i64) -> Session {
         let key = format!("session:{}", Base64UrlUnpadded::encode_string(random.map(u64::to_be_bytes).as_flattened()));
@@ -169,7 +169,7 @@ impl Sessions {
     }
 }
 
-/// The fields of the verifier's answer about a captcha that is right.
+/// The fields of the verifier's answer about a solved captcha.
 fn solved(status: u16, answer: &[u8]) -> Result<Fields<'_>, CaptchaError> {
     let fields = str::from_utf8(answer).ok().and_then(|text| Json::parse(text).ok()?.fields().ok());
     let fields = fields.ok_or(CaptchaError::Unreadable { status })?;
@@ -189,7 +189,7 @@ fn solved(status: u16, answer: &[u8]) -> Result<Fields<'_>, CaptchaError> {
     }
 }
 
-/// Why a captcha opens no session. Shows nothing of the captcha.
+/// Why a captcha opens no session. Reveals nothing of the captcha.
 #[expect(missing_docs, reason = "the sentence of a variant says what its number is")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptchaError {
@@ -201,11 +201,11 @@ pub enum CaptchaError {
     Action,
     /// The verifier does not know the operator's secret.
     WrongSecret,
-    /// The verifier has failed, or answers with this `status` what its protocol does not have.
+    /// The verifier failed, or its answer with this `status` violates its protocol.
     Unreadable { status: u16 },
-    /// The verifier has not answered in time.
+    /// The verifier did not answer in time.
     Late,
-    /// The verifier has not answered: it cannot be reached, or the connection broke.
+    /// The verifier did not answer: it is unreachable, or the connection broke.
     Unanswered,
 }
 
@@ -241,10 +241,10 @@ const TURNSTILE: &str = "https://challenges.cloudflare.com/turnstile/v0/siteveri
 
 const DEFAULT_TTL_MS: i64 = 3_600_000;
 
-/// The longest that a session lasts. Servers whose clocks are a minute behind take its grant, which lasts a day at most by theirs.
+/// Maximum lifetime of a session. Servers whose clocks are a minute behind accept its grant, which lasts a day at most by their clocks.
 const LONGEST_TTL_MS: i64 = MAX_LIFE_MS - 60_000;
 
-/// In 2001, with as many digits as all moments until the year 2286.
+/// In 2001, with as many digits as any moment until 2286.
 const SOME_MOMENT: i64 = 1_000_000_000_000;
 
 fn place(field: &str) -> String {
@@ -271,7 +271,7 @@ fn is_hostname(name: &str) -> bool {
     (1..=253).contains(&name.len()) && name.bytes().all(is_allowed) && (is_address || !name.contains(':'))
 }
 
-/// As Turnstile has them.
+/// The characters that Turnstile allows.
 fn is_action(action: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     (1..=32).contains(&action.len()) && action.bytes().all(is_allowed)
@@ -309,7 +309,7 @@ mod tests {
         read(SessionSettings { sessions: Some(json), ..SESSIONS }, Some(KEYS))
     }
 
-    /// What is wrong with one more field, or nothing.
+    /// The errors with one more field.
     fn errors(field: &str, json: &str) -> Vec<String> {
         with(&format!(r#"{{"policy":"visits","policies":["api"],"{field}":{json}}}"#)).err().unwrap_or_default()
     }
@@ -494,7 +494,7 @@ mod tests {
         ] {
             assert_eq!(verify(settings, answer), expected, "{settings} {answer}");
         }
-        // What the verifier refuses stays refused as such.
+        // A captcha that the verifier refuses stays refused as such.
         let credentials = with(r#"{"policy":"visits","policies":["api"],"hostname":"a.example"}"#).unwrap();
         let wrong = credentials.sessions().unwrap().verify(200, br#"{"success":false,"hostname":"b.example"}"#);
         assert_eq!(wrong, Err(CaptchaError::Wrong));

@@ -1,4 +1,4 @@
-//! Tokens: random texts for backends and operators, of which only hashes are kept.
+//! API tokens: random texts for backends and operators, stored only as hashes.
 
 use sha2::{Digest, Sha256};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
@@ -8,11 +8,11 @@ use super::rights::{RIGHTS, Rights};
 use crate::hex::bytes_of_hex;
 use crate::json::Json;
 
-/// A token and what it may do.
+/// An API token and its rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token {
     pub(super) name: String,
-    /// SHA-256 of its whole text. A token is random and long, so its hash needs neither salt nor work to be safe.
+    /// SHA-256 of its whole text. It is random and long, so its hash needs neither salt nor stretching.
     hash: [u8; 32],
     pub(super) rights: Rights,
 }
@@ -20,7 +20,7 @@ pub(super) struct Token {
 pub(super) struct Tokens(Vec<Token>);
 
 impl Tokens {
-    /// Reads `TOLLGATE_TOKENS`.
+    /// Parses `TOLLGATE_TOKENS`.
     pub(super) fn new(tokens: Option<&str>, errors: &mut Errors) -> Self {
         let mut all: Vec<Token> = Vec::new();
         for (name, json) in tokens.map(|text| errors.entries(SETTING, text, "tokens by name")).unwrap_or_default() {
@@ -37,8 +37,7 @@ impl Tokens {
         Self(all)
     }
 
-    /// The token of this text. The time that takes depends on the text's length and the number of tokens, and on nothing
-    /// else.
+    /// The API token with this text. The time depends only on the text's length and the number of API tokens.
     pub(super) fn find(&self, text: &str) -> Option<&Token> {
         let hash = hash_of(text);
         let mut found = u32::MAX;
@@ -65,7 +64,7 @@ fn token(place: &str, name: String, json: Json<'_>, errors: &mut Errors) -> Opti
     Some(Token { name, hash, rights: rights? })
 }
 
-/// The longest text of a credential: a longer one is refused before any work.
+/// Maximum length of a credential: a longer one is refused before any work.
 pub(super) const MAX_LEN: usize = 4096;
 
 fn hash_of(text: &str) -> [u8; 32] {

@@ -1,9 +1,9 @@
-//! Where secrets and notices may be sent.
+//! Allowed destinations for secrets and notices.
 
 pub(super) const URL_RULE: &str =
     "must begin with https://, or with http:// and localhost or 127.0.0.1, and be ASCII without '@', '#' and '\\'";
 
-/// Whether a secret may be sent there: encrypted, or on this machine.
+/// Whether a secret may be sent there: over TLS, or on this machine.
 pub(super) fn is_safe(url: &str) -> bool {
     let is_plain = url.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'@' | b'#' | b'\\'));
     let starts_host = |rest: &str| rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '[');

@@ -1,4 +1,4 @@
-//! The webhook that is told of notices, signed as Standard Webhooks says: <https://www.standardwebhooks.com>.
+//! The webhook that receives notices, signed as in Standard Webhooks: <https://www.standardwebhooks.com>.
 
 use base64ct::{Base64, Encoding};
 use hmac::{Hmac, KeyInit, Mac};
@@ -7,18 +7,18 @@ use sha2::Sha256;
 use super::error::{Errors, SettingError};
 use super::url::{URL_RULE, is_safe};
 
-/// Where notices are sent, and what they are signed with.
+/// The receiver's URL, and the secrets for signing.
 pub struct Webhook {
     url: String,
-    /// Several while a secret is replaced: a receiver takes any signature that it can check.
+    /// Several while a secret is replaced: a receiver accepts any signature that it can verify.
     secrets: Vec<Vec<u8>>,
 }
 
 impl Webhook {
-    /// Reads `TOLLGATE_WEBHOOK_URL` and the secret `TOLLGATE_WEBHOOK_SECRET`. `None` without a URL.
+    /// Parses `TOLLGATE_WEBHOOK_URL` and the secret `TOLLGATE_WEBHOOK_SECRET`. `None` without a URL.
     ///
     /// # Errors
-    /// All that is wrong with them. Neither is shown: a URL may have a secret of its own.
+    /// All errors. Neither value is shown: a URL may contain a secret.
     pub fn new(url: Option<&str>, secret: Option<&str>) -> Result<Option<Self>, Vec<SettingError>> {
         let Some(url) = url else { return Ok(None) };
         let mut errors = Errors::default();
@@ -39,17 +39,17 @@ impl Webhook {
         Err(errors.0)
     }
 
-    /// Where to send.
+    /// The receiver's URL.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The header `webhook-signature` of a message that is sent at this moment, in Unix seconds.
+    /// The header `webhook-signature` of a message sent at this moment, in Unix seconds.
     #[must_use]
     pub fn signature(&self, id: &str, timestamp: u64, body: &str) -> String {
         let signatures = self.secrets.iter().filter_map(|secret| {
-            let hmac = Hmac::<Sha256>::new_from_slice(secret).ok()?; // takes secrets of any length
+            let hmac = Hmac::<Sha256>::new_from_slice(secret).ok()?; // accepts secrets of any length
             let digest = hmac.chain_update(format!("{id}.{timestamp}.{body}")).finalize().into_bytes();
             Some(format!("v1,{}", Base64::encode_string(&digest)))
         });
@@ -57,7 +57,7 @@ impl Webhook {
     }
 }
 
-/// The bytes of a secret such as `whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw`.
+/// Decodes a secret such as `whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw`.
 fn decoded(secret: &str) -> Option<Vec<u8>> {
     let bytes = Base64::decode_vec(secret.strip_prefix("whsec_")?).ok()?;
     (24..=64).contains(&bytes.len()).then_some(bytes)
@@ -66,10 +66,10 @@ fn decoded(secret: &str) -> Option<Vec<u8>> {
 const URL: &str = "TOLLGATE_WEBHOOK_URL";
 const SECRET: &str = "TOLLGATE_WEBHOOK_SECRET";
 
-/// As long as the longest that browsers and proxies take.
+/// The longest that browsers and proxies accept.
 const MAX_URL_LEN: usize = 2_048;
 
-/// The old and the new one, and some more.
+/// The old and the new one, and a few more.
 const MAX_SECRETS: usize = 4;
 
 const SECRET_RULE: &str = "must be whsec_ and 24 to 64 random bytes in base64 with padding; up to 4 of them with spaces between them, while one \
