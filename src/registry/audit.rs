@@ -1,7 +1,6 @@
-//! The audit log: acts, numbered. Changes of policies have room of their own, so that acts on keys, which come by the thousand, cannot
-//! push them out. In both, when there is no room, the actor with the most lines loses its oldest one: so what others have done stays, even
-//! if one token acts without end. Resets of one key that an actor repeats share a line, as do other acts on it that change it to the same:
-//! a shared line hides nothing.
+//! The audit log: numbered acts. Policy changes have room of their own, so that the thousands of acts on keys cannot push them out. When
+//! either is full, the actor with the most lines loses its oldest one: so others' acts stay, even if one token acts endlessly. Repeated
+//! resets of one key by one actor share a line, as do repeated acts that leave the key in the same state: a shared line hides nothing.
 
 use serde_json::value::RawValue;
 
@@ -12,15 +11,15 @@ use crate::limit::Carry;
 use crate::protocol::{AuditLine, KeyAct};
 use crate::sorted::sort_by;
 
-/// Maximum changes of policies that are kept. Each has the policy before and after, at most 8 KB; usually 500 bytes.
+/// Maximum policy changes kept. Each has the policy before and after, at most 8 KB; usually 500 bytes.
 pub const MAX_POLICY_ACTS: usize = 1_000;
 
-/// Maximum acts on keys and overrides that are kept: usually 300 bytes each.
+/// Maximum acts on keys and overrides kept: usually 300 bytes each.
 pub const MAX_KEY_ACTS: usize = 1_000;
 
 impl Registry {
-    /// The names of the rows of the latest acts, the latest first: at most `limit`, with numbers below `before`; only those `on_keys`,
-    /// or all. A row is the JSON of an [`AuditLine`].
+    /// The names of the latest acts' rows, newest first: at most `limit`, with numbers below `before`; only acts `on_keys`, or all. A row
+    /// is the JSON of an [`AuditLine`].
     #[must_use]
     pub fn audit_rows(&self, before: Option<u64>, limit: usize, on_keys: bool) -> Vec<String> {
         let policies = self.log.policies.numbers().filter(|_| !on_keys);
@@ -56,7 +55,7 @@ impl Registry {
         self.append(&line, writes);
     }
 
-    /// Records at `now` what an operator has done to a key.
+    /// Records an operator's act on a key at `now`.
     pub fn record_key_act(&mut self, act: &KeyAct, now: i64) -> Writes {
         let mut writes = Writes::new();
         let line = AuditLine {
@@ -78,14 +77,14 @@ impl Registry {
         writes
     }
 
-    /// Writes the line under the next number, joined to one that it repeats; the actor with the most lines makes room.
+    /// Writes the line under the next number, merged with one that it repeats; the actor with the most lines makes room.
     fn append(&mut self, line: &AuditLine<'_>, writes: &mut Writes) {
         let number = self.moments.next_audit;
         self.moments.next_audit = number.saturating_add(1);
         let actor = actor(line.by);
         let is_on_policy = line.act.starts_with("policy.");
         let repeated = self.log.latest.remove(actor).filter(|latest| !is_on_policy && latest.is_repeated_by(line));
-        // Its line may have made room for others'.
+        // Its line may have been dropped to make room.
         let is_kept = |latest: &Latest| self.log.keys.numbers().any(|number| number == latest.number);
         let repeated = repeated.filter(is_kept);
         let (kept, max) =

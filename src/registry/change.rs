@@ -1,4 +1,4 @@
-//! What an operator changes, and how a changed policy is put in its place.
+//! An operator's change to a policy, and how the changed policy replaces the old one.
 
 use std::sync::Arc;
 
@@ -11,15 +11,14 @@ use crate::limit::Carry;
 use crate::policy::{Policy, PolicyError, describe_change};
 use crate::protocol::{ChangeError, Changed, Condition, PolicyChange, Source};
 
-/// The most policies that there can be, with those that operators add: each isolate keeps them all.
+/// Maximum policies, including those that operators add: each isolate keeps them all.
 pub const MAX_POLICIES: usize = 500;
 
-/// The longest text of a policy, in bytes: twice as long as one of eight limits with every field.
+/// Maximum length of a policy's text, in bytes: twice that of one with eight limits and every field.
 pub const MAX_POLICY_LEN: usize = 4_096;
 
 impl Registry {
-    /// Changes a policy at `now`, or says what would change. A change to the same text changes nothing, unless it begins every bucket
-    /// anew.
+    /// Changes a policy at `now`, or returns what would change. A change to the same text changes nothing, unless it resets every bucket.
     ///
     /// # Errors
     /// [`ChangeError`]. Nothing has changed.
@@ -80,7 +79,7 @@ impl Registry {
         Ok((result, writes))
     }
 
-    /// Puts an entry in its place, and records the act if it changes anything for a key. The caller writes the moments.
+    /// Replaces an entry, and records the act if it changes anything for a key. The caller writes the moments.
     pub(super) fn put(&mut self, name: &str, entry: Entry, by: &str, carry: Carry, at: i64, writes: &mut Writes) {
         let before = self.policies.get(name).and_then(Entry::current).map(str::to_owned);
         let (before, after) = (before.as_deref(), entry.current());
@@ -97,7 +96,7 @@ impl Registry {
         self.forget_deleted(writes);
     }
 
-    /// Forgets the policies that were deleted first, if there are too many.
+    /// Forgets the policies deleted first, if there are too many.
     fn forget_deleted(&mut self, writes: &mut Writes) {
         let deleted = |registry: &Self| registry.policies.values().filter(|entry| entry.is_deleted).count();
         while deleted(self) > MAX_POLICIES {

@@ -1,4 +1,4 @@
-//! What the registry knows of a deployment: which policies it has, and when one of its frontends last asked.
+//! The registry's record of a deployment: its policies, and when one of its frontends last polled.
 
 use serde::Serialize;
 
@@ -7,28 +7,28 @@ use super::names::DEPLOYMENT;
 use crate::json::Json;
 use crate::sorted::SortedMap;
 
-/// For so long no frontend of a newer deployment has asked when an older one counts again. A roll-out replaces isolates within
-/// some minutes; one that answers requests asks every few seconds.
+/// A newer deployment silent this long is treated as rolled back. A roll-out replaces isolates within a few minutes; an isolate with
+/// traffic polls every few seconds.
 pub const ROLL_OUT_MS: i64 = 120_000;
 
-/// How often the registry looks at the policies of its own deployment, in milliseconds. Where no key is asked for hours, a deployment counts from then
-/// on: until it counts, tokens come back at the rates before. Each time is an alarm and two rows, 600 rows a day.
+/// Interval in milliseconds at which the registry checks its own deployment's policies. Without requests for hours, a deployment takes
+/// effect only then: until it does, tokens refill at the previous rates. Each check is an alarm and two rows, 600 rows a day.
 pub const BEAT_MS: i64 = 300_000;
 
-/// So often at most the row is written again only because a frontend has asked.
+/// Minimum interval between rewrites of the row caused only by a poll.
 pub(super) const HEARD_EVERY_MS: i64 = 30_000;
 
-/// So many deployments are remembered: more than anyone rolls out within two minutes. One that is forgotten counts as new.
+/// Maximum deployments remembered: more than are rolled out within two minutes. A forgotten one counts as new.
 pub(super) const MAX_DEPLOYMENTS: usize = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Deployment {
     pub(super) id: String,
-    /// When one of its frontends last asked. After a crash that may be too late by [`HEARD_EVERY_MS`], never too early.
+    /// When one of its frontends last polled. After a crash it may be too late by [`HEARD_EVERY_MS`], never too early.
     pub(super) heard_at: i64,
     /// The same, as persisted.
     pub(super) persisted_at: i64,
-    /// The hash of each policy, by its name.
+    /// The hash of each policy, by name.
     pub(super) policies: SortedMap<String, String>,
 }
 

@@ -1,4 +1,4 @@
-//! A policy as the registry keeps it, and its row.
+//! A policy in the registry, and its row.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::limit::Carry;
 use crate::policy::{Policy, Timeline};
 use crate::protocol::{Source, Standing, Versioned};
 
-/// A policy, or one that was deleted.
+/// A policy, possibly deleted.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    /// The policy, with its timeline; of a deleted one, the last that there was.
+    /// The policy with its timeline; if deleted, the last version.
     pub(super) policy: Arc<Policy>,
     /// As written: JSON.
     pub(super) text: String,
@@ -22,12 +22,12 @@ pub(super) struct Entry {
     /// The moment of the latest change, which may be the deletion.
     pub(super) since: i64,
     pub(super) source: Source,
-    /// The hash of the text that a deployment has given last; `None` if it has given none.
+    /// The hash of the last text from a deployment; `None` if there was none.
     pub(super) seed: Option<String>,
 }
 
 impl Entry {
-    /// The row of this name; `None` if it cannot be read.
+    /// The entry in the row with this name; `None` if it is unreadable.
     pub(super) fn read(name: &str, row: &str) -> Option<Self> {
         let fields = Json::parse(row).ok()?.fields().ok()?;
         let text = fields.get("text")?.raw().to_owned();
@@ -80,18 +80,18 @@ impl Entry {
         })
     }
 
-    /// As frontends get it; `None` if it was deleted.
+    /// The form that frontends receive; `None` if deleted.
     pub(super) fn versioned(&self) -> Option<Versioned> {
         (!self.is_deleted).then(|| Versioned { text: self.text.clone(), timeline: self.policy.timeline().to_json() })
     }
 
-    /// The text, if it is not deleted.
+    /// The text, unless deleted.
     pub(super) fn current(&self) -> Option<&str> {
         (!self.is_deleted).then_some(&*self.text)
     }
 }
 
-/// The policy, taking the place of the one before, if there was one.
+/// The policy, replacing the previous one, if any.
 pub(super) fn succeeding(policy: Policy, before: Option<&Entry>, since: i64, carry: Carry) -> Policy {
     match before {
         Some(before) => policy.succeeding(&before.policy, since, carry),
@@ -122,7 +122,7 @@ pub(super) fn raw(json: &str) -> Option<&RawValue> {
 mod tests {
     use super::*;
 
-    /// What lies in the storage of every deployment. If this changes, old rows must still be read.
+    /// The format in the storage of every deployment. If it changes, old rows must still be readable.
     #[test]
     fn the_stored_format_is_unchanged() {
         let text = r#"{"rate":1,"period":"1s","fixed":true}"#;

@@ -1,56 +1,56 @@
-//! The registry beside its object's storage: when it is read, and what a failure means.
+//! The registry with its object's storage: when it is read, and the meaning of failures.
 
 use std::iter;
 
 use super::{AUDIT, Registry, Writes};
 use crate::key_hash::KeyHasher;
 
-/// What the registry's object has of its runtime.
+/// The storage of the registry's object.
 pub trait Storage {
-    /// Why something has failed.
+    /// The reason for a failure.
     type Error;
 
-    /// The first `count` rows whose names are above `after`: names and texts, by name.
+    /// The first `count` rows with names above `after`: names and texts, by name.
     ///
     /// # Errors
-    /// As the runtime says.
+    /// The runtime's error.
     fn rows(&mut self, after: &str, count: u32) -> Result<Vec<(String, String)>, Self::Error>;
 
-    /// The rows of these names. One that is not there is left out.
+    /// The rows with these names, without missing ones.
     ///
     /// # Errors
-    /// As the runtime says.
+    /// The runtime's error.
     fn rows_of(&mut self, names: &[String]) -> Result<Vec<String>, Self::Error>;
 
-    /// Writes rows, all or none, before the answer is given.
+    /// Writes rows, all or none, before the reply.
     ///
     /// # Errors
-    /// As the runtime says. Then none is written.
+    /// The runtime's error. Then none is written.
     fn write(&mut self, rows: &Writes) -> Result<(), Self::Error>;
 
     /// Reports the names of rows that the registry could not read.
     fn unreadable(&mut self, names: &[String]);
 }
 
-/// A registry, and where its rows are.
+/// A registry with its storage.
 #[derive(Debug)]
 pub struct Kept<S> {
     storage: S,
     hasher: KeyHasher,
-    /// `None` until it is read, and again after a failure, which may have left it half changed.
+    /// `None` until read, and again after a failure, which may have left it half changed.
     registry: Option<Registry>,
 }
 
 impl<S: Storage> Kept<S> {
-    /// A registry that will be read, where keys are hashed so.
+    /// A registry to be read on first use, with this hasher for keys.
     pub const fn new(storage: S, hasher: KeyHasher) -> Self {
         Self { storage, hasher, registry: None }
     }
 
-    /// Carries out a step and writes the rows that it asks for.
+    /// Runs a step and writes its rows.
     ///
     /// # Errors
-    /// Those of the step and of the storage.
+    /// The errors of the step and of the storage.
     pub fn step<T>(
         &mut self,
         step: impl FnOnce(&mut Registry, &mut S) -> Result<(T, Writes), S::Error>,
@@ -67,7 +67,7 @@ impl<S: Storage> Kept<S> {
         Ok(done)
     }
 
-    /// Page by page: all rows at once, as texts of the runtime and again here, would need more memory than what is made of them.
+    /// Page by page: all rows at once, as JavaScript texts and again here, would need more memory than the resulting registry.
     fn read(&mut self) -> Result<Registry, S::Error> {
         // The names of the audit log's rows are below all others.
         let mut after = AUDIT.replace(':', ";");
@@ -88,5 +88,5 @@ impl<S: Storage> Kept<S> {
     }
 }
 
-/// Rows that are read at once: at most some megabytes.
+/// Rows per read: at most a few megabytes.
 const PAGE_ROWS: u32 = 500;

@@ -1,4 +1,4 @@
-//! Which acts the audit log keeps, and what the latest ones were.
+//! The acts that the audit log keeps, and the latest ones.
 
 use std::collections::VecDeque;
 
@@ -12,22 +12,22 @@ use crate::sorted::SortedMap;
 /// How long after the first of repeated acts others join its line: a line stays about one occasion.
 pub const JOINED_MS: i64 = 3_600_000;
 
-/// What the names of its rows begin with. They are before all others, so that a list of the others can begin behind them.
+/// Prefix of the log's row names. They sort before all others, so that a list of the others can start behind them.
 pub const AUDIT: &str = "audit:";
 
-/// The row that lists which acts are kept.
+/// The row with the numbers of the kept acts.
 pub(super) const KEPT: &str = "kept acts";
 
-/// Which acts are kept, and what the latest ones were.
+/// The kept acts, and the latest ones.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     pub(super) policies: Kept,
     pub(super) keys: Kept,
-    /// The latest act on a key or an override of each actor. In memory alone: after a restart a new line begins.
+    /// Each actor's latest act on a key or an override. In memory only: after a restart a new line starts.
     pub(super) latest: SortedMap<String, Latest>,
 }
 
-/// The numbers of the acts that are kept, which grow, of each actor.
+/// The increasing numbers of the kept acts, by actor.
 #[derive(Debug, Default)]
 pub(super) struct Kept(pub(super) SortedMap<String, VecDeque<u64>>);
 
@@ -44,13 +44,13 @@ pub(super) struct Latest {
     pub(super) after: Option<String>,
 }
 
-/// What was done to a policy.
+/// An act on a policy or an override.
 pub(super) struct Act<'a> {
-    /// Of what: `policy` or `override`.
+    /// Its object: `policy` or `override`.
     pub(super) of: &'static str,
     pub(super) by: &'a str,
     pub(super) policy: &'a str,
-    /// The id of the override, if it is of one.
+    /// The override's id, if it is about one.
     pub(super) key: Option<&'a str>,
     pub(super) before: Option<&'a str>,
     pub(super) after: Option<&'a str>,
@@ -69,7 +69,7 @@ impl Latest {
 }
 
 impl Log {
-    /// Reads [`KEPT`]; `None` if it is malformed.
+    /// Parses [`KEPT`]; `None` if it is malformed.
     pub(super) fn read(row: &str) -> Option<Self> {
         let fields = Json::parse(row).ok()?.fields().ok()?;
         let kept = |name: &str| {
@@ -107,7 +107,7 @@ impl Kept {
         self.0.retain(|_, numbers| !numbers.is_empty());
     }
 
-    /// Forgets the oldest act of the actor with the most; of several such actors, of the one that acted first.
+    /// Forgets the oldest act of the actor with the most; on a tie, of the one that acted first.
     pub(super) fn forget_one(&mut self) -> Option<u64> {
         let most = self.0.iter().map(|(_, numbers)| numbers.len()).max()?;
         let oldest = self.0.iter().filter(|(_, numbers)| numbers.len() == most).filter_map(|(_, all)| all.front());
@@ -120,7 +120,7 @@ impl Kept {
     }
 }
 
-/// Whose share of the log an act takes: all deployments have one.
+/// The actor whose share an act counts toward: all deployments have one.
 pub(super) fn actor(by: &str) -> &str {
     if by.starts_with("deployment ") { "deployment" } else { by }
 }
@@ -129,5 +129,5 @@ pub(super) fn row_name(number: u64) -> String {
     format!("{AUDIT}{number:016}")
 }
 
-/// Of a key: however often it is repeated, the budget is full afterwards.
+/// A reset: however often it is repeated, the budget is full afterwards.
 pub(super) const RESET: &str = "key.reset";

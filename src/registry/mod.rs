@@ -1,33 +1,33 @@
-//! The registry of policies: those of the deployments, and what operators have changed since.
+//! The registry of policies: those of the deployments, and operators' changes since.
 //!
-//! `wrangler.toml` gives the first policies. Every frontend asks the registry every few seconds what has changed, and says
-//! which policies its deployment has. So a deployment is a change too, with its moment, and all frontends follow it: also
-//! those of the deployment before.
+//! `wrangler.toml` has the first policies. Every frontend polls the registry every few seconds for changes, and sends the id of its
+//! deployment's policies. So a deployment is a change too, with its moment, and all frontends follow it, including those of the previous
+//! deployment.
 //!
-//! * A policy's *version* is the moment since which it is in force. Moments are unique and only grow: a change is at
-//!   `max(latest + 1, now)`, also if the clock steps back, and also if the registry's rows are lost.
-//! * The policies of a deployment that is *new* (its frontends ask for the first time) count at once, wherever they differ from
-//!   those that a deployment has given last. During a roll-out the older deployment still asks; its policies count again only
-//!   when no frontend with the newer ones has asked for [`ROLL_OUT_MS`]: then it is a rollback.
-//! * Where no frontend asks, the registry itself runs in the newer deployment, and looks at its policies every [`BEAT_MS`].
-//! * What an operator has changed or deleted stays so until a deployment gives another text for that policy.
+//! * A policy's *version* is the moment it came into force. Moments are unique and only grow: a change is at `max(latest + 1, now)`, even
+//!   if the clock steps back, and even if the registry's rows are lost.
+//! * The policies of a *new* deployment (its frontends poll for the first time) take effect at once, wherever they differ from the last
+//!   deployment's. During a roll-out the older deployment still polls; its policies take effect again only when no frontend with the newer
+//!   ones has polled for [`ROLL_OUT_MS`]: then it is a rollback.
+//! * If no frontend polls, the registry itself runs in the newer deployment, and checks its policies every [`BEAT_MS`].
+//! * A policy changed or deleted by an operator stays so until a deployment brings another text for it.
 //!
-//! A [`Registry`] does not know where rows are kept. The time and the stored rows are arguments; the rows to write are a result,
-//! which [`Kept`] writes before the answer is given, all or none.
+//! A [`Registry`] does not depend on where rows are kept. The time and the stored rows are arguments; the rows to write are a result, which
+//! [`Kept`] writes before the reply, all or none.
 //!
 //! # Rows
 //!
 //! | row | what |
 //! |---|---|
 //! | `registry` | the moments, and the numbers of the audit log |
-//! | `policy:` and a name | a policy, or one that was deleted |
-//! | `deployment:` and an id | the hashes of a deployment's policies, and when it was last heard of |
-//! | `override:` and its id, a keyed hash | an override, or one that has ended |
-//! | `kept acts` | the numbers of the acts that the audit log keeps, of each actor |
+//! | `policy:` and a name | a policy, possibly deleted |
+//! | `deployment:` and an id | the hashes of a deployment's policies, and when it last polled |
+//! | `override:` and its id, a keyed hash | an override, possibly ended |
+//! | `kept acts` | the numbers of the acts kept in the audit log, by actor |
 //! | `audit:` and a number | an act. These are not loaded: see [`Registry::audit_rows`] |
 //!
-//! The row of a policy that cannot be read counts as lost: the next frontend that asks brings its deployment's. An override
-//! whose row cannot be read is lost alone.
+//! An unreadable policy row counts as lost: the next frontend to poll brings its deployment's policy. An unreadable override row loses only
+//! that override.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -81,7 +81,7 @@ pub use self::stored_overrides::HEARD_MS;
 pub struct Registry {
     hasher: KeyHasher,
     moments: Moments,
-    /// Also those that were deleted.
+    /// Including deleted ones.
     policies: SortedMap<String, Entry>,
     deployments: Vec<Deployment>,
     overrides: StoredOverrides,
@@ -92,21 +92,21 @@ pub struct Registry {
 /// Rows to write, all or none; `None` deletes one.
 pub type Writes = Vec<(String, Option<String>)>;
 
-/// What the registry knows of itself.
+/// The registry's own state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Moments {
-    /// When it was empty; 0 as long as it is.
+    /// When it was empty; 0 while it still is.
     born_at: i64,
     /// The latest change.
     latest: i64,
-    /// The latest deletion of a policy, or end of an override, of which nothing is kept any more.
+    /// The latest forgotten deletion of a policy or end of an override.
     forgotten_at: i64,
     /// The number of the next act.
     next_audit: u64,
 }
 
 impl Registry {
-    /// The registry for which storage has `rows`, without those of the audit log, where keys are hashed so.
+    /// The registry with these stored `rows`, without those of the audit log, and this hasher for keys.
     pub fn new<T: AsRef<str>>(hasher: KeyHasher, rows: impl IntoIterator<Item = (T, T)>) -> Self {
         let mut registry = Self { hasher, ..Self::default() };
         let mut is_whole = true;
@@ -128,11 +128,11 @@ impl Registry {
             };
             if !is_read {
                 registry.unreadable_rows.push(name.to_owned());
-                is_whole &= name.starts_with(OVERRIDE) || name == KEPT; // which no deployment brings
+                is_whole &= name.starts_with(OVERRIDE) || name == KEPT; // no deployment brings these
             }
         }
         if !is_whole {
-            registry.deployments.clear(); // so that each counts as new, and brings its policies
+            registry.deployments.clear(); // each counts as new, and brings its policies
         }
         let latest = registry.policies.values().map(|entry| entry.since).max();
         let latest = latest.max(registry.overrides.latest());
@@ -146,7 +146,7 @@ impl Registry {
         self.moments.latest
     }
 
-    /// The names of the rows that it could not read.
+    /// The names of unreadable rows.
     #[must_use]
     pub fn unreadable_rows(&self) -> &[String] {
         &self.unreadable_rows
@@ -157,7 +157,7 @@ impl Registry {
         self.policies.values().filter_map(Entry::standing)
     }
 
-    /// The policy of that name.
+    /// The policy with that name.
     #[must_use]
     pub fn policy(&self, name: &str) -> Option<Standing> {
         self.policies.get(name)?.standing()

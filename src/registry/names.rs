@@ -1,10 +1,10 @@
-//! The names of rows, or what they begin with. Those of acts are in `log.rs`.
+//! Names and prefixes of rows. Those of acts are in `log.rs`.
 
-/// What the registry knows of itself.
+/// The registry's own state.
 pub(super) const MOMENTS: &str = "registry";
-/// A policy, by its name.
+/// Prefix of a policy's row, before its name.
 pub(super) const POLICY: &str = "policy:";
-/// A deployment, by its id.
+/// Prefix of a deployment's row, before its id.
 pub(super) const DEPLOYMENT: &str = "deployment:";
-/// An override, by its id.
+/// Prefix of an override's row, before its id.
 pub(super) const OVERRIDE: &str = "override:";

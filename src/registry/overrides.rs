@@ -1,8 +1,7 @@
-//! Overrides of keys: what operators set and remove, what frontends get of them, and their end.
+//! Overrides of keys: setting and removing them, sending them to frontends, and their end.
 //!
-//! Each has a row. One that was removed, or has ended, is kept for a month, as long as there is room: buckets that are asked for again
-//! must know under what they were; of them a keyed hash is kept, and no text. Of those in force the text is kept as the operator wrote
-//! it, so that it can be listed.
+//! Each has a row. A removed or ended one is kept for a month, if there is room, as a keyed hash without text: buckets with new requests
+//! must know what they were under. Those in force keep the operator's text, so that it can be listed.
 
 use std::ops::Bound;
 
@@ -19,23 +18,23 @@ use crate::policy::overrides::{InForce, Selector, SelectorHash, WrittenKeys, Wri
 use crate::protocol::{OverrideStanding, OverridesChange, OverridesChanged, OverridesError};
 use crate::sorted::SortedMap;
 
-/// The most in one change.
+/// Maximum overrides in one change.
 pub const MAX_OVERRIDES_AT_ONCE: usize = 2_000;
 
-/// The longest text of an override, in bytes: as long as that of a policy.
+/// Maximum length of an override's text, in bytes: that of a policy.
 pub const MAX_OVERRIDE_LEN: usize = 4_096;
 
-/// So many lines an error has at most.
+/// Maximum lines of an error.
 const MAX_LINES: usize = 20;
 
-/// So many are each recorded; of more, only how many there were.
+/// Maximum overrides recorded one by one; beyond it only their number is.
 const MAX_RECORDED: usize = 20;
 
-/// So many rows at most are ended or forgotten in passing. Those that are late change nothing: their histories say when they end.
+/// Maximum rows ended or forgotten in passing. Late ones change nothing: their histories have the end.
 const MAX_ENDS: usize = 500;
 
 impl Registry {
-    /// Sets and removes overrides at `now`, or says what would change.
+    /// Sets and removes overrides at `now`, or returns what would change.
     ///
     /// # Errors
     /// [`OverridesError`]. Nothing has changed.
@@ -108,10 +107,10 @@ impl Registry {
         (page, found.next().is_some())
     }
 
-    /// The override in force at `now` for these keys: `{"policy": ..., "key": ...}` or with a `prefix`.
+    /// The override in force at `now` for this selector: `{"policy": ..., "key": ...}` or with a `prefix`.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// What is wrong with the selector.
     pub fn override_for(
         &self,
         keys: &str,
@@ -122,7 +121,7 @@ impl Registry {
         Ok(self.overrides.all.get(&selector.hash()).and_then(|entry| entry.standing(now)))
     }
 
-    /// Carries out ends that have come by `now`, and forgets some of what ended long ago.
+    /// Ends overrides that are over at `now`, and forgets some that ended long ago.
     pub(super) fn end_overrides(&mut self, now: i64, writes: &mut Writes) {
         let mut ended = Vec::new();
         while let Some(&(at, hash)) = self.overrides.ends.first()
@@ -152,14 +151,14 @@ impl Registry {
 
     fn forget_override(&mut self, hash: &SelectorHash, writes: &mut Writes) {
         if let Some(entry) = self.overrides.all.get(hash) {
-            // A frontend that has not heard of its end loads all again.
+            // A frontend without its end must load all again.
             self.moments.forgotten_at = self.moments.forgotten_at.max(entry.changed_at);
         }
         self.overrides.remove(hash);
         writes.push((row_name(hash), None));
     }
 
-    /// Whether these have room: what can be forgotten does not count. Also the prefixes that must be forgotten for those of these.
+    /// Checks that these have room, not counting what can be forgotten. Returns the prefixes that must be forgotten for it.
     fn check_room(
         &self,
         entries: &[Entry],
@@ -176,7 +175,7 @@ impl Registry {
         room_for_prefixes(only, &self.overrides, entries, now)
     }
 
-    /// Forgets the oldest of those that are over until these have room.
+    /// Forgets the oldest ended ones until these have room.
     fn make_room(&mut self, entries: &[Entry], now: i64, writes: &mut Writes) {
         let changed = hashes(entries);
         loop {
@@ -193,12 +192,12 @@ impl Registry {
                 }
                 return;
             }
-            self.end_overrides(now, writes); // so that their ends are recorded
+            self.end_overrides(now, writes); // records their ends
         }
     }
 
-    /// Forgets these prefixes, which are over. Their rows stay, so that frontends that are awake forget them too and look up no more lengths
-    /// than there can be.
+    /// Forgets these ended prefixes. Their rows stay, so that running frontends forget them too and look up no more lengths than the
+    /// maximum.
     fn forget_prefixes(&mut self, hashes: &[SelectorHash], since: i64, writes: &mut Writes) {
         let known = || hashes.iter().filter_map(|hash| self.overrides.all.get(hash));
         let forgotten = |is_late: bool| {
@@ -206,21 +205,21 @@ impl Registry {
             some.map(|entry| entry.without_history(since)).collect::<Vec<_>>()
         };
         let (late, ended) = (forgotten(true), forgotten(false));
-        self.record_overrides(&late, "until", None, None, writes); // their ends have not been
+        self.record_overrides(&late, "until", None, None, writes); // their ends were not recorded yet
         for entry in late.into_iter().chain(ended) {
             writes.push(entry.row());
             self.overrides.put(entry);
         }
     }
 
-    /// How many are too many with these.
+    /// How many must be forgotten to make room for these.
     fn surplus(&self, entries: &[Entry]) -> usize {
         let all = &self.overrides.all;
         let new = entries.iter().filter(|entry| !all.contains_key(&entry.selector.hash())).count();
         all.len().saturating_add(new).saturating_sub(MAX_OVERRIDES)
     }
 
-    /// What is to be changed.
+    /// The requested changes.
     fn asked(&self, change: &OverridesChange<'_>, now: i64) -> Result<Vec<Asked>, Vec<String>> {
         let one = |line: String| vec![line];
         let fields = Json::parse(change.text)
@@ -304,7 +303,7 @@ impl Registry {
         Ok(Asked { selector, text, state: Some(InForce { plan, until }) })
     }
 
-    /// Which keys are meant, and the override if one `is_set`.
+    /// The keys selected, and the override if one `is_set`.
     fn selector<'a>(
         &self,
         place: &str,
@@ -348,17 +347,17 @@ impl Registry {
         Ok((selector, written))
     }
 
-    /// The hash of a key as an operator writes it, JSON.
+    /// The hash of a key written as JSON by an operator.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with the key.
     pub fn hash_of_key(&self, key: &str, ipv6_prefix: u8) -> Result<KeyHash, String> {
         let json = Json::parse(key).map_err(|error| error.to_string())?;
         let key = Key::parse_operated(json).map_err(|error| error.to_string())?;
         Ok(self.hasher.hash(&key.to_bytes(ipv6_prefix)))
     }
 
-    /// Each, if they are few; else, for each policy, how many: at `now`, or when each has ended.
+    /// Records each if they are few, else their number per policy: at `now`, or when each ended.
     fn record_overrides(
         &mut self,
         entries: &[Entry],
@@ -408,10 +407,10 @@ impl Registry {
     }
 }
 
-/// One change.
+/// One requested change.
 struct Asked {
     selector: Selector,
-    /// As written; [`NO_TEXT`] to remove it.
+    /// The text as written; [`NO_TEXT`] to remove the override.
     text: String,
     state: Option<InForce>,
 }

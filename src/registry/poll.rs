@@ -1,4 +1,4 @@
-//! What a frontend asks every few seconds: what has changed since? It says which policies its deployment has.
+//! A frontend's poll every few seconds for changes, with its deployment's policies.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::protocol::{Poll, Source, Update, deployment_id};
 use crate::sorted::SortedMap;
 
 impl Registry {
-    /// Answers a frontend, after taking over what is new in its deployment's policies.
+    /// Answers a frontend, after taking over new policies of its deployment.
     ///
     /// # Errors
     /// [`PollError`]. Nothing has changed.
@@ -21,7 +21,7 @@ impl Registry {
         let sent = poll.policies.map(|json| Sent::read(json, &poll.deployment)).transpose()?;
         let mut writes = Writes::new();
         self.end_overrides(now, &mut writes);
-        // A registry whose rows were lost goes on after what it has said before.
+        // A registry that lost its rows continues after the moments it gave before.
         self.moments.latest = self.moments.latest.max(poll.as_of);
         if self.take_over(&poll.deployment, sent.as_ref(), now, &mut writes) {
             return Ok((self.changes_since(poll), writes));
@@ -30,8 +30,8 @@ impl Registry {
         Ok((Update { as_of, born_at, wants_policies: true, ..Update::default() }, writes))
     }
 
-    /// Takes over what is new in the policies of the registry's own deployment, the JSON of `POLICIES`, though no frontend may have asked for
-    /// hours: to be called every [`BEAT_MS`](super::BEAT_MS).
+    /// Takes over new policies of the registry's own deployment, the JSON of `POLICIES`, since no frontend may have polled for hours. Call
+    /// it every [`BEAT_MS`](super::BEAT_MS).
     ///
     /// # Errors
     /// [`PollError`]. Nothing has changed.
@@ -44,14 +44,13 @@ impl Registry {
         Ok(writes)
     }
 
-    /// Records that a deployment is there, and takes over its policies where they count. Returns whether it could; otherwise it needs their texts.
+    /// Records that a deployment exists, and takes over its policies where they take effect. Returns `false` if it needs their texts.
     fn take_over(&mut self, id: &str, sent: Option<&Sent>, now: i64, writes: &mut Writes) -> bool {
         let is_new = self.hear(id, sent.map(|sent| &sent.texts), now, writes);
         is_new.is_some_and(|is_new| self.seed(id, sent, is_new, now, writes))
     }
 
-    /// Takes over the policies of a deployment where they count: see the module. Returns whether it could; otherwise it needs
-    /// their texts.
+    /// Takes over the policies of a deployment where they take effect: see the module. Returns `false` if it needs their texts.
     fn seed(&mut self, id: &str, sent: Option<&Sent>, is_new: bool, now: i64, writes: &mut Writes) -> bool {
         let due = self.due(id, is_new, now);
         if due.is_empty() {
@@ -89,7 +88,7 @@ impl Registry {
         true
     }
 
-    /// The names of the policies for which this deployment counts, and which it has otherwise than the one that counted last.
+    /// The names of policies for which this deployment takes effect, and whose texts differ from the one in effect.
     fn due(&self, id: &str, is_new: bool, now: i64) -> Vec<String> {
         let Some(deployment) = self.deployments.iter().find(|deployment| deployment.id == id) else {
             return Vec::new();
@@ -116,14 +115,14 @@ impl Registry {
         if !page.has_more {
             return Update { as_of, born_at, is_whole, policies: policies(), ..page };
         }
-        // A frontend that knows nothing need not wait for the last page to have the policies.
+        // A frontend that knows nothing need not wait for the last page to get the policies.
         let is_whole = is_whole && page.overrides_are_first;
         let policies = if is_whole { policies() } else { Vec::new() };
         Update { as_of: poll.as_of, born_at: poll.born_at, is_whole, policies, ..page }
     }
 
-    /// Records that a frontend of this deployment asks at `now`. `policies` are the texts of its policies, if it sent them. `None`
-    /// if the deployment is not known and they are missing; else whether it is new.
+    /// Records a poll from this deployment at `now`. `policies` are the texts of its policies, if sent. `None` if the deployment is unknown
+    /// and they are missing; otherwise whether it is new.
     pub(super) fn hear(
         &mut self,
         id: &str,
@@ -131,7 +130,7 @@ impl Registry {
         now: i64,
         writes: &mut Writes,
     ) -> Option<bool> {
-        // After the clock stepped back, a moment ahead would keep all others waiting.
+        // After the clock stepped back, a future moment would keep all others waiting.
         for other in &mut self.deployments {
             other.heard_at = other.heard_at.min(now.saturating_add(HEARD_EVERY_MS));
         }
@@ -155,14 +154,14 @@ impl Registry {
         Some(true)
     }
 
-    /// Whether no frontend that has this text for the policy has asked for [`ROLL_OUT_MS`].
+    /// Whether no frontend with this text for the policy has polled for [`ROLL_OUT_MS`].
     pub(super) fn is_quiet(&self, policy: &str, hash: Option<&String>, now: i64) -> bool {
         let mut holders = self.deployments.iter().filter(|deployment| deployment.policies.get(policy) == hash);
         holders.all(|deployment| now.saturating_sub(deployment.heard_at) >= ROLL_OUT_MS)
     }
 }
 
-/// The policies of a deployment, as one of its frontends has sent them.
+/// The policies that a frontend sent for its deployment.
 struct Sent {
     /// As written, by name.
     texts: SortedMap<String, String>,
@@ -182,12 +181,12 @@ impl Sent {
     }
 }
 
-/// Why a frontend gets no answer.
+/// Why a poll fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PollError {
     /// Its deployment's policies have errors.
     Policies(Vec<PolicyError>),
-    /// They are others than those that it has named.
+    /// They do not match the poll's id, which is their hash.
     Mismatch,
 }
 

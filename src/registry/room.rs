@@ -1,12 +1,12 @@
-//! How many overrides there can be, and who may reach how many of them.
+//! The maximum of overrides, and whose overrides may reach it.
 //!
 //! A ban must find room however many other overrides there are, and an unrestricted token whatever restricted ones do. So the last part is
-//! for these alone, in steps: bans of restricted tokens, anything of unrestricted ones, bans of unrestricted ones. The policies of one
+//! reserved for them, in steps: bans by restricted tokens, anything by unrestricted ones, bans by unrestricted ones. The policies of one
 //! restricted token never have more than about half, so that another team finds room too.
 //!
-//! The different lengths of the prefixes of a policy are few, and have the same steps. A length that is over makes room, if one change can
-//! forget all of its prefixes. One with more counts like one in use: so the work of a change is bounded, and a restricted token that leaves many
-//! ended prefixes behind still cannot reach the last part.
+//! The different prefix lengths of a policy are few, and have the same steps. A length whose prefixes have all ended makes room, if one
+//! change can forget all of them. One with more counts as in use: so the work of a change is bounded, and a restricted token that leaves
+//! many ended prefixes behind still cannot reach the last part.
 
 use std::collections::BTreeMap;
 
@@ -15,32 +15,31 @@ use crate::policy::overrides::SelectorHash;
 use crate::protocol::OverridesError;
 use crate::sorted::{SortedMap, sort_by};
 
-/// Maximum number of overrides. An isolate keeps them all, some 100 bytes each: see [`crate::policy::overrides`].
+/// Maximum overrides. An isolate keeps them all, about 100 bytes each: see [`crate::policy::overrides`].
 pub const MAX_OVERRIDES: usize = 100_000;
 
-/// What only bans can reach: as many keys as an operator can ban in an emergency with a few requests.
+/// Reserved for bans: as many keys as an operator can ban in an emergency with a few requests.
 pub const RESERVED_FOR_BANS: usize = 5_000;
 
-/// What only unrestricted tokens can reach: twice as much, so that they have it for bans and for other overrides.
+/// Reserved for unrestricted tokens: twice as much, so that they have it for bans and for other overrides.
 pub const RESERVED_FOR_UNRESTRICTED: usize = 10_000;
 
-/// Maximum under the policies of a restricted token, without bans: half.
+/// Maximum under a restricted token's policies, without bans: half.
 pub const MAX_OVERRIDES_OF_RESTRICTED: usize = MAX_OVERRIDES / 2;
 
-/// Maximum number of different lengths of the prefixes of one policy. Each costs every request under it a hash.
+/// Maximum different prefix lengths of one policy. Each costs every request under it a hash.
 pub const MAX_PREFIX_LENS: usize = 16;
 
-/// Lengths that only bans can add: an attack has a common beginning, and perhaps a second when it moves.
+/// Lengths reserved for bans: an attack has a common prefix, and perhaps a second when it moves.
 pub const PREFIX_LENS_FOR_BANS: usize = 2;
 
-/// Lengths that only unrestricted tokens can add: twice as many, so that they have them for bans and for other overrides.
+/// Lengths reserved for unrestricted tokens: twice as many, so that they have them for bans and for other overrides.
 pub const PREFIX_LENS_FOR_UNRESTRICTED: usize = 4;
 
-/// Maximum number of prefixes that one change forgets to make room for other lengths: as many as it can set, since each is a row written
-/// as well.
+/// Maximum prefixes that one change forgets to make room for other lengths: as many as it can set, since each is also a row to write.
 pub const MAX_FORGOTTEN_AT_ONCE: usize = 2_000;
 
-/// Who adds overrides, and which.
+/// Who adds overrides, and which ones.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room<'a> {
     /// The only policies of its token.
@@ -49,7 +48,7 @@ pub(super) struct Room<'a> {
 }
 
 impl Room<'_> {
-    /// Whether there is room for `changed`; `new` is how many of them are in force and were not before.
+    /// Checks that there is room for `changed`, of which `new` come into force.
     pub(super) fn check(
         self,
         all: &BTreeMap<SelectorHash, Box<Entry>>,
@@ -73,14 +72,14 @@ impl Room<'_> {
         Ok(())
     }
 
-    /// In all.
+    /// The maximum in total.
     const fn max(self) -> usize {
         let reserved_for_bans = if self.are_bans { 0 } else { RESERVED_FOR_BANS };
         let reserved_for_unrestricted = if self.only.is_some() { RESERVED_FOR_UNRESTRICTED } else { 0 };
         MAX_OVERRIDES.saturating_sub(reserved_for_bans).saturating_sub(reserved_for_unrestricted)
     }
 
-    /// Under the policies of the token.
+    /// The maximum under the token's policies.
     const fn max_own(self) -> usize {
         match (self.only, self.are_bans) {
             (None, _) => MAX_OVERRIDES,
@@ -89,7 +88,7 @@ impl Room<'_> {
         }
     }
 
-    /// Different lengths of the prefixes of one policy.
+    /// The maximum of different prefix lengths of one policy.
     const fn max_prefix_lens(self) -> usize {
         let reserved_for_bans = if self.are_bans { 0 } else { PREFIX_LENS_FOR_BANS };
         let reserved_for_unrestricted = if self.only.is_some() { PREFIX_LENS_FOR_UNRESTRICTED } else { 0 };
@@ -97,8 +96,8 @@ impl Room<'_> {
     }
 }
 
-/// Checks that the prefixes that `changed` sets have room, by their lengths, and returns those to forget for it: all of the lengths that
-/// are over and have the fewest, at most [`MAX_FORGOTTEN_AT_ONCE`]. A length that counts can always be used again.
+/// Checks that the prefixes that `changed` sets have room, by length, and returns those to forget for it: all prefixes of the ended lengths
+/// with the fewest, at most [`MAX_FORGOTTEN_AT_ONCE`]. A counted length can always be used again.
 pub(super) fn room_for_prefixes(
     only: Option<&[String]>,
     overrides: &StoredOverrides,
@@ -154,16 +153,16 @@ pub(super) fn room_for_prefixes(
     Ok(overrides.all.values().filter(|entry| is_forgotten(entry)).map(|entry| entry.hash()).collect())
 }
 
-/// The lengths of the prefixes of one policy.
+/// The prefix lengths of one policy.
 #[derive(Debug, Default)]
 struct PrefixLens {
     /// Those that a change sets, and whether as a ban.
     set: Vec<(u16, bool)>,
-    /// Those of which frontends know prefixes.
+    /// Those of prefixes that frontends know.
     known: SortedMap<u16, Known>,
 }
 
-/// What is known of one length.
+/// The prefixes of one length.
 #[derive(Debug, Default)]
 struct Known {
     prefixes: usize,
@@ -184,8 +183,8 @@ impl Known {
 }
 
 impl PrefixLens {
-    /// The lengths that a change can forget, each with its number of prefixes; all others count. The fewest prefixes come first, so that
-    /// these are as many lengths as possible, then what has been over for longest.
+    /// The lengths that a change can forget, each with its number of prefixes; all others count. Those with the fewest prefixes come first,
+    /// which frees the most lengths, then those that ended first.
     fn over(&self) -> Vec<(u16, usize)> {
         let over = self.known.iter().filter(|(_, known)| !known.is_in_use);
         let mut over: Vec<_> = over.map(|(len, known)| (known.prefixes, known.over_since, *len)).collect();
@@ -198,8 +197,8 @@ impl PrefixLens {
         fits.collect()
     }
 
-    /// The lengths to forget so that the policy has at most [`MAX_PREFIX_LENS`] with those that are set, each with its number of prefixes;
-    /// or why there is no room for these.
+    /// The lengths to forget so that the policy has at most [`MAX_PREFIX_LENS`] including those to be set, each with its number of
+    /// prefixes; otherwise why there is no room.
     fn to_forget(&self, policy: &str, only: Option<&[String]>) -> Result<Vec<(u16, usize)>, String> {
         let mut over = self.over();
         let mut counted: SortedMap<u16, &Known> = self.known.iter().map(|(len, known)| (*len, known)).collect();
@@ -215,7 +214,7 @@ impl PrefixLens {
         if !new.is_empty() && count > room.max_prefix_lens() {
             return Err(no_room(policy, room, &counted, &new));
         }
-        // `count <= MAX_PREFIX_LENS`, so that enough are over.
+        // `count <= MAX_PREFIX_LENS`, so enough have ended.
         let surplus = count.saturating_add(over.len()).saturating_sub(MAX_PREFIX_LENS);
         over.truncate(surplus);
         Ok(over)

@@ -1,4 +1,4 @@
-//! The overrides that are kept: those in force, and those that have ended.
+//! The stored overrides: those in force, and ended ones.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,46 +15,46 @@ use crate::policy::overrides::{History, InForce, Plan, Selector, SelectorHash};
 use crate::protocol::{OverrideStanding, Poll, Update};
 use crate::sorted::sort_by;
 
-/// Minimum retention of an override that has ended, when there is no room: a minute. Isolates ask every five seconds, so all that are
-/// awake have the end by then; the others load all overrides again.
+/// Minimum retention of an ended override when full: a minute. Isolates poll every five seconds, so running ones have the end by then; the
+/// others load all overrides again.
 pub const HEARD_MS: i64 = 60_000;
 
-/// How long an override is kept after it has ended: 31 days.
+/// How long an ended override is kept: 31 days.
 pub(super) const KEPT_MS: i64 = 31 * 86_400_000;
 
-/// The bytes after which a page of overrides ends: less than a megabyte as text.
+/// Target page size in bytes: less than a megabyte as text.
 const PAGE_LEN: usize = 512 * 1_024;
 
-/// What is kept of the text of one that has ended.
+/// Replaces the text of an ended one.
 pub(super) const NO_TEXT: &str = "null";
 
 #[derive(Debug, Default)]
 pub(super) struct StoredOverrides {
-    /// Boxed: hashes come in their order when they are loaded, which leaves half of each node empty.
+    /// Boxed: hashes are loaded in order, which leaves half of each node empty.
     pub(super) all: BTreeMap<SelectorHash, Box<Entry>>,
-    /// In the order of their latest changes: pages follow it.
+    /// In order of latest change, as pages are.
     pub(super) by_change: BTreeSet<(i64, SelectorHash)>,
-    /// When those that are in force end.
+    /// The ends of those in force.
     pub(super) ends: BTreeSet<(i64, SelectorHash)>,
-    /// Since when others are in force no more.
+    /// The moments when others ended.
     pub(super) ended: BTreeSet<(i64, SelectorHash)>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) selector: Selector,
-    /// As written: JSON; [`NO_TEXT`] if it has ended.
+    /// As written: JSON; [`NO_TEXT`] if ended.
     pub(super) text: String,
-    /// The bytes of its [`History`]: as values they would need some 500 more, and all must fit into an isolate. None if frontends
-    /// are to forget it.
+    /// The encoded [`History`]: decoded it would need 500 bytes more, and all must fit into an isolate. Empty if frontends are to forget
+    /// it.
     pub(super) history: Box<[u8]>,
     pub(super) changed_at: i64,
-    /// Since when it is in force no more.
+    /// When it ended.
     pub(super) ended_at: Option<i64>,
 }
 
 impl StoredOverrides {
-    /// Takes over a row; reports whether it can be read.
+    /// Takes a row; returns whether it was readable.
     pub(super) fn load(&mut self, name: &str, row: &str) -> bool {
         let entry = Entry::read(row).filter(|entry| row_name(&entry.selector.hash()) == name);
         let is_read = entry.is_some();
@@ -69,10 +69,10 @@ impl StoredOverrides {
         self.by_change.last().map(|(at, _)| *at)
     }
 
-    /// What a frontend does not have yet, or the beginning of it.
+    /// The changes that a frontend lacks, or the first page of them.
     pub(super) fn page(&self, poll: &Poll<'_>, born_at: i64, is_whole: bool, forgotten_at: i64) -> Update {
         let known = poll.overrides_at.as_deref().and_then(|text| Cursor::read(text, born_at));
-        // One that is loading has what has ended since it began only if that is still here.
+        // A frontend that is still loading gets ends since it started only if they are still here.
         let is_missing_ends = |cursor: &Cursor| if poll.is_loading { cursor.began_at < forgotten_at } else { is_whole };
         let known = known.filter(|cursor| !is_missing_ends(cursor));
         if self.all.is_empty() && poll.overrides_at.is_none() {
@@ -135,12 +135,12 @@ impl Entry {
         self.selector.policy()
     }
 
-    /// If it is of a prefix that has not been [forgotten](Entry::without_history).
+    /// Its prefix's length, if it has a prefix and is not [forgotten](Entry::without_history).
     pub(super) fn prefix_len(&self) -> Option<u16> {
         self.selector.prefix_len().filter(|_| !self.history.is_empty())
     }
 
-    /// What tells frontends, from `since` on, to forget one that is over. Its end is carried out.
+    /// The entry that makes frontends, from `since` on, forget an ended override, whose end is recorded.
     pub(super) fn without_history(&self, since: i64) -> Self {
         let ended_at = self.ended_at.or_else(|| self.until());
         let (selector, text) = (self.selector.clone(), NO_TEXT.to_owned());
@@ -152,12 +152,12 @@ impl Entry {
         matches!(history.latest(), Some((_, Some(InForce { plan: Plan::Banned, .. }))))
     }
 
-    /// Whether it is over, and what was changed last has had the time to reach every frontend that is awake.
+    /// Whether it has ended, and its last change has had time to reach all running frontends.
     pub(super) fn can_be_forgotten(&self, now: i64) -> bool {
         self.over_since(now).is_some()
     }
 
-    /// Since when it is over, if it [can be forgotten](Entry::can_be_forgotten).
+    /// When it ended, if it [can be forgotten](Entry::can_be_forgotten).
     pub(super) fn over_since(&self, now: i64) -> Option<i64> {
         if self.changed_at.saturating_add(HEARD_MS) > now {
             return None;
@@ -166,7 +166,7 @@ impl Entry {
     }
 
     pub(super) fn history(&self) -> History {
-        History::decode(&self.history).unwrap_or_default() // it has been encoded here, or decoded when it was read
+        History::decode(&self.history).unwrap_or_default() // encoded here, or checked when read
     }
 
     pub(super) fn in_force(&self, now: i64) -> Option<InForce> {
@@ -212,7 +212,7 @@ impl Entry {
     }
 }
 
-/// The override without the key or the prefix, which may be the name of a person.
+/// The override's text without the key or prefix, which may be a person's name.
 pub(super) fn nameless(text: &str) -> Option<String> {
     let fields = Json::parse(text).ok()?.fields().ok()?;
     let named = |(name, _): &(&Cow<'_, str>, Json<'_>)| !["key", "prefix"].contains(&&***name);
@@ -235,16 +235,16 @@ pub(super) fn hash_of(id: &str) -> Option<SelectorHash> {
     bytes_of_hex(id)?.try_into().ok()
 }
 
-/// Up to where a frontend has the overrides.
+/// A frontend's position in the overrides.
 struct Cursor {
     /// The last change that it has.
     last: (i64, SelectorHash),
-    /// The latest change when it began to load them.
+    /// The latest change when it started to load them.
     began_at: i64,
 }
 
 impl Cursor {
-    /// Reads one; `None` if it is not one of the registry that was born then.
+    /// Parses a cursor; `None` if it is not from the registry born at `born_at`.
     pub(super) fn read(text: &str, born_at: i64) -> Option<Self> {
         let mut parts = text.split('-');
         let (born, at, hash, began) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
