@@ -1,4 +1,4 @@
-//! A [`Call`](frontend::Call) as `objects.mjs` carries it out.
+//! A [`Call`](frontend::Call) in the form that `objects.mjs` uses.
 
 use std::cell::RefCell;
 
@@ -11,7 +11,7 @@ use crate::frontend::{self, After, Left, Newer, Recording, Verification};
 use crate::policy::{Cause, Policy};
 use crate::protocol::ObjectReply;
 
-/// A request that objects decide: one object, or one per key of a batch.
+/// A request decided by objects: one object, or one per key of a batch.
 #[wasm_bindgen]
 pub struct Call(frontend::Call);
 
@@ -21,50 +21,49 @@ impl From<frontend::Call> for Call {
     }
 }
 
-/// What is left to do after an answer.
+/// The work left after an answer.
 #[wasm_bindgen]
 #[derive(Clone, Copy, Debug)]
 pub enum Answered {
-    /// It could not be read.
+    /// The answer is malformed.
     Unreadable,
-    /// More calls.
+    /// Make more calls.
     Calls,
-    /// To reply, and more: see [`Call::after`], [`Call::newer`], [`Call::renewal`] and [`Call::lease_ms`].
+    /// Reply, and more: see [`Call::after`], [`Call::newer`], [`Call::renewal`] and [`Call::lease_ms`].
     ReplyAndMore,
-    /// To reply, and nothing else.
+    /// Reply, nothing else.
     Reply,
 }
 
-/// What is done before the reply is sent: what [`Call::after`] begins with.
+/// The step before the reply is sent: the first element from [`Call::after`].
 #[wasm_bindgen]
 #[derive(Clone, Copy, Debug)]
 pub enum Then {
-    /// Have the act recorded, a text. Behind it are the reply if it was, and the reply if it could not be.
+    /// Record the act, a text. After it come the replies if that succeeds and if it fails.
     Record,
-    /// Ask a captcha's verifier: where it is, the secret to send there, the captcha and the visitor's address. The reply is another:
-    /// `Frontend::session`.
+    /// Call a captcha's verifier: its URL, the secret, the captcha and the visitor's address. The reply is that of `Frontend::session`.
     Verify,
 }
 
 #[wasm_bindgen]
 impl Call {
-    /// How many objects decide.
+    /// The number of deciding objects.
     #[wasm_bindgen(getter)]
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.count()
     }
 
-    /// Whether it is finished even if the client disconnects.
+    /// Whether it must finish even if the client disconnects.
     #[wasm_bindgen(getter)]
     #[must_use]
     pub fn must_finish(&self) -> bool {
         self.0.must_finish()
     }
 
-    /// The call to make, in one crossing: the object's index and name, the names of the policies that it is asked for, what it is asked,
-    /// their definitions if it does not have them, and how many milliseconds to wait for its answer.
-    /// `undefined` when there is nothing to do but wait. Call it until then, at the start and after each answer.
+    /// The next call, in one crossing: the object's index and name, the names of its policies, the request, their definitions if it lacks
+    /// them, and the timeout in milliseconds. `undefined` while there is nothing to do but wait. Call it until then, at the start and after
+    /// each answer.
     pub fn next(&mut self) -> Option<Array> {
         let ObjectCall { object, request, dialect, wait_ms, .. } = self.0.next(now())?;
         let call = &self.0;
@@ -78,7 +77,7 @@ impl Call {
         Some(parts(object, call.object(object), &names, &request.to_text(dialect.format), definitions, wait_ms))
     }
 
-    /// Takes over its answer. Returns what is left to do.
+    /// Takes an object's answer. Returns the work left.
     pub fn answered(&mut self, index: usize, text: &str) -> Answered {
         let answer = ObjectReply::from_text(text).ok();
         let is_readable = answer.is_some();
@@ -90,19 +89,19 @@ impl Call {
         }
     }
 
-    /// Records that it had not answered, and why, in the words of [`Cause::of`].
+    /// Records that a call failed, and why, in the words of [`Cause::of`].
     pub fn failed(&mut self, index: usize, cause: &str, is_retryable: bool) {
         self.0.failed(index, Failure { cause: Cause::of(cause), is_retryable }, now());
     }
 
-    /// Whether [`Call::reply`] can be sent. There may still be holds to abort.
+    /// Whether [`Call::reply`] can be sent. Some holds may still have to be aborted.
     #[wasm_bindgen(getter)]
     #[must_use]
     pub fn is_decided(&self) -> bool {
         self.0.is_decided()
     }
 
-    /// If it is to be asked again: with what, the parts of a [`Newer`], and whether the registry is to be asked before. Nothing was done.
+    /// For a retry: the parts of a [`Newer`], and whether to poll the registry before. Nothing was done.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "below 2⁵³")]
     pub fn newer(&self) -> Option<Array> {
@@ -113,7 +112,7 @@ impl Call {
         Some(parts.into_iter().collect())
     }
 
-    /// What is to be done before the reply is sent: a [`Then`], and what it says; `undefined` if nothing is.
+    /// The step before the reply: a [`Then`] and its arguments; `undefined` if there is none.
     pub fn after(&mut self) -> Option<Array> {
         let parts: Vec<JsValue> = match self.0.after(now())? {
             After::Record(recording) => {
@@ -135,24 +134,24 @@ impl Call {
         self.0.reply(now()).to_text()
     }
 
-    /// The same as [`Call::reply`], of a call that is not used any more.
+    /// [`Call::reply`] of a call that is no longer used.
     #[must_use]
     pub fn into_reply(mut self) -> String {
         self.reply()
     }
 
-    /// Ends it without knowing what the objects did.
+    /// Ends the request without knowing its outcome.
     pub fn lose(&mut self) {
         self.0.lose(now());
     }
 
-    /// The call to make in the background of this one, about leases.
+    /// The lease call to make in the background of this one.
     #[must_use]
     pub fn renewal(&mut self) -> Option<Self> {
         self.0.renewal(now()).map(Self)
     }
 
-    /// In how many milliseconds to call [`Call::end_lease`]; `undefined` if no lease came with the answer.
+    /// Delay in milliseconds before [`Call::end_lease`]; `undefined` if no lease came with the answer.
     #[wasm_bindgen(getter)]
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a minute at most")]
@@ -160,15 +159,15 @@ impl Call {
         self.0.lease_ms().map(|ms| ms as f64)
     }
 
-    /// The call by which to return the lease, if it is idle or over; `undefined` if there is nothing to do, or only later: see
+    /// The call that returns the lease, if it is idle or over; `undefined` if there is nothing to return, or not yet: see
     /// [`Call::lease_ms`].
     #[must_use]
     pub fn end_lease(&mut self) -> Option<Self> {
         self.0.end_lease(now()).map(Self)
     }
 
-    /// What became of each budget, once there is a reply: the policy, the outcome, where it was decided, the cost, and how many
-    /// milliseconds it took; policy, outcome, ... Empty for requests that take no tokens.
+    /// The outcome for each budget, once there is a reply: policy, outcome, where it was decided, cost and milliseconds taken; policy,
+    /// outcome, ... Empty for requests that take no tokens.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "costs are below 2⁵³, and so are seconds")]
     pub fn points(&self) -> Array {
@@ -194,7 +193,7 @@ impl Call {
     }
 }
 
-/// The names of the policies, separated by commas: a text of JavaScript, which is made once for requests about the same.
+/// The names of the policies, separated by commas: a JavaScript string, made once for requests with the same policies.
 fn names_of<'a>(policies: impl Iterator<Item = &'a Policy>) -> JsString {
     thread_local! {
         static LATEST: RefCell<Option<(String, JsString)>> = const { RefCell::new(None) };
@@ -218,7 +217,7 @@ fn names_of<'a>(policies: impl Iterator<Item = &'a Policy>) -> JsString {
 
 #[wasm_bindgen(inline_js = "export const parts = (...parts) => parts;")]
 extern "C" {
-    /// What [`Call::next`] returns, made by a single call.
+    /// The result of [`Call::next`], made in a single crossing.
     fn parts(
         index: usize,
         name: &str,

@@ -1,13 +1,13 @@
 //! The server's clock: the only place that reads one.
 
-/// The moment in Unix milliseconds. On Workers it stands still between two I/O operations and is set anew for every
-/// request that an object receives.
+/// The current time in Unix milliseconds. On Workers it stands still between I/O operations, and is updated for every request that an
+/// object receives.
 #[cfg(not(feature = "test-clock"))]
 pub(super) fn now() -> i64 {
     wall_clock()
 }
 
-/// The moment that a test has set, or else the wall clock's.
+/// The time set by a test, or else the wall clock's.
 #[cfg(feature = "test-clock")]
 pub(super) fn now() -> i64 {
     match TEST_NOW.load(Ordering::Relaxed) {
@@ -16,7 +16,7 @@ pub(super) fn now() -> i64 {
     }
 }
 
-/// The moment of the wall clock that is as far off as `at` is from [`now`]: for alarms.
+/// The wall-clock time that is as far away as `at` is from [`now`]: for alarms.
 #[expect(clippy::cast_precision_loss, reason = "moments are below 2⁵³")]
 pub(super) fn wall_clock_at(at: i64) -> f64 {
     #[cfg(feature = "test-clock")]
@@ -24,7 +24,7 @@ pub(super) fn wall_clock_at(at: i64) -> f64 {
     at as f64
 }
 
-/// The wall clock's moment, from which waiting is timed.
+/// The wall clock's time, for timeouts.
 #[expect(clippy::disallowed_methods, reason = "this is the clock")]
 #[expect(clippy::cast_possible_truncation, reason = "whole milliseconds, and below 2⁵³")]
 pub(super) fn wall_clock() -> i64 {
@@ -41,11 +41,11 @@ const TEST_NOW_HEADER: &str = "x-tollgate-test-now";
 #[cfg(feature = "test-clock")]
 const WALL_CLOCK: i64 = i64::MIN;
 
-/// The frontend and the objects share it, because in tests they run in one isolate.
+/// Shared by the frontend and the objects, because tests run them in one isolate.
 #[cfg(feature = "test-clock")]
 static TEST_NOW: AtomicI64 = AtomicI64::new(WALL_CLOCK);
 
-/// Sets the clock as a request with these `headers` asks. Panics if the value is not a moment, to test panics.
+/// Sets the clock from a request's `headers`. Panics if the value is not a moment, to test panics.
 #[cfg(feature = "test-clock")]
 #[expect(clippy::panic, reason = "in tests only")]
 pub(super) fn set_by(headers: &worker::web_sys::Headers) {

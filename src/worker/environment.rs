@@ -1,4 +1,4 @@
-//! What this Worker is deployed with.
+//! This Worker's deployment.
 
 use js_sys::{JSON, Reflect};
 use worker::{Env, console_error};
@@ -9,13 +9,13 @@ use crate::frontend::{Binding, Environment, Variable};
 pub(super) struct OfWorker<'a>(pub(super) &'a Env);
 
 impl Environment for OfWorker<'_> {
-    // Not `Env::object_var`: it takes an object's own member `constructor`, should a policy have that name, for its class.
+    // Not `Env::object_var`: it takes an own member `constructor`, as of a policy with that name, for the object's class.
     fn variable(&self, name: &str) -> Option<Variable> {
         let value = Reflect::get(self.0, &name.into()).ok().filter(|value| !value.is_null_or_undefined())?;
         if let Some(text) = value.as_string() {
             return Some(Variable::Text(text));
         }
-        // A function has no JSON: its empty text is wrong wherever something is expected.
+        // A function has no JSON: its empty text is invalid for every setting.
         Some(Variable::Json(JSON::stringify(&value).ok().and_then(|json| json.as_string()).unwrap_or_default()))
     }
 
@@ -32,7 +32,7 @@ impl Environment for OfWorker<'_> {
     }
 }
 
-/// Logs what is wrong with the settings.
+/// Logs errors in the settings.
 pub(super) fn log_errors<'a>(errors: impl IntoIterator<Item = &'a String>) {
     for error in errors {
         console_error!("settings: {error}");

@@ -1,4 +1,4 @@
-//! The frontend, as `frontend.mjs` and its neighbours call it: what decides is [`Service`].
+//! The frontend as called by `frontend.mjs` and its neighbours: [`Service`] decides.
 
 use js_sys::Array;
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
@@ -13,8 +13,7 @@ use crate::edge::{Due, POLL_MS, Tap, WAIT_MS};
 use crate::frontend::{Arrival, Asked, Head, Newer, Service, Setup, Step};
 use crate::metrics::NoticeOutcome;
 
-/// Answers requests that need no object, and prepares the calls of those that do. Replies are texts: see
-/// [`Reply::to_text`].
+/// Answers requests that need no object, and prepares the calls of those that do. Replies are texts: see [`Reply::to_text`].
 #[wasm_bindgen]
 pub struct Frontend {
     service: Service,
@@ -22,7 +21,7 @@ pub struct Frontend {
     sample: f64,
 }
 
-/// What [`Frontend::head`] says of a request: see [`Head`].
+/// The result of [`Frontend::head`]: see [`Head`].
 #[wasm_bindgen]
 #[derive(Clone, Copy, Debug)]
 pub enum Before {
@@ -32,17 +31,17 @@ pub enum Before {
     Report,
 }
 
-/// How a request goes on that is neither a reply nor a [`Call`]: what a list from [`Frontend::ask`] begins with.
+/// The next step of a request without a reply or a [`Call`]: the first element of a list from [`Frontend::ask`].
 #[wasm_bindgen]
 #[derive(Clone, Copy, Debug)]
 pub enum Go {
-    /// To the registry, with a question, a text; and whether its answer may be news for this isolate.
+    /// Forward to the registry: a question, as text, and whether its answer may be news for this isolate.
     Administer,
-    /// To objects: object, question, object, question, ... The answers are texts for [`Frontend::inspected`].
+    /// Call objects: object, question, object, question, ... The answers are texts for [`Frontend::inspected`].
     InspectKey,
 }
 
-/// Whether to ask the registry: see [`Due`].
+/// Whether to poll the registry: see [`Due`].
 #[wasm_bindgen]
 #[derive(Clone, Copy, Debug)]
 pub enum Ask {
@@ -68,26 +67,26 @@ impl Frontend {
         Self::of(Setup::trusting(&OfWorker(env), policies.as_deref()))
     }
 
-    /// A frontend inside an application's own Durable Object, whose id is `own`, with the policies of this JSON text.
+    /// A frontend inside an application's own Durable Object with the id `own`, and the policies of this JSON text.
     #[must_use]
     pub fn inside(own: &str, policies: &str) -> Self {
         Self::of(Setup::inside(own, policies))
     }
 
-    /// A frontend of the service for callers who hold a binding to it: in the place of the header `Authorization` they have its `props`,
-    /// as JSON. Logs a line for each error in the settings.
+    /// A frontend of the service for callers with a binding to it: instead of the header `Authorization` they have its `props`, as JSON.
+    /// Logs a line for each error in the settings.
     #[must_use]
     pub fn bound(env: &Env) -> Self {
         Self::logged(Setup::of_binding(&OfWorker(env)))
     }
 
-    /// What is wrong with the settings, line by line; `undefined` if nothing is.
+    /// The errors in the settings, one per line; `undefined` if there are none.
     #[must_use]
     pub fn errors(&self) -> Option<String> {
         self.service.errors().map(|errors| errors.lines.join("\n"))
     }
 
-    /// The reply to a request whose body need not be read, a text; else how to go on, a [`Before`].
+    /// The reply to a request whose body need not be read, as text; otherwise the next step, a [`Before`].
     #[must_use]
     pub fn head(
         &self,
@@ -115,9 +114,9 @@ impl Frontend {
         }
     }
 
-    /// What to do about a request, which [`Frontend::head`] has let pass: the text of a reply, a [`Call`], or a list that begins with a
-    /// [`Go`]. `newer` is what [`Call::newer`] said, if it is asked again. Without HTTP, `url` is the path, and there are no headers, which
-    /// need not be given for [`Before::Ask`] either.
+    /// The next step of a request that [`Frontend::head`] has let pass: the text of a reply, a [`Call`], or a list that starts with a
+    /// [`Go`]. `newer` is the result of [`Call::newer`], for a retry. Without HTTP, `url` is the path, and there are no headers;
+    /// [`Before::Ask`] does not need them either.
     #[must_use]
     #[expect(clippy::too_many_arguments, reason = "one crossing; what is `undefined` costs nothing")]
     pub fn ask(
@@ -146,7 +145,7 @@ impl Frontend {
         };
         match self.service.ask(&asked, now(), &mut random) {
             Step::Reply(reply) => reply.to_text().into(),
-            // Where no data points are written, nothing is done but to reply.
+            // Without data points, only the reply is left to send.
             Step::Call(mut call) if self.sample == 0.0 && call.needs_only_reply() => call.reply(now()).to_text().into(),
             Step::Call(call) => Call::from(*call).into(),
             Step::Administer { question, is_news } => {
@@ -159,7 +158,7 @@ impl Frontend {
         }
     }
 
-    /// The same about a request that did not come by HTTP, and whose body is text.
+    /// The same for a request not sent by HTTP, with a text as body.
     #[must_use]
     pub fn ask_text(
         &self,
@@ -172,31 +171,31 @@ impl Frontend {
         self.ask(path, authorization, idempotency_key, body.as_bytes(), newer, None, None)
     }
 
-    /// The reply about a key that is inspected, from the answers in the order of the questions.
+    /// The reply about an inspected key, from the answers in the order of the questions.
     #[must_use]
     pub fn inspected(&self, answers: Vec<String>) -> String {
         Service::inspected(&answers).to_text()
     }
 
-    /// The reply to a visitor, when the captcha's verifier has answered so.
+    /// The reply to a visitor, from the captcha verifier's answer.
     #[must_use]
     pub fn session(&self, status: u16, answer: &[u8]) -> String {
         self.service.session(status, answer, now(), &mut random).to_text()
     }
 
-    /// The same when it has not answered, perhaps because it is late.
+    /// The reply when the verifier did not answer, in time or at all.
     #[must_use]
     pub fn unverified(&self, is_late: bool) -> String {
         Service::unverified(is_late).to_text()
     }
 
-    /// The reply to an operator, when the registry has not answered, perhaps because it is late.
+    /// The reply to an operator when the registry did not answer, in time or at all.
     #[must_use]
     pub fn not_administered(&self, is_late: bool) -> String {
         Service::not_administered(is_late).to_text()
     }
 
-    /// The reply to a request whose body could not be read; without an error, because it did not arrive in time.
+    /// The reply when the body could not be read; without an error, it did not arrive in time.
     #[must_use]
     pub fn unreadable(&self, error: Option<String>) -> String {
         Service::unreadable(error.as_deref()).to_text()
@@ -214,7 +213,7 @@ impl Frontend {
         Reply::contract().to_text()
     }
 
-    /// The headers for which a letter stands in [`Reply::to_text`]: name, value, name, value, ...
+    /// The headers that a letter stands for in [`Reply::to_text`]: name, value, name, value, ...
     #[must_use]
     pub fn common_headers(letter: char) -> Array {
         Reply::common(letter).iter().flat_map(|(name, value)| [JsValue::from(*name), (**value).into()]).collect()
@@ -226,32 +225,32 @@ impl Frontend {
         CORS_PREFIX.to_owned()
     }
 
-    /// The most bytes to read of a body that was sent to `url`.
+    /// The maximum body length in bytes for `url`.
     #[must_use]
     pub fn max_body_len(&self, url: &str) -> usize {
         self.service.max_body_len(url)
     }
 
-    /// Sets the clock as a test asks.
+    /// Sets the clock for a test.
     #[cfg(feature = "test-clock")]
     pub fn set_clock(&self, headers: worker::web_sys::Headers) {
         super::clock::set_by(&headers);
     }
 }
 
-/// What it knows of the registry of policies, and tells it.
+/// The frontend's exchange with the registry of policies.
 #[wasm_bindgen]
 #[expect(clippy::needless_pass_by_value, reason = "wasm-bindgen has no optional texts by reference")]
 #[expect(clippy::unused_self, reason = "only calls on an object revive an instance that has panicked")]
 impl Frontend {
-    /// Whether it follows the registry.
+    /// Whether there is a registry.
     #[wasm_bindgen(getter)]
     #[must_use]
     pub fn has_registry(&self) -> bool {
         self.service.has_registry()
     }
 
-    /// Whether to ask the registry.
+    /// Whether to poll the registry.
     #[must_use]
     pub fn due(&self) -> Ask {
         match self.service.due(now()) {
@@ -261,14 +260,13 @@ impl Frontend {
         }
     }
 
-    /// The question to ask it; `undefined` while it is being asked. Then call [`Frontend::updated`] or
-    /// [`Frontend::not_updated`].
+    /// The poll to send; `undefined` while one is in flight. Then call [`Frontend::updated`] or [`Frontend::not_updated`].
     #[must_use]
     pub fn poll(&self) -> Option<String> {
         self.service.poll(now())
     }
 
-    /// Takes over its answer. Returns another question, if there is one.
+    /// Takes the registry's answer. Returns the next poll, if there is one.
     #[must_use]
     pub fn updated(&self, answer: &str) -> Option<String> {
         self.service.updated(answer, now()).unwrap_or_else(|errors| {
@@ -279,49 +277,48 @@ impl Frontend {
         })
     }
 
-    /// Records that it did not answer.
+    /// Records that the registry did not answer.
     pub fn not_updated(&self) {
         self.service.not_updated();
     }
 
-    /// What this isolate has counted, for the registry. Then call [`Frontend::reported`] if it has it.
+    /// This isolate's counts, for the registry. Then call [`Frontend::reported`] once it has them.
     #[must_use]
     pub fn report(&self) -> Option<String> {
         self.service.isolate().report(now(), &mut random)
     }
 
-    /// Records that the registry has that report.
+    /// Records that the registry received that report.
     pub fn reported(&self, report: &str) {
         self.service.isolate().confirm(report);
     }
 
-    /// What is known of the registry, for [`Frontend::restore`] of a new instance; `undefined` if that has not changed since the
-    /// last call.
+    /// The known state of the registry, for a new instance's [`Frontend::restore`]; `undefined` if unchanged since the last call.
     #[must_use]
     pub fn news(&self) -> Option<String> {
         self.service.news()
     }
 
-    /// Takes over what another instance knew.
+    /// Takes over another instance's known state.
     pub fn restore(&self, known: &str) {
         self.service.restore(known);
     }
 
-    /// How many milliseconds a request waits for the registry.
+    /// Milliseconds that a request waits for the registry.
     #[wasm_bindgen(getter)]
     #[must_use]
     pub fn wait_ms(&self) -> u32 {
         WAIT_MS
     }
 
-    /// How many milliseconds its answer is waited for in the background.
+    /// Timeout in milliseconds for a poll in the background.
     #[wasm_bindgen(getter)]
     #[must_use]
     pub fn poll_ms(&self) -> u32 {
         POLL_MS
     }
 
-    /// The share of decisions to be written as data points; 0 if there is nowhere to write them.
+    /// The share of decisions written as data points; 0 without a data set.
     #[wasm_bindgen(getter)]
     #[must_use]
     pub fn sample(&self) -> f64 {
@@ -335,8 +332,7 @@ impl Frontend {
         self.webhook.is_some()
     }
 
-    /// Where the webhook is, and the signature of a message to it that is sent at this moment, in Unix seconds. `undefined` if
-    /// there is no webhook.
+    /// The webhook's URL, and the signature of a message sent to it at this moment, in Unix seconds. `undefined` if there is no webhook.
     #[must_use]
     pub fn signed(&self, id: &str, timestamp: f64, body: &str) -> Option<Array> {
         let webhook = self.webhook.as_ref()?;
@@ -345,24 +341,24 @@ impl Frontend {
         Some([JsValue::from(webhook.url()), signature.into()].iter().collect())
     }
 
-    /// Counts what became of a notice, in the words of [`NoticeOutcome`].
+    /// Counts the outcome of a notice, in the words of [`NoticeOutcome`].
     pub fn noticed(&self, outcome: &str) {
         self.service.noticed(NoticeOutcome::of(outcome));
     }
 
-    /// Whether any operator looks on.
+    /// Whether there are live listeners.
     #[wasm_bindgen(getter)]
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.service.isolate().tap(|tap| tap.has_listeners())
     }
 
-    /// Records where Cloudflare receives the requests of this isolate.
+    /// Records the Cloudflare location that receives this isolate's requests.
     pub fn live_from(&self, colo: &str) {
         self.service.isolate().tap(|tap| tap.set_colo(colo));
     }
 
-    /// In how many milliseconds to send a batch; `undefined` if there is none, or if that has been said before.
+    /// Delay in milliseconds before the next batch; `undefined` if there is none, or if the delay was already returned.
     #[must_use]
     pub fn live_due(&self) -> Option<u32> {
         self.service.isolate().tap(|tap| tap.due(now().at))
@@ -374,19 +370,19 @@ impl Frontend {
         self.service.isolate().tap(|tap| tap.take(now().at))
     }
 
-    /// Takes over the registry's answer to it: who looks on, if anybody does.
+    /// Takes the registry's answer to the batch: the listeners, if any.
     pub fn live_answered(&self, listeners: Option<String>) {
         self.service.isolate().tap(|tap| tap.answered(listeners.as_deref(), now().at));
     }
 
-    /// Records that it did not answer.
+    /// Records that the registry did not answer.
     pub fn live_failed(&self) {
         self.service.isolate().tap(Tap::fail);
     }
 }
 
 impl Frontend {
-    /// One whose callers cannot be told what is wrong with the settings.
+    /// A frontend whose callers cannot be shown errors in the settings.
     fn logged(setup: Setup) -> Self {
         for remark in &setup.remarks {
             console_log!("{remark}");
@@ -401,7 +397,7 @@ impl Frontend {
     }
 }
 
-/// What [`Call::newer`] said.
+/// The result of [`Call::newer`].
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a moment, below 2⁵³, and a small number")]
 fn newer_of(newer: Option<&Array>) -> Option<Newer> {
     let newer = newer?;

@@ -1,8 +1,8 @@
-//! The object of one key: brings together the [`KeyService`], the clock and the storage. `key_object.mjs` is its other half,
-//! which answers calls and reaches storage.
+//! The object of one key: connects the [`KeyService`], the clock and the storage. `key_object.mjs` is its other half, which answers calls
+//! and accesses storage.
 //!
-//! Every call reads, decides and writes without an await in between. The runtime holds the answer back until the rows that
-//! were written for it are on disk, and resets the object if that fails.
+//! Every call reads, decides and writes without an await in between. The runtime holds back the reply until the rows written for it are on
+//! disk, and resets the object if that fails.
 
 use std::cell::RefCell;
 use std::sync::{Mutex, PoisonError};
@@ -18,7 +18,7 @@ use crate::frontend::KeyService;
 use crate::ledger::{Background, Kept, KeptError, RowWrite, Storage};
 use crate::protocol::Definitions;
 
-/// What `key_object.mjs` wraps into a class that answers RPC.
+/// Wrapped by `key_object.mjs` into a class that answers RPC.
 #[wasm_bindgen]
 pub struct KeyObject(RefCell<KeyService<OfHost>>);
 
@@ -39,7 +39,7 @@ impl KeyObject {
     /// See [`KeyService::decide`].
     ///
     /// # Errors
-    /// If no decision can be made: the request's numbers are malformed, or the storage fails.
+    /// If no decision is possible: the request's numbers are malformed, or the storage fails.
     pub fn decide(&self, policies: &str, request: &str, definitions: Option<String>) -> Result<String, JsValue> {
         static DEFINITIONS: Mutex<Definitions> = Mutex::new(Definitions::new());
         let mut sent = DEFINITIONS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,12 +50,12 @@ impl KeyObject {
     /// See [`KeyService::inspect`].
     ///
     /// # Errors
-    /// If it is not one, or the storage fails.
+    /// If the question is malformed, or the storage fails.
     pub fn inspect(&self, question: &str) -> Result<String, JsValue> {
         self.0.borrow_mut().inspect(question, clock::now()).map_err(thrown)
     }
 
-    /// Forgets what is no longer needed.
+    /// Deletes expired state.
     ///
     /// # Errors
     /// When the storage fails.
@@ -102,7 +102,7 @@ impl Storage for OfHost {
         let rows = self.0.rows()?;
         let pairs = (0..rows.length()).step_by(2).map(|index| {
             let (name, row) = (rows.get(index), rows.get(index + 1));
-            // We write only bytes. Anything else counts as empty, an unreadable row, so that only what needs it fails.
+            // Only bytes are written here. Anything else counts as an empty, unreadable row, so that only what needs it fails.
             let row = row.dyn_into::<Uint8Array>().map(|row| row.to_vec()).unwrap_or_default();
             Some((name.as_string()?, row))
         });
@@ -150,7 +150,7 @@ extern "C" {
     #[wasm_bindgen(method, catch)]
     fn rows(this: &Host) -> Result<Array, JsValue>;
 
-    /// Writes rows given in the same way, all or none; without bytes a row is deleted.
+    /// Writes rows in the same form, all or none; without bytes a row is deleted.
     #[wasm_bindgen(method, catch)]
     fn write(this: &Host, rows: &Array) -> Result<(), JsValue>;
 
@@ -164,11 +164,11 @@ extern "C" {
         ticket: u32,
     ) -> Result<(), JsValue>;
 
-    /// Deletes everything, alarms too.
+    /// Deletes all rows and alarms.
     #[wasm_bindgen(method, catch)]
     fn clear(this: &Host) -> Result<(), JsValue>;
 
-    /// Schedules [`KeyObject::clean`] for a moment of the wall clock.
+    /// Schedules [`KeyObject::clean`] at a moment of the wall clock.
     #[wasm_bindgen(method, catch)]
     fn wake_at(this: &Host, at: f64) -> Result<(), JsValue>;
 

@@ -1,9 +1,9 @@
 //! Tollgate on Cloudflare Workers: the only code that reads the server's clock, its storage and its secrets.
 //!
-//! The frontend answers HTTP wherever a request arrives. The key's object, a Durable Object that exists once in the
-//! world, decides. Each has a half in JavaScript and a half here. JavaScript does whatever takes time: it reads bodies,
-//! calls objects, waits and times out. The Rust half never waits: a call comes in, decides and returns. So nothing can
-//! come between reading a bucket and writing it, and a client that disconnects leaves nothing half done.
+//! The frontend answers HTTP wherever a request arrives. The key's object, a Durable Object that exists once in the world, decides. Each
+//! has a half in JavaScript and a half here. JavaScript does everything that takes time: it reads bodies, calls objects, waits and times
+//! out. The Rust half never waits: each call decides and returns. So nothing can come between reading a bucket and writing it, and a client
+//! that disconnects leaves nothing half done.
 //!
 //! `entry.mjs` is the module that the runtime loads.
 

@@ -1,7 +1,7 @@
-//! The registry's object: brings together the [registry](Kept), the clock and the storage. `registry.mjs` is its other half.
+//! The registry's object: connects the [registry](Kept), the clock and the storage. `registry.mjs` is its other half.
 //!
-//! Every call reads, decides and writes without an await in between. The runtime holds the answer back until the rows that
-//! were written for it are on disk, and resets the object if that fails.
+//! Every call reads, decides and writes without an await in between. The runtime holds back the reply until the rows written for it are on
+//! disk, and resets the object if that fails.
 
 use std::cell::RefCell;
 
@@ -18,7 +18,7 @@ use crate::metrics::LiveBatch;
 use crate::protocol::{KeyAct, Poll};
 use crate::registry::{BEAT_MS, Kept, Storage, Writes};
 
-/// What `registry.mjs` wraps into a class that answers RPC.
+/// Wrapped by `registry.mjs` into a class that answers RPC.
 #[wasm_bindgen]
 pub struct PolicyRegistry {
     registry: RefCell<Kept<OfHost>>,
@@ -35,11 +35,11 @@ impl PolicyRegistry {
         Self { registry: RefCell::new(Kept::new(OfHost(host), hasher_in(&OfWorker(env)))), service }
     }
 
-    /// Answers a [`Poll`] with an [`Update`](crate::protocol::Update), both texts. `report` is the text of a [`Report`](crate::metrics::Report) of what the
-    /// frontend has counted.
+    /// Answers a [`Poll`] with an [`Update`](crate::protocol::Update), both as text. `report` is a [`Report`](crate::metrics::Report) of
+    /// the frontend's counts, as text.
     ///
     /// # Errors
-    /// If it is not one, the frontend's policies cannot be read, or the storage fails.
+    /// If the poll or the frontend's policies are malformed, or the storage fails.
     #[expect(clippy::needless_pass_by_value, reason = "wasm-bindgen has no optional texts by reference")]
     pub fn poll(&self, question: &str, report: Option<String>) -> Result<String, JsValue> {
         if let Some(report) = &report {
@@ -48,7 +48,7 @@ impl PolicyRegistry {
         let Some(poll) = Poll::from_text(question) else {
             return Err(JsError::new("the question of a frontend cannot be read").into());
         };
-        // One that is refused has changed nothing, so that it fails alone: what is in memory stays.
+        // A refused poll has changed nothing, so it fails alone: the state in memory stays.
         let update = self.registry.borrow_mut().step(|registry, _| {
             match self.service.borrow_mut().poll(registry, &poll, clock::now()) {
                 Ok((update, writes)) => Ok((Ok(update), writes)),
@@ -67,7 +67,7 @@ impl PolicyRegistry {
     /// Takes over the policies of its own deployment.
     ///
     /// # Errors
-    /// If they cannot be read, or the storage fails.
+    /// If they are malformed, or the storage fails.
     pub fn beat(&self, env: &Env) -> Result<(), JsValue> {
         let beat = self.registry.borrow_mut().step(|registry, _| {
             match self.service.borrow_mut().beat(registry, &OfWorker(env), clock::now()) {
@@ -78,15 +78,15 @@ impl PolicyRegistry {
         Ok(beat.map_err(JsError::from)?)
     }
 
-    /// Answers an [`AdminQuestion`] with the text of a reply.
+    /// Answers an [`AdminQuestion`] with a reply, as text.
     ///
     /// # Errors
-    /// If it is not one, or the storage fails.
+    /// If the question is malformed, or the storage fails.
     pub fn administer(&self, question: &str) -> Result<String, JsValue> {
         let Some(question) = AdminQuestion::from_text(question) else {
             return Err(JsError::new("the question of a frontend cannot be read").into());
         };
-        // One that is wrong is refused without reading the registry.
+        // A malformed request is refused without reading the registry.
         let request = match question.request() {
             Ok(request) => request,
             Err(problem) => return Ok(problem.reply().to_text()),
@@ -104,20 +104,20 @@ impl PolicyRegistry {
         Ok(reply.to_text())
     }
 
-    /// Takes over a [`LiveBatch`], a text. Returns who looks on: the text of [`Listeners`](crate::metrics::Listeners); `undefined` if
-    /// nobody does.
+    /// Takes a [`LiveBatch`], as text. Returns the listeners: the text of [`Listeners`](crate::metrics::Listeners); `undefined` if there
+    /// are none.
     ///
     /// # Errors
-    /// If it is not one.
+    /// If the batch is malformed.
     pub fn hear(&self, batch: &str) -> Result<Option<String>, JsValue> {
         let batch = LiveBatch::from_text(batch).ok_or_else(|| JsError::new("the decisions cannot be read"))?;
         Ok(self.service.borrow_mut().take_batch(&batch, clock::now()))
     }
 
-    /// Records a [`KeyAct`], a text.
+    /// Records a [`KeyAct`], as text.
     ///
     /// # Errors
-    /// If it is not one, or the storage fails.
+    /// If the act is malformed, or the storage fails.
     pub fn record(&self, act: &str) -> Result<(), JsValue> {
         let Some(act) = KeyAct::from_text(act) else {
             return Err(JsError::new("the act cannot be read").into());
@@ -157,7 +157,7 @@ impl Storage for OfHost {
     }
 }
 
-/// Enough names of rows for a line of the log: all may be unreadable.
+/// Maximum row names in a log line: all rows may be unreadable.
 const MAX_NAMED: usize = 20;
 
 #[wasm_bindgen]
@@ -165,15 +165,15 @@ extern "C" {
     /// The other half, in `registry.mjs`: storage.
     pub type RegistryHost;
 
-    /// The first `count` rows whose names are above `after`: name, text, name, text, ...
+    /// The first `count` rows with names above `after`: name, text, name, text, ...
     #[wasm_bindgen(method, catch)]
     fn rows(this: &RegistryHost, after: &str, count: u32) -> Result<Array, JsValue>;
 
-    /// The rows of these names; `undefined` for one that is not there.
+    /// The rows with these names; `undefined` for missing ones.
     #[wasm_bindgen(method, catch)]
     fn rows_of(this: &RegistryHost, names: &Array) -> Result<Array, JsValue>;
 
-    /// Writes rows given in the same way, all or none; without a text a row is deleted.
+    /// Writes rows in the same form, all or none; without a text a row is deleted.
     #[wasm_bindgen(method, catch)]
     fn write(this: &RegistryHost, rows: &Array) -> Result<(), JsValue>;
 }
