@@ -1,4 +1,4 @@
-//! An object's decision, as a response.
+//! An object's decision as a response.
 
 use super::endpoint::Endpoint;
 use super::inspect::inspection;
@@ -13,10 +13,10 @@ use crate::policy::{Cause, Policy};
 use crate::protocol::{Decided, KeyAct, ObjectReply};
 
 impl ResolvedRequest {
-    /// The response to all but batches.
+    /// The response to all requests except batches.
     ///
     /// # Errors
-    /// If the object's reply is not a decision: the matching problem.
+    /// The problem that matches an object's reply other than a decision.
     pub fn reply(&self, reply: &ObjectReply) -> Result<Reply, Problem> {
         let decided = decided(reply, self.by_grant)?;
         if let Some(detail) = self.beyond_shards.as_ref().filter(|_| !decided.is_replayed) {
@@ -48,14 +48,14 @@ impl ResolvedRequest {
         let mut reply = respond(refused, &verdict);
         let fields = match (verdict.banned, verdict.unlimited) {
             (true, _) => banned_fields(item.policy.limits(), retry_after_s),
-            (_, true) => Vec::new(), // a client would pause by them
+            (_, true) => Vec::new(), // clients would pause because of them
             _ => rate_limit(item, &answers, self.shard_of(item), decided.now, retry_after_s),
         };
         reply.headers.extend(fields.into_iter().map(|(name, value)| (name, value.into())));
         Ok(reply)
     }
 
-    /// The act of `by` on the key that is called `key`, to be recorded, which was answered so; `None` if nothing was done.
+    /// The record of an act by `by` on the key shown as `key`, from the object's reply; `None` if nothing was done.
     #[must_use]
     pub fn key_act(&self, reply: &ObjectReply, by: &str, key: &str) -> Option<KeyAct> {
         let word = match self.endpoint {
@@ -70,10 +70,10 @@ impl ResolvedRequest {
         Some(Act::of(item, &item.answers(&decided.limits).ok()?, decided).to_record(word, by, key))
     }
 
-    /// The rate-limit fields of a granted request, for a response that is someone else's.
+    /// The rate-limit fields of a granted request, for another service's response.
     ///
     /// # Errors
-    /// If the decision is not about this request.
+    /// If the decision does not fit this request.
     #[cfg(feature = "tower")]
     pub(crate) fn fields(&self, decided: &Decided) -> Result<Vec<(&'static str, String)>, Problem> {
         let [item] = self.items.as_slice() else {
@@ -83,8 +83,8 @@ impl ResolvedRequest {
     }
 }
 
-/// The rate-limit fields: none if nothing is enforced, since a list without members is no field. `shard` is one like that which gave
-/// the answers, if one did.
+/// The rate-limit fields: none if nothing is enforced, since an empty list is not a valid field. `shard` is a shard like the one that
+/// answered, if one did.
 fn rate_limit(
     item: &ResolvedItem,
     answers: &[Answered<'_>],
@@ -104,7 +104,7 @@ fn rate_limit(
     vec![("ratelimit-policy", policy), ("ratelimit", current)]
 }
 
-/// The decision of an object, or the problem if it is none. `by_grants` says whether the caller has a grant.
+/// The object's decision, or the problem in its reply. `by_grants`: the caller has a grant.
 pub(super) fn decided(reply: &ObjectReply, by_grants: bool) -> Result<&Decided, Problem> {
     match reply {
         ObjectReply::Decided(decided) => Ok(decided),
@@ -112,7 +112,7 @@ pub(super) fn decided(reply: &ObjectReply, by_grants: bool) -> Result<&Decided, 
         ObjectReply::RequestIdReused => Err(Problem::IdempotencyKeyReused),
         ObjectReply::TooManyReservations { max } => Err(Problem::TooManyReservations { max: *max, by_grants }),
         ObjectReply::TooManyInline { max } => Err(Problem::TooManyInlineBudgets { max: *max }),
-        // The frontend has retried by now, and got the same reply.
+        // The frontend has already retried, with the same reply.
         ObjectReply::PolicyUnknown | ObjectReply::PolicyOutdated { .. } | ObjectReply::FormatUnknown { .. } => {
             Err(Problem::Unavailable { cause: Cause::Failed })
         }
@@ -134,8 +134,7 @@ mod tests {
     use crate::policy::Policies;
     use crate::protocol::LimitAnswer;
 
-    /// A settled reservation whose work finally cost `tokens`: the costs requested from the object, and the body of the
-    /// reply.
+    /// Settles a reservation for work that cost `tokens` in the end: the costs requested from the object, and the body of the reply.
     fn settle(cost: &str, tokens: u64) -> (Vec<u64>, Value) {
         let policies = Policies::parse(r#"{"api":{"rate":10,"period":"10s"}}"#).unwrap();
         let body = format!(r#"{{"policy":"api","key":"alice","reservation":"1"{cost}}}"#);
@@ -186,7 +185,7 @@ mod tests {
         }
     }
 
-    /// The body when the limits of a policy, `a` and `b`, have answered so to this request.
+    /// The body after the limits `a` and `b` of a policy decided this request.
     fn of_both(endpoint: Endpoint, mode: &str, decisions: [Decision; 2]) -> Value {
         let two = r#"[{"name":"a","rate":10,"period":"10s"},{"name":"b","rate":10,"period":"10s"}]"#;
         let policies = Policies::parse(&format!(r#"{{"api":{{"limits":{two}}}}}"#)).unwrap();
@@ -255,8 +254,7 @@ mod tests {
         assert_eq!(told(Endpoint::Peek, Some(u64::MAX)), at(1_500, "1"), "a look is told the truth");
     }
 
-    /// The status, the rate-limit fields and the body when a key with this override asks, and its object has answered so. Of a
-    /// bucket with 3 of 10 tokens.
+    /// The status, the rate-limit fields and the body for a key with this override, from its object's decision on 3 of 10 tokens.
     fn of_key(over: &str, endpoint: Endpoint, rest: &str, decision: Decision) -> (u16, Vec<(String, String)>, Value) {
         use crate::policy::overrides::Overrides;
         let overrides = Overrides::of_key("api", "alice", over);

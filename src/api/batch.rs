@@ -1,4 +1,4 @@
-//! The decisions of a batch's objects, as one response.
+//! The decisions of a batch's objects as one response.
 
 use serde::Serialize;
 
@@ -12,12 +12,12 @@ use crate::policy::Cause;
 use crate::protocol::{Decided, ObjectReply};
 
 impl ResolvedRequest {
-    /// The response to a batch, given what each object was asked for (the indices of its items) and what it answered, or why
-    /// it did not. If any object refused, the batch is refused whatever happened to the others: the response marks
-    /// items without a decision as undecided. Those of policies that enforce nothing are granted in any case.
+    /// The response to a batch, from each object's items (as indices) and its reply, or why there is none. If any object refused, the batch
+    /// is refused whatever the others did: items without a decision are marked as undecided. Those of policies that enforce nothing are
+    /// granted in any case.
     ///
     /// # Errors
-    /// The problem of a reply that is not a decision; [`Problem::Unavailable`] if none refused and one did not answer.
+    /// The problem in a reply that is not a decision; [`Problem::Unavailable`] if none refused and one did not answer.
     pub fn batch_reply(&self, calls: &[(&[usize], Result<ObjectReply, Cause>)]) -> Result<Reply, Problem> {
         let mut items: Vec<_> = self.items.iter().map(|_| None).collect();
         let mut unanswered = None;
@@ -83,10 +83,10 @@ impl ResolvedRequest {
     }
 }
 
-/// The index of an item, the item, and what became of it.
+/// An item's index, the item, and its outcome.
 type BatchItem<'a> = (usize, &'a ResolvedItem, Result<DecidedItem<'a>, Cause>);
 
-/// The answers of its limits, of those in shadow, and what its object decided.
+/// The answers of its limits, those of its limits in shadow, and its object's decision.
 type DecidedItem<'a> = (Vec<Answered<'a>>, Vec<Answered<'a>>, &'a Decided);
 
 #[derive(Serialize)]
@@ -169,7 +169,7 @@ mod tests {
         ObjectReply::Decided(Decided::new(NOW, limits))
     }
 
-    /// The reply when each key's object has answered so: its status, `Retry-After`, and body.
+    /// The response to these replies of each key's object: its status, `Retry-After`, and body.
     fn reply(replies: [Result<ObjectReply, Cause>; 3]) -> Result<(u16, Option<String>, Value), Problem> {
         let calls: Vec<_> = [&[0][..], &[1], &[2]].into_iter().zip(replies).collect();
         let reply = batch().batch_reply(&calls)?;

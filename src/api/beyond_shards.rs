@@ -1,14 +1,14 @@
-//! What cannot be asked of a budget that lies in several objects: see [`Policy::shards`].
+//! Requests that are impossible for a budget in several objects: see [`Policy::shards`].
 
 use super::endpoint::Endpoint;
 use crate::limit::Verb;
 use crate::policy::Policy;
 use crate::protocol::Action;
 
-/// Why a request cannot be about a budget in several shards, if the policy has any.
+/// Checks that a request is possible with the policy's shards, if it has any.
 ///
 /// # Errors
-/// With the reason.
+/// The reason why it is impossible.
 pub(super) fn require_whole(
     endpoint: Endpoint,
     action: Action,
@@ -27,7 +27,7 @@ pub(super) fn require_whole(
         (_, Action::Take(Verb::Consume)) if wants_snapshot => {
             wrong("show a `snapshot` with each answer", "/v1/peek shows one of the whole")
         }
-        // A reservation may have been made before.
+        // A reservation may have been made before the policy had shards.
         (
             _,
             Action::Take(Verb::Consume | Verb::Refund | Verb::Reset)

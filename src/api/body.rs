@@ -14,10 +14,10 @@ use crate::policy::Policy;
 /// 52 bits, so that an id is exact as a JavaScript number.
 pub(super) const RESERVATION_ID_LEN: usize = 13;
 
-/// The same of a lease's id, which has 64 bits and is never a number there.
+/// The length of a lease's id, which has 64 bits and is never a JavaScript number.
 pub(super) const LEASE_ID_LEN: usize = 16;
 
-/// The most characters of a captcha's token, by Turnstile's documentation.
+/// Maximum characters of a captcha response, from Turnstile's documentation.
 const MAX_CAPTCHA_CHARS: usize = 2_048;
 
 /// The fields of a body, or of one request in a batch.
@@ -38,13 +38,13 @@ pub(super) fn parse(body: &[u8]) -> Result<Json<'_>, Problem> {
         return bad_request("the body is empty: send a JSON object".to_owned());
     }
     let text = str::from_utf8(body).map_err(|error| invalid(error.to_string()))?;
-    // What serde_json calls a key would read as the field of that name.
+    // serde_json's word "key" would read as the field of that name.
     let clear = |why: String| why.replace("key must be a string", "expected a field's name in double quotes");
     Json::parse(text).map_err(|error| invalid(clear(error.to_string())))
 }
 
 impl<'a> Body<'a> {
-    /// The fields of `json`, which is `what`: an object that has no fields but the `known` ones.
+    /// The fields of `json`, described as `what`: an object with only `known` fields.
     pub(super) fn of(json: Json<'a>, what: &str, known: &[&str]) -> Result<Self, Problem> {
         let fields = json.fields().or_else(|error| match error {
             FieldsError::NotAnObject => bad_request(format!("{what} must be a JSON object, not {}", shown_json(json))),
@@ -65,14 +65,14 @@ impl<'a> Body<'a> {
         policy.string().map_or_else(|| must_be("policy", "a string", policy), Ok)
     }
 
-    /// The policy of the limits that the request brings, if it does.
+    /// The policy with the limits in the request, if any.
     pub(super) fn inline(&self, policy: &str) -> Result<Option<Arc<Policy>>, Problem> {
         let Some(limits) = self.0.get("limits") else { return Ok(None) };
         let policy = Policy::inline(policy, limits);
         policy.map(|policy| Some(Arc::new(policy))).or_else(|error| bad_request(error.to_string()))
     }
 
-    /// `None` if none was given: a grant has its own.
+    /// `None` if absent: a grant has its own.
     pub(super) fn key(&self) -> Result<Option<Key<'a>>, Problem> {
         let Some(key) = self.0.get("key") else { return Ok(None) };
         Key::parse(key).map(Some).or_else(|error| match error {
@@ -81,7 +81,7 @@ impl<'a> Body<'a> {
         })
     }
 
-    /// The key that an operator names, perhaps by its hash.
+    /// An operator's key, possibly given by its hash.
     pub(super) fn operated_key(&self) -> Result<Option<Key<'a>>, Problem> {
         let Some(key) = self.0.get("key") else { return Ok(None) };
         Key::parse_operated(key).map(Some).or_else(|error| match error {
@@ -90,12 +90,12 @@ impl<'a> Body<'a> {
         })
     }
 
-    /// The key as it was written.
+    /// The key as written.
     pub(super) fn written_key(&self) -> Result<&'a str, Problem> {
         self.required("key").map(Json::raw)
     }
 
-    /// For how long to block a key.
+    /// How long to block a key.
     pub(super) fn for_ms(&self) -> Result<u64, Problem> {
         integer(self.required("for_ms")?, || "`for_ms`".to_owned())
     }
@@ -104,7 +104,7 @@ impl<'a> Body<'a> {
         self.0.get("cost").map(|cost| Cost::parse("cost", cost)).transpose()
     }
 
-    /// How many tokens are wanted in advance.
+    /// How many tokens to lease.
     pub(super) fn tokens(&self) -> Result<Option<Cost<'a>>, Problem> {
         self.0.get("tokens").map(|tokens| Cost::parse("tokens", tokens)).transpose()
     }
@@ -123,7 +123,7 @@ impl<'a> Body<'a> {
             .map_or_else(|| must_be("lease", &format!("a lease's id of {LEASE_ID_LEN} hex digits"), lease), Ok)
     }
 
-    /// The leases that have ended.
+    /// The ended leases.
     pub(super) fn returned(&self) -> Result<Vec<Json<'a>>, Problem> {
         let Some(returned) = self.0.get("returned") else { return Ok(Vec::new()) };
         returned.array().map_or_else(|| must_be("returned", "an array", returned), Ok)
@@ -149,7 +149,7 @@ impl<'a> Body<'a> {
         snapshot.bool().map_or_else(|| must_be("snapshot", "true or false", snapshot), Ok)
     }
 
-    /// A reservation's id as clients have it: hexadecimal digits.
+    /// A reservation's id in hexadecimal digits, as clients have it.
     pub(super) fn reservation(&self) -> Result<u64, Problem> {
         let Some(reservation) = self.0.get("reservation") else {
             let what = "the id in the answer that reserved the tokens";
@@ -163,7 +163,7 @@ impl<'a> Body<'a> {
         )
     }
 
-    /// A captcha's token, as long as Turnstile's may be.
+    /// A captcha response, no longer than Turnstile's.
     pub(super) fn captcha(&self) -> Result<Cow<'a, str>, Problem> {
         let captcha = self.required("captcha")?.string();
         let captcha = captcha.filter(|text| !text.is_empty() && text.chars().nth(MAX_CAPTCHA_CHARS).is_none());

@@ -1,4 +1,4 @@
-//! How many tokens are asked for, and whether they fit the policy.
+//! The cost of a request, and whether it fits the policy.
 
 use std::borrow::Cow;
 
@@ -18,20 +18,20 @@ pub enum Cost<'a> {
     ByLimit(Vec<(Cow<'a, str>, u64)>),
 }
 
-/// How many tokens a request asks of each limit of a policy, in the order of its limits.
+/// The cost of each limit of a policy, in the order of its limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
-    /// Of those that it enforces.
+    /// Of enforced limits.
     pub enforced: Vec<u64>,
-    /// Of those in [shadow](Policy::shadow).
+    /// Of limits in [shadow](Policy::shadow).
     pub shadow: Vec<u64>,
 }
 
 impl<'a> Cost<'a> {
-    /// The cost of a request that does not give one.
+    /// The cost of a request without one.
     pub(super) const DEFAULT: Self = Self::Each(1);
 
-    /// The value of `field`.
+    /// Parses the value of `field`.
     pub(super) fn parse(field: &str, json: Json<'a>) -> Result<Self, Problem> {
         let fields = match json.fields() {
             Ok(fields) => fields,
@@ -60,16 +60,15 @@ impl<'a> Cost<'a> {
         Ok(Self::ByLimit(named))
     }
 
-    /// The cost of each limit of `policy`. A limit in shadow that is not named costs 0, and one that is off may be named: so a mode can
-    /// change while callers stay as they are.
+    /// The cost of each limit of `policy`. A limit in shadow that is not named costs 0, and a disabled one may be named, so that a mode can
+    /// change without changes to callers.
     ///
     /// # Errors
-    /// [`Problem::BadRequest`] if an unknown limit is named or a limit is missing, and [`Problem::CostTooLarge`] for
-    /// more than `verb` could ever grant, if it could grant anything: where nothing can pass, no cost would be right, and the
-    /// limit refuses.
+    /// [`Problem::BadRequest`] if an unknown limit is named or a limit is missing, and [`Problem::CostTooLarge`] for more than `verb` could
+    /// ever grant, if it can grant anything: if nothing can pass, no cost is right, and the limit refuses.
     pub fn of(&self, policy: &Policy, verb: Verb) -> Result<Costs, Problem> {
         let costs = Costs { enforced: self.of_enforced(policy)?, shadow: self.of_shadow(policy) };
-        // One shard must have it; the first has the most.
+        // It must fit one shard; the first has the largest capacity.
         let limits = policy.shards().first().map_or(policy.limits(), |shard| shard.limits());
         for (limit, &cost) in limits.iter().zip(&costs.enforced) {
             let max = limit.limit().largest(verb);
@@ -80,7 +79,7 @@ impl<'a> Cost<'a> {
         Ok(costs)
     }
 
-    /// The largest of all.
+    /// The largest one.
     pub(super) fn largest(&self) -> u64 {
         match self {
             Self::Each(cost) => *cost,

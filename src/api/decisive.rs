@@ -1,8 +1,8 @@
-//! Which of several limits decides.
+//! The decisive one of several limits.
 
 use std::cmp::Ordering;
 
-/// What a limit has answered, as far as that says which of several decides.
+/// The part of a limit's answer that determines whether it is decisive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Weight {
     pub(super) is_allowed: bool,
@@ -12,7 +12,7 @@ pub(super) struct Weight {
     pub(super) capacity: u64,
 }
 
-/// The one that decides: the first that refused, refused for longer, or has the smaller share left.
+/// The decisive one: the first that refused, refused for longer, or has the smaller share left.
 pub(super) fn decisive<T>(all: impl IntoIterator<Item = T>, weight: impl Fn(&T) -> Weight) -> Option<T> {
     all.into_iter().reduce(|most, next| if weight(&most).outweighs(&weight(&next)) { most } else { next })
 }

@@ -1,4 +1,4 @@
-//! The response when no decision could be made and the policy fails open.
+//! The response without a decision when the policy fails open.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use super::resolve::ResolvedRequest;
 use crate::policy::Cause;
 
 impl ResolvedRequest {
-    /// The response when no decision could be made because of `cause`, and all policies of the request fail open for it.
+    /// The response when `cause` prevented a decision, and all policies of the request fail open for it.
     #[must_use]
     pub fn degraded_reply(&self, cause: Cause) -> Reply {
         #[derive(Serialize)]

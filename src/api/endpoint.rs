@@ -1,19 +1,19 @@
-//! What can be asked, by its path.
+//! The endpoints about budgets, by path.
 
 use crate::access::Scope;
 
-/// What can be asked, by its path.
+/// The endpoints about budgets, by path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// `/v1/consume`: take tokens now or in advance.
     Consume,
     /// `/v1/peek`: the same answer, nothing taken.
     Peek,
-    /// `/v1/charge`: debit what has already happened.
+    /// `/v1/charge`: debit past usage.
     Charge,
-    /// `/v1/refund`: give back.
+    /// `/v1/refund`: give tokens back.
     Refund,
-    /// `/v1/reset`: full again.
+    /// `/v1/reset`: fill the bucket.
     Reset,
     /// `/v1/inspect`: the state of the buckets.
     Inspect,
@@ -21,22 +21,22 @@ pub enum Endpoint {
     Settle,
     /// `/v1/cancel`: close a reservation and give everything back.
     Cancel,
-    /// `/v1/extend`: let a reservation last longer, and perhaps take more for it.
+    /// `/v1/extend`: prolong a reservation, and optionally add tokens.
     Extend,
     /// `/v1/batch`: several at once, all or none.
     Batch,
     /// `/v1/lease`: tokens for a server that decides by itself.
     Lease,
-    /// `/v1/keys/explain`: what a request would be answered, and why.
+    /// `/v1/keys/explain`: the answer a request would get, and why.
     Explain,
-    /// `/v1/keys/reset`: full again, by an operator.
+    /// `/v1/keys/reset`: fill the buckets, as an operator.
     ResetKey,
-    /// `/v1/keys/credit`: more tokens, by an operator.
+    /// `/v1/keys/credit`: add tokens, as an operator.
     Credit,
 }
 
 impl Endpoint {
-    /// All of them.
+    /// All endpoints.
     pub const ALL: [Self; 14] = [
         Self::Consume,
         Self::Peek,
@@ -60,7 +60,7 @@ impl Endpoint {
         Self::ALL.into_iter().find(|endpoint| endpoint.path() == path)
     }
 
-    /// Where it is.
+    /// Its path.
     #[must_use]
     pub const fn path(self) -> &'static str {
         match self {
@@ -81,13 +81,13 @@ impl Endpoint {
         }
     }
 
-    /// What is done there: the last part of the path, by which grants name it.
+    /// Its verb: the last part of the path, as grants name it.
     #[must_use]
     pub fn verb(self) -> &'static str {
         self.path().rsplit('/').next().unwrap_or_default()
     }
 
-    /// The scope that it needs.
+    /// The scope it requires.
     #[must_use]
     pub const fn scope(self) -> Scope {
         match self {
@@ -99,7 +99,7 @@ impl Endpoint {
         }
     }
 
-    /// The fields that the body may have.
+    /// The fields allowed in the body.
     pub(super) const fn fields(self) -> &'static [&'static str] {
         match self {
             Self::Consume | Self::Peek => &["policy", "key", "cost", "mode", "max_wait_ms", "snapshot", "limits"],

@@ -1,7 +1,7 @@
 //! The meaning of a request in 64 bits, so that an `Idempotency-Key` is valid for one request only.
 //!
-//! It is computed from the request as the client wrote it, not from what the frontend makes of it. So it stays the same
-//! when a deployment changes the policies or the protocol, and a client may repeat its request after that.
+//! It is computed from the request as the client wrote it, not from the frontend's interpretation. So it stays the same when a deployment
+//! changes the policies or the protocol, and a client may repeat its request after that.
 
 use sha2::{Digest, Sha256};
 
@@ -12,16 +12,16 @@ use crate::limit::Verb;
 use crate::protocol::Action;
 
 impl Request<'_> {
-    /// The fingerprint of the request: the endpoint, the mode and its longest wait or the reservation, and of each item the
-    /// policy, the object of the key and the cost. `object_names` are the names of the items' objects, in their order, and
-    /// stand for the keys; and the limits that an item brings, which are one however they are written. The order of the items and of their costs does not count, nor does `snapshot`, which changes
-    /// only the response.
+    /// The fingerprint of the request: the endpoint, the mode with its longest wait or the reservation, and for each item the policy, the
+    /// key's object and the cost. `object_names` are the objects of the items, in their order, and stand for the keys. Limits in an item
+    /// count by their meaning, not their spelling. The order of items and costs does not count, nor does `snapshot`, which changes only the
+    /// response.
     ///
     /// Frontends of neighbouring versions must agree on it, and objects keep it with each replay. Another encoding needs
     /// another version.
     #[must_use]
     pub fn fingerprint(&self, object_names: &[String]) -> u64 {
-        // No two items are alike: a batch of such is refused.
+        // No two items are equal: such a batch is refused.
         let items = self.items.iter().zip(object_names).map(|(item, name)| self.encode(item, name));
         let mut hash = Sha256::new_with_prefix(VERSION);
         hash.update(text(self.endpoint.path()));
@@ -32,7 +32,7 @@ impl Request<'_> {
         hash.finalize().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
-    /// The mode, and the longest wait of one that waits, or the reservation.
+    /// The mode, and its longest wait if it waits, or the reservation.
     fn encode_action(&self) -> Vec<u8> {
         let (mode, number) = match self.action {
             Action::Reserve(verb) | Action::Take(verb) | Action::Look(verb) => match verb {
@@ -76,7 +76,7 @@ impl Request<'_> {
             }
         }
         if let Some(policy) = &item.inline {
-            // Not the length of the next item's first text, whose third byte is 0: the numbers are never so long.
+            // Unlike the length of the next item's first text, whose third byte is 0: the numbers are never that long.
             bytes.push(INLINE);
             bytes.extend(text(policy.numbers()));
         }
@@ -86,13 +86,13 @@ impl Request<'_> {
 
 const VERSION: &str = "tollgate fingerprint 1\n";
 
-/// A text with its length before it, so that no two lists of texts are encoded alike. None is 4 GiB long.
+/// A text after its length, so that different lists of texts have different encodings. None is 4 GiB long.
 fn text(text: &str) -> Vec<u8> {
     let len = u32::try_from(text.len()).unwrap_or(u32::MAX);
     [&len.to_le_bytes(), text.as_bytes()].concat()
 }
 
-/// In order, each once. For a few: the library's sort is longer than all of this file.
+/// Sorted, without duplicates. For short lists: the library's sort is more code than this file.
 fn sorted<T: Ord>(items: impl Iterator<Item = T>) -> Vec<T> {
     let mut sorted = Vec::new();
     for item in items {
@@ -105,7 +105,7 @@ fn sorted<T: Ord>(items: impl Iterator<Item = T>) -> Vec<T> {
 
 const INLINE: u8 = 3;
 
-/// After the last cost by name: the length of no text.
+/// After the last named cost: not a valid length.
 const END: [u8; 4] = [0xff; 4];
 
 #[cfg(test)]
@@ -127,8 +127,8 @@ mod tests {
         of(Endpoint::Consume, &format!(r#"{{"policy":"api","key":"alice"{more}}}"#))
     }
 
-    /// Frontends of neighbouring versions must agree, and objects have stored it. If this changes, so must [`VERSION`], and a
-    /// request that is repeated during the roll-out is answered 422.
+    /// Frontends of neighbouring versions must agree, and objects have stored it. If this changes, so must [`VERSION`], and a request that
+    /// is repeated during the roll-out gets a 422.
     #[test]
     fn the_fingerprint_is_unchanged() {
         assert_eq!(consume(""), 0x2c6d_35af_272f_ad26);

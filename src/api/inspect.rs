@@ -1,4 +1,4 @@
-//! The state of a policy's buckets, as a response.
+//! The state of a policy's buckets as a response.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use super::verdict::is_false;
 use crate::policy;
 use crate::protocol::{Decided, LimitAnswer};
 
-/// How the buckets of a policy stand.
+/// The state of a policy's buckets.
 pub(super) fn inspection<'a>(
     item: &'a ResolvedItem,
     answers: &[Answered<'a>],

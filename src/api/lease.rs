@@ -1,4 +1,4 @@
-//! What `POST /v1/lease` answers: a lease, or when one could be had.
+//! The answer of `POST /v1/lease`: a lease, or when one will be possible.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -10,7 +10,7 @@ use super::verdict::{Verdict, is_false};
 use crate::policy::NamedLimit;
 use crate::protocol::Decided;
 
-/// The lease, or when one could be had.
+/// The lease, or when one will be possible.
 pub(super) fn leased(item: &ResolvedItem, verdict: &Verdict<'_>, decided: &Decided) -> Reply {
     #[derive(Serialize)]
     struct Leased<'a> {
@@ -53,7 +53,7 @@ pub(super) fn leased(item: &ResolvedItem, verdict: &Verdict<'_>, decided: &Decid
     Reply::json(200, "application/json", &body)
 }
 
-/// How many tokens of each limit: a number if the only one has no name.
+/// The tokens of each limit: a number if the only one has no name.
 struct Tokens<'a> {
     limits: &'a [NamedLimit],
     tokens: &'a [u64],
@@ -115,7 +115,7 @@ mod tests {
         let returned = r#""returned":[{"lease":"00000000000000ff","spent":3},{"lease":"FFFFFFFFFFFFFFFF","spent":4}]"#;
         for (policy, more, expected, costs, action) in [
             ("api", r#""tokens":10"#, (2_000, 1_000, vec![10], vec![]), vec![1], look),
-            // More than ever fits is no error: there is as much as can be spared.
+            // More than the capacity is no error: the lease has what can be spared.
             ("api", r#""tokens":1000"#, (2_000, 1_000, vec![12], vec![]), vec![1], look),
             ("api", r#""tokens":1,"cost":3"#, (2_000, 1_000, vec![1], vec![]), vec![3], take),
             ("api", returned, (2_000, 1_000, vec![0], vec![ended(255, &[3]), ended(u64::MAX, &[4])]), vec![0], look),

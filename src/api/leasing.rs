@@ -1,5 +1,4 @@
-//! What a request says about leases, at `POST /v1/lease`: tokens for a server that decides by itself, and what it has spent of those that it
-//! had.
+//! The lease messages of `POST /v1/lease`: tokens for a server that decides by itself, and what it has spent of earlier ones.
 
 use super::body::Body;
 use super::cost::Cost;
@@ -8,12 +7,12 @@ use crate::limit::Verb;
 use crate::policy::Policy;
 use crate::protocol::{EndedLease, LeaseRequest};
 
-/// What a request says about leases.
+/// The lease messages of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Leasing<'a> {
-    /// How many tokens are wanted; `None` if none are.
+    /// How many tokens are wanted, if any.
     pub tokens: Option<Cost<'a>>,
-    /// The leases that have ended, and what was spent of each.
+    /// The ended leases, and what was spent of each.
     pub returned: Vec<(u64, Cost<'a>)>,
 }
 
@@ -42,12 +41,12 @@ impl<'a> Leasing<'a> {
         Ok(Self { tokens, returned })
     }
 
-    /// The same about the limits of `policy`.
+    /// The lease request for the limits of `policy`.
     pub(super) fn resolve(&self, policy: &Policy) -> Result<LeaseRequest, Problem> {
         let Some(terms) = policy.frontend().lease else {
             return bad_request(format!("policy {} has no `lease`: its tokens cannot be leased", policy.name()));
         };
-        // As many as wanted may be more than there ever are: a lease has what can be spared.
+        // May exceed the capacity: a lease has what can be spared.
         let costs_of = |tokens: &Cost<'_>| tokens.of(policy, Verb::ConsumeUpTo);
         let mut wanted = vec![0; policy.limits().len()];
         if let Some(tokens) = &self.tokens {

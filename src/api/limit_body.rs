@@ -1,4 +1,4 @@
-//! The numbers of a limit and the state of its bucket, as JSON has them.
+//! A limit's numbers and its bucket's state, as JSON.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use super::resolve::{Answered, ResolvedItem};
 use crate::limit::{Config, Kind, Snapshot};
 use crate::policy::NamedLimit;
 
-/// The numbers of a limit, and how its bucket stands.
+/// A limit's numbers, and its bucket's state.
 #[derive(Serialize)]
 pub(super) struct LimitBody<'a, S> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,7 +31,7 @@ impl<'a, S> LimitBody<'a, S> {
     }
 }
 
-/// A [`Snapshot`] as JSON has it.
+/// A [`Snapshot`] as JSON.
 #[derive(Serialize)]
 pub(super) struct Exact {
     tokens: i64,
@@ -47,8 +47,8 @@ impl Exact {
 }
 
 impl ResolvedItem {
-    /// As of limits that allow `tokens` at any time, whatever the buckets hold. So a client that decides by a snapshot decides
-    /// as the server does.
+    /// As if limits allowed `tokens` at any time, regardless of the buckets. So a client that decides by a snapshot decides like the
+    /// server.
     pub(super) fn snapshot_of<'a>(&self, answers: &[Answered<'a>], now: i64, tokens: u64) -> Vec<LimitBody<'a, Exact>> {
         let asked = answers.iter().filter(|_| self.wants_snapshot);
         let exact = || Exact { tokens: tokens.cast_signed(), drops: 0, at: now };

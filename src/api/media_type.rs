@@ -1,12 +1,12 @@
-//! What the headers must say about a body.
+//! The required headers for a body.
 
 use super::problem::Problem;
 
-/// Checks that the headers of a request say that its body is plain JSON.
+/// Checks that the headers describe the body as plain JSON.
 ///
 /// # Errors
-/// [`Problem::UnsupportedMediaType`] for any other `Content-Type` or a missing one: a form sent by mistake must not pass.
-/// [`Problem::UnsupportedContentEncoding`] for a body that is compressed.
+/// [`Problem::UnsupportedMediaType`] for any other `Content-Type` or none: a form sent by mistake must not pass.
+/// [`Problem::UnsupportedContentEncoding`] for a compressed body.
 pub fn require_json(content_type: Option<&str>, content_encoding: Option<&str>) -> Result<(), Problem> {
     let essence = content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim();
     if !essence.eq_ignore_ascii_case("application/json") {

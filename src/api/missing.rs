@@ -1,9 +1,9 @@
-//! What a deployment can lack altogether. Callers are told, too: it is no secret, and the person who deployed it often sees only an answer.
+//! Settings that a deployment may lack altogether. Callers see them too: they are no secret, and the deployer often sees only an answer.
 
-/// A part of the settings without which nothing can be decided.
+/// A setting without which no decision is possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// The binding to the objects that keep the budgets.
+    /// The binding to the objects with the budgets.
     Objects,
     /// The policies.
     Policies,

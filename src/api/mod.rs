@@ -1,7 +1,7 @@
-//! The HTTP API: requests, answers, problems, headers. No clock, no storage and no runtime, so it runs anywhere.
+//! The HTTP API: requests, answers, problems, headers. Without a clock, storage or runtime, so it runs anywhere.
 //!
-//! [`Request::parse`] makes a body into a valid request or a [`Problem`], [`ResolvedRequest`] finds the policies it names if the
-//! caller may use them, and turns the objects' answers into a [`Reply`]: status, headers and body.
+//! [`Request::parse`] turns a body into a valid request or a [`Problem`]; [`ResolvedRequest`] looks up its policies if the caller may use
+//! them, and turns the objects' answers into a [`Reply`]: status, headers and body.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

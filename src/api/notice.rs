@@ -1,4 +1,4 @@
-//! Notices for the operator: what a webhook or a queue is told of a key that comes near a limit or is refused.
+//! Notices for the operator's webhook or queue about a key that nears a limit or is refused.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -11,34 +11,34 @@ use crate::access::{key_hash_in, key_json};
 use crate::policy::{Cause, NoticeKind};
 use crate::protocol::ObjectReply;
 
-/// A notice to be sent.
+/// A notice to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// The same however often it is sent: receivers drop what they have already.
+    /// The same for every attempt: receivers drop duplicates.
     pub id: String,
     /// JSON.
     pub body: String,
 }
 
-/// What of an object's answer there are notices of.
+/// The parts of an object's answer that notices are made from.
 #[derive(Clone, Copy, Debug)]
 pub struct Noticed<'a> {
     /// The object's name.
     pub object: &'a str,
-    /// The items that it was asked for, by their indices.
+    /// The indices of the items in its request.
     pub items: &'a [usize],
-    /// What it has answered.
+    /// Its answer.
     pub reply: &'a Result<ObjectReply, Cause>,
 }
 
 impl ResolvedRequest {
-    /// Whether an object should say which notices are due: the request may lower a level, and a policy gives notices.
+    /// Whether the object should report due notices: the request may lower a level, and a policy has notices.
     #[must_use]
     pub fn may_notify(&self) -> bool {
         self.action.lowers() && self.items.iter().any(|item| item.policy.object().notify.is_some())
     }
 
-    /// The notices that the objects say are due. Only `with_keys` has them the keys as callers write them.
+    /// The notices that the objects reported as due. Only `with_keys` do they have keys as callers write them.
     #[must_use]
     pub fn notices<'a>(&self, all: impl Iterator<Item = Noticed<'a>>, with_keys: bool) -> Vec<Notice> {
         let mut notices = Vec::new();
@@ -68,7 +68,7 @@ impl ResolvedRequest {
 impl Notice {
     fn of(kind: NoticeKind, object: &str, key: Option<&str>, verdict: &Verdict<'_>) -> Self {
         let Verdict { policy, now, .. } = *verdict;
-        // There is one of a kind at a moment.
+        // There is at most one of a kind per millisecond.
         let digest = Sha256::digest([object, policy, kind.word(), &now.to_string()].join("\n"));
         let id = format!("msg_{:032x}", digest.first_chunk().map_or(0, |bytes| u128::from_be_bytes(*bytes)));
         let body = Body {
@@ -98,7 +98,7 @@ impl Notice {
     }
 }
 
-/// As Standard Webhooks has it, and with the id also where there are no headers.
+/// The body of Standard Webhooks, with the id also where there are no headers.
 #[derive(Serialize)]
 struct Body<'a> {
     id: &'a str,
@@ -109,7 +109,7 @@ struct Body<'a> {
     data: Data<'a>,
 }
 
-/// The members have the names and the meaning that they have in answers.
+/// The members have the names and meanings that they have in answers.
 #[derive(Serialize)]
 struct Data<'a> {
     policy: &'a str,

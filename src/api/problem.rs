@@ -18,15 +18,15 @@ pub enum Problem {
     BadRequest { detail: String },
     /// The cost is more than the limit could ever grant at once; `request` is its place in a batch.
     CostTooLarge { limit: String, cost: u64, max: u64, request: Option<usize> },
-    /// No credentials, or wrong ones. The client is not told why.
+    /// No credentials, or wrong ones. The client does not learn why.
     Unauthorized { denied: Denied },
     /// The caller may not do this; `request` is its place in a batch.
     Forbidden { forbidden: Forbidden, request: Option<usize> },
-    /// The captcha opens no session: it is wrong, or its verifier has failed; then the log has the reason.
+    /// The captcha opens no session: it is wrong, or its verifier failed, for a reason in the log.
     Captcha { error: CaptchaError },
     /// No endpoint has this path.
     NotFound { path: String },
-    /// There is no such policy; `known` are those that the caller may know, `request` is its place in a batch.
+    /// There is no such policy; `known` are those that the caller may see, `request` is its place in a batch.
     UnknownPolicy { policy: String, known: Vec<String>, request: Option<usize> },
     /// This deployment has no registry of policies.
     NoRegistry,
@@ -36,9 +36,9 @@ pub enum Problem {
     PreconditionFailed { policy: String, version: Option<i64> },
     /// Only a deployment can change this policy.
     PolicyFixed { policy: String },
-    /// There are as many policies as there can be.
+    /// The maximum number of policies exists.
     TooManyPolicies { max: usize },
-    /// As many operators look on as can.
+    /// The maximum number of listeners is connected.
     TooManyListeners { which: TooMany },
     /// The registry of policies did not answer.
     RegistryUnavailable { cause: Cause },
@@ -46,31 +46,31 @@ pub enum Problem {
     UnknownReservation,
     /// The reservation was already settled or cancelled.
     ReservationClosed,
-    /// The key cannot have more open reservations, or no more of holders of grants.
+    /// The key cannot have more open reservations, or not more from holders of grants.
     TooManyReservations { max: u64, by_grants: bool },
-    /// The key cannot remember more idempotency keys, or no more of holders of grants; it forgets enough after `retry_after_ms`.
+    /// The key cannot remember more idempotency keys, or not more from holders of grants; it forgets enough after `retry_after_ms`.
     TooManyIdempotencyKeys { used: u64, by_grants: bool, retry_after_ms: u64 },
-    /// The key cannot have more budgets whose limits come with requests.
+    /// The key cannot have more budgets with limits from requests.
     TooManyInlineBudgets { max: u64 },
-    /// The `Idempotency-Key` came before, with another request.
+    /// The `Idempotency-Key` was used before, for another request.
     IdempotencyKeyReused,
     /// The path exists, but not for this method.
     MethodNotAllowed { method: String, allow: &'static str },
     /// The body did not arrive in time.
     RequestTimeout,
-    /// The body is longer than it may be at this endpoint.
+    /// The body is longer than this endpoint allows.
     BodyTooLarge { max: usize },
     /// The body's `Content-Type` is not JSON.
     UnsupportedMediaType { found: String },
     /// The body has a `Content-Encoding`.
     UnsupportedContentEncoding { found: String },
-    /// The deployment's settings have errors, which its log lists; `missing` is what it lacks altogether.
+    /// The deployment's settings have errors, which its log lists; `missing` are those it lacks altogether.
     Misconfigured { missing: Vec<Missing> },
-    /// The same where a service binding's `props` have errors, which are for the log.
+    /// A service binding's `props` have errors, which are for the log.
     WrongBinding { errors: Vec<String> },
-    /// The same, as the answer to a health check.
+    /// [`Problem::Misconfigured`], as the answer to a health check.
     Unhealthy { missing: Vec<Missing> },
-    /// The object that keeps the key's buckets did not answer; the log has the reason.
+    /// The object with the key's buckets did not answer; the log has the reason.
     Unavailable { cause: Cause },
 }
 
@@ -80,7 +80,7 @@ pub(super) fn bad_request<T>(detail: String) -> Result<T, Problem> {
 }
 
 impl Problem {
-    /// The same problem, of that request in a batch.
+    /// The same problem, for that request in a batch.
     pub(super) fn of_request(mut self, index: usize) -> Self {
         match &mut self {
             Self::BadRequest { detail } => detail.insert_str(0, &in_batch(Some(index))),
@@ -92,7 +92,7 @@ impl Problem {
         self
     }
 
-    /// Whether the policies have a part in it, or may have: under others there may be none.
+    /// Whether the policies contributed to it, or may have: under others there may be no problem.
     #[must_use]
     pub const fn is_under_policies(&self) -> bool {
         matches!(
@@ -137,12 +137,12 @@ impl Problem {
                 reply.with("www-authenticate", error)
             }
             Self::MethodNotAllowed { allow, .. } => reply.with("allow", *allow),
-            // RFC 9110 §12.5.3: what a body may be encoded with.
+            // RFC 9110 §12.5.3: the encodings accepted for a body.
             Self::UnsupportedContentEncoding { .. } => reply.with("accept-encoding", "identity"),
             Self::TooManyIdempotencyKeys { retry_after_ms, .. } => {
                 reply.with("retry-after", seconds(*retry_after_ms).to_string())
             }
-            // Nothing says when it will be back; a second is the shortest `Retry-After` worth sending.
+            // The end of the outage is unknown; a second is the shortest `Retry-After` worth sending.
             Self::Unavailable { .. } | Self::RegistryUnavailable { .. } => reply.with("retry-after", "1"),
             Self::PreconditionFailed { version: Some(version), .. } => reply.with("etag", format!("\"{version}\"")),
             Self::Captcha { .. } if status == 503 => reply.with("retry-after", "1"),
@@ -150,11 +150,11 @@ impl Problem {
         }
     }
 
-    /// What the log should say of it, and the client must not know.
+    /// For the log only, not for the client.
     fn note(&self) -> Option<String> {
         match self {
             Self::Unauthorized { denied } => Some(denied.to_string()),
-            // Who waited for the verifier has said why.
+            // The caller of the verifier has logged why.
             Self::Captcha { error: CaptchaError::Late | CaptchaError::Unanswered } => None,
             Self::Captcha { error } => Some(error.to_string()),
             Self::WrongBinding { errors } => Some(errors.join("; ")),
@@ -416,12 +416,12 @@ impl From<Forbidden> for Problem {
     }
 }
 
-/// What a message about a request in a batch begins with.
+/// The start of a message about a request in a batch.
 fn in_batch(request: Option<usize>) -> String {
     request.map_or_else(String::new, |index| format!("request {index}: "))
 }
 
-/// "are a, b and c", with the first of many.
+/// "are a, b and c", shortened if there are many.
 fn list(names: &[String]) -> String {
     const MOST: usize = 20;
     let shown = names.get(..MOST).unwrap_or(names).join(", ");
@@ -610,8 +610,8 @@ mod tests {
         (table, sections.split("\n## ").next().unwrap().split("\n### ").collect())
     }
 
-    /// Every problem is in the table of docs/http.md or, if only operators get it, of docs/admin.md, with its status, and has a
-    /// section there of the last part of its type, with an example.
+    /// Every problem is in the table of docs/http.md or, if only operators get it, of docs/admin.md, with its status, and has a section
+    /// there with an example, named by the last part of its type.
     #[test]
     fn every_problem_is_documented() {
         let (of_callers, mut sections) = documented(include_str!("../../docs/http.md"), "\n## Everything but 200\n");

@@ -1,8 +1,7 @@
 //! The fields `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers.
 //!
-//! `RateLimit-Policy` is the same in every answer: each limit's quota `q` and, if it refills, the time window `w` in which
-//! that quota may be used. `RateLimit` is how it stands: `r` tokens are available, and within the next `t` seconds no more
-//! than these.
+//! `RateLimit-Policy` is the same in every answer: each limit's quota `q` and, if it refills, the time window `w` in which that quota may
+//! be used. `RateLimit` is the current state: `r` tokens are available, and no more than these within the next `t` seconds.
 
 use sfv::{Integer, KeyRef, ListSerializer, StringRef, key_ref};
 
@@ -12,8 +11,7 @@ use super::verdict::until_ms;
 use crate::limit::{Config, Decision, Kind};
 use crate::policy::NamedLimit;
 
-/// What each limit allows: `"api";q=100;w=60;tollgate-capacity=200`. A limit that never refills has its capacity as its
-/// quota, and no window.
+/// Each limit's quota: `"api";q=100;w=60;tollgate-capacity=200`. A limit that never refills has its capacity as its quota, and no window.
 pub(super) fn policy_field(limits: &[NamedLimit]) -> String {
     const Q: &KeyRef = key_ref("q");
     const W: &KeyRef = key_ref("w");
@@ -32,8 +30,8 @@ pub(super) fn policy_field(limits: &[NamedLimit]) -> String {
     list.finish().unwrap_or_default()
 }
 
-/// How each limit stands: `"api";r=12;t=3`. While `r` tokens are left, `t` is when the next one comes; it is absent where
-/// none ever will. `retry_after_s` is the `Retry-After` of a refusal, which is never before the end of a `t`.
+/// Each limit's state: `"api";r=12;t=3`. While `r` tokens are left, `t` is when the next one comes; it is absent if none ever will.
+/// `retry_after_s` is the `Retry-After` of a refusal, which is never before the end of a `t`.
 pub(super) fn limit_field(answers: &[Answered<'_>], now: i64, retry_after_s: Option<u64>) -> String {
     const R: &KeyRef = key_ref("r");
     const T: &KeyRef = key_ref("t");
@@ -51,7 +49,7 @@ pub(super) fn limit_field(answers: &[Answered<'_>], now: i64, retry_after_s: Opt
     list.finish().unwrap_or_default()
 }
 
-/// Both fields for a key that may not take anything: `"api";q=0;tollgate-capacity=0` and `"api";r=0;t=60`.
+/// Both fields for a banned key: `"api";q=0;tollgate-capacity=0` and `"api";r=0;t=60`.
 pub(super) fn banned_fields(limits: &[NamedLimit], retry_after_s: Option<u64>) -> Vec<(&'static str, String)> {
     const Q: &KeyRef = key_ref("q");
     const CAPACITY: &KeyRef = key_ref("tollgate-capacity");
@@ -74,20 +72,20 @@ fn quota_and_window_s(config: &Config) -> Option<(u64, u64)> {
     let Config { kind, rate, period_ms, capacity, .. } = *config;
     let per_period = match kind {
         Kind::TokenBucket => rate,
-        Kind::FixedWindow => rate.min(capacity), // a window that opens adds no more than fits
+        Kind::FixedWindow => rate.min(capacity), // an opening window adds no more than fits
     };
     if rate == 0 {
         return None;
     }
-    // `w` is whole seconds: the period, or the least number of seconds that it fits into.
+    // `w` is in whole seconds: the period, rounded up.
     let window_s = period_ms.div_ceil(1_000).max(1);
     let quota = u128::from(per_period).saturating_mul(u128::from(window_s)).saturating_mul(1_000);
     let quota = quota.checked_div(u128::from(period_ms)).unwrap_or(0);
     Some((u64::try_from(quota).unwrap_or(u64::MAX), window_s))
 }
 
-/// When more than the remaining tokens can be had: the moment of the next token for a caller who takes them all now.
-/// `None` if never.
+/// When more than the remaining tokens become available: the moment of the next token for a caller that takes them all now. `None` if
+/// never.
 fn next_token_at(&(limit, _, answer): &Answered<'_>, now: i64) -> Option<i64> {
     let limit = limit.limit();
     let mut state = limit.restored(&answer.snapshot)?;
@@ -98,13 +96,13 @@ fn next_token_at(&(limit, _, answer): &Answered<'_>, now: i64) -> Option<i64> {
         Decision::Allow { .. } | Decision::Never { .. } => None,
     };
     match answer.decision {
-        // Tokens that are held for a batch may be free again before any are refilled.
+        // Tokens held for a batch may be released before any refill.
         Decision::Wait { retry_at } => Some(next.map_or(retry_at, |next| next.min(retry_at))),
         Decision::Allow { .. } | Decision::Never { .. } => next,
     }
 }
 
-/// Structured fields hold integers of 15 digits; a larger one is not wrong when it is cut to that.
+/// Structured fields hold integers of 15 digits; larger ones saturate.
 fn integer(value: u64) -> Integer {
     Integer::try_from(value).unwrap_or(Integer::MAX)
 }
@@ -140,7 +138,7 @@ mod tests {
         }
     }
 
-    /// The answers of all limits of `policy` at `now`, from buckets that were full at 0, after `verb` took `cost` then.
+    /// The answers of all limits of `policy` at `now`, from buckets that were full at 0, after `verb` took `cost` at each moment.
     fn answers<'a>(
         limits: &'a [NamedLimit],
         states: &mut [State],
@@ -179,10 +177,10 @@ mod tests {
         let debtor = r#""rate":1,"period":"1m","capacity":5,"max_debt":10"#;
         let reserve = Verb::Reserve { max_wait_ms: None };
         for (fields, steps, expected) in [
-            // Full: a caller who takes all of it gets the next token a second later, or a minute.
+            // Full: a caller that takes all of it gets the next token a second later, or a minute.
             (ten, &[(0, 0, Verb::Consume)][..], r#""p";r=10;t=1"#),
             (slow, &[(0, 0, Verb::Consume)], r#""p";r=5;t=60"#),
-            // The last token: the next, not a full bucket.
+            // The last token: when the next comes, not when the bucket is full.
             (ten, &[(0, 10, Verb::Consume)], r#""p";r=0;t=1"#),
             (slow, &[(0, 5, Verb::Consume)], r#""p";r=0;t=60"#),
             (slow, &[(0, 5, Verb::Consume), (59_001, 0, Verb::Consume)], r#""p";r=0;t=1"#),
@@ -194,11 +192,11 @@ mod tests {
             // A window: when the next one opens.
             (window, &[(15_000, 4, Verb::Consume)], r#""p";r=6;t=45"#),
             (window, &[(15_000, 10, Verb::Consume)], r#""p";r=0;t=45"#),
-            // A budget that never refills: no window, as long as it lasts and afterwards.
+            // A budget that never refills: no window, whether or not anything is left.
             (budget, &[(0, 2, Verb::Consume)], r#""p";r=3"#),
             (budget, &[(0, 5, Verb::Consume)], r#""p";r=0"#),
             (budget, &[(0, 5, Verb::Consume), (0, 1, Verb::Consume)], r#""p";r=0"#),
-            // In debt: once it is paid and a token is there.
+            // In debt: when it is paid and a token is available.
             (debtor, &[(0, 7, reserve)], r#""p";r=0;t=180"#),
             (debtor, &[(0, 99, Verb::Charge)], r#""p";r=0;t=660"#),
             // No tokens at any time, only reservations.

@@ -6,7 +6,7 @@ use super::reply::Reply;
 use super::resolve::Answered;
 use super::text::seconds;
 
-/// The members of a 429 beside its verdict: why, and until when.
+/// The members of a 429 besides its verdict: why, and until when.
 pub(super) struct Refusal<'a> {
     pub(super) detail: String,
     pub(super) violated: Vec<&'a str>,
@@ -14,7 +14,7 @@ pub(super) struct Refusal<'a> {
 }
 
 impl Refusal<'_> {
-    /// Rounded up, since a client that came back a moment too early would be refused again.
+    /// Rounded up, since a client that returns too early is refused again.
     pub(super) fn retry_after_s(&self) -> Option<u64> {
         self.retry_after_ms.map(seconds)
     }

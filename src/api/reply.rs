@@ -5,41 +5,41 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-/// Status, headers and body of a response, before any runtime.
+/// Status, headers and body of a response, independent of the runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// The status code.
     pub status: u16,
     /// Names, in lower case, and values.
     pub headers: Vec<Header>,
-    /// What the log should say of it, and the client must not know.
+    /// A note for the log, not for the client.
     pub note: Option<String>,
     body: Body,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Body {
-    /// Empty if there is none.
+    /// The text, possibly empty.
     Text(String),
-    /// A JSON object, without its last brace: its marks are still to come.
+    /// A JSON object without its closing brace: its marks are still to come.
     Object { members: String, marks: Marks },
 }
 
-/// What is said of an answer besides what was decided. Members of its object, in this order, after all others.
+/// Members added to an answer besides the decision. They come in this order, after all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// From what it was made, if without a call.
+    /// The source of an answer made without a call.
     pub source: Option<&'static str>,
-    /// Whether it was made under policies that may be out of date.
+    /// Whether the policies may have been stale.
     pub stale_policies: bool,
-    /// Whether the act was recorded, if it was one.
+    /// For an act, whether it was recorded.
     pub recorded: Option<bool>,
 }
 
 impl Marks {
     fn write(self, text: &mut String) {
         if let Some(source) = self.source {
-            _ = write!(text, ",\"source\":\"{source}\""); // a text takes everything
+            _ = write!(text, ",\"source\":\"{source}\""); // writing to a String cannot fail
         }
         if self.stale_policies {
             text.push_str(",\"stale_policies\":true");
@@ -53,19 +53,19 @@ impl Marks {
 /// A name, in lower case, and a value.
 pub type Header = (&'static str, Cow<'static, str>);
 
-/// What the names of all CORS headers begin with. A reply inside an application is sent without them: which pages may read a response of
-/// an application is the application's to say.
+/// The prefix of all CORS header names. Inside an application a reply is sent without them: the application decides which pages may read
+/// its responses.
 pub const CORS_PREFIX: &str = "access-control-";
 
-/// About the length of a refusal by a policy of one limit. To reserve it at once saves growing three times.
+/// About the length of a refusal by a policy with one limit. Reserving it at once avoids three reallocations.
 const TYPICAL_BODY_LEN: usize = 512;
 
-/// Of `source`, which most marked answers have, and the end of the object.
+/// The length of `source`, which most marked answers have, and the end of the object.
 const TYPICAL_MARKS_LEN: usize = 24;
 
 impl Reply {
-    /// A JSON answer. It must not be cached, and any page may read it: credentials are in a header that the page must
-    /// know, not in a cookie that the browser would add on its own.
+    /// A JSON answer. It must not be cached, and any page may read it: credentials are in a header that the page must know, not in a cookie
+    /// that the browser adds by itself.
     pub(super) fn json(status: u16, media_type: &'static str, body: &impl Serialize) -> Self {
         let mut bytes = Vec::with_capacity(TYPICAL_BODY_LEN);
         // Our own types cannot fail to serialize, and JSON is UTF-8.
@@ -77,7 +77,7 @@ impl Reply {
         Self::with_body(status, media_type, Body::Object { members: body, marks: Marks::default() })
     }
 
-    /// The same for an answer that is not a JSON object.
+    /// An answer that is not a JSON object.
     pub(super) fn of(status: u16, media_type: &'static str, body: String) -> Self {
         Self::with_body(status, media_type, Body::Text(body))
     }
@@ -88,15 +88,15 @@ impl Reply {
         Self { status, headers, note: None, body }
     }
 
-    /// One with headers of its own, and perhaps a text.
+    /// An answer with its own headers, and an optional text.
     #[must_use]
     pub(crate) const fn bare(status: u16, headers: Vec<Header>, body: String) -> Self {
         Self { status, headers, note: None, body: Body::Text(body) }
     }
 
-    /// The whole as one text, which is cheaper to hand over to JavaScript than its parts: the status, perhaps a letter that stands for
-    /// the headers that nearly every reply has, perhaps a blank and the note for the log; a line for each other header, an empty line,
-    /// the body. What is always the same need not cross: see [`Reply::common`].
+    /// The whole reply as one text, which is cheaper to pass to JavaScript than its parts: the status, optionally a letter for the headers
+    /// that nearly every reply has, optionally a space and the note for the log; a line for each other header, an empty line, the body.
+    /// Constant headers need not cross: see [`Reply::common`].
     #[must_use]
     pub fn to_text(&self) -> String {
         let of_letter =
@@ -104,7 +104,7 @@ impl Reply {
         let short = LETTERS.into_iter().find_map(|letter| Some((Some(letter), of_letter(&letter)?)));
         let (letter, headers) = short.unwrap_or((None, &self.headers));
         let mut text = String::with_capacity(self.text_len(headers));
-        _ = write!(text, "{}", self.status); // a text takes everything
+        _ = write!(text, "{}", self.status); // writing to a String cannot fail
         text.extend(letter);
         if let Some(note) = &self.note {
             _ = write!(text, " {}: {note}", self.status);
@@ -119,7 +119,7 @@ impl Reply {
         text
     }
 
-    /// The body; empty if there is none.
+    /// The body, possibly empty.
     #[must_use]
     pub fn body(&self) -> String {
         let mut text = String::new();
@@ -133,7 +133,7 @@ impl Reply {
             Body::Object { members, marks } => {
                 text.push_str(members);
                 marks.write(text);
-                text.push_str("}\n"); // so that a terminal shows each answer on a line of its own
+                text.push_str("}\n"); // so that terminals show each answer on its own line
             }
         }
     }
@@ -153,7 +153,7 @@ impl Reply {
         self
     }
 
-    /// The same, with more said of it. What is not a JSON object has no room for that.
+    /// Adds a mark. Only a JSON object can have marks.
     #[must_use]
     pub fn marked(mut self, mark: impl FnOnce(&mut Marks)) -> Self {
         if let Body::Object { marks, .. } = &mut self.body {
@@ -162,7 +162,7 @@ impl Reply {
         self
     }
 
-    /// An empty answer with the headers for which a letter stands in [`Reply::to_text`], for JavaScript to learn them.
+    /// The headers that a letter stands for in [`Reply::to_text`], for JavaScript to learn.
     #[must_use]
     pub fn common(letter: char) -> Vec<Header> {
         media_type(letter).map(|media_type| common(media_type).to_vec()).unwrap_or_default()
@@ -178,12 +178,12 @@ impl Reply {
             header("access-control-allow-methods", "GET, POST"),
             header("access-control-allow-headers", "Authorization, Content-Type, Idempotency-Key, X-Request-Id"),
             header("x-content-type-options", "nosniff"),
-            header("access-control-max-age", "86400"), // a day: the longest that any browser keeps it
+            header("access-control-max-age", "86400"), // a day: the longest that any browser caches it
         ];
         Self::bare(204, headers, String::new())
     }
 
-    /// The headers of the contract, which is the same for everybody. Its body is not Rust's.
+    /// The headers of the contract, which is the same for all callers. Its body is in JavaScript.
     #[must_use]
     pub fn contract() -> Self {
         let [content_type, _, nosniff, origin, _] = common("application/json");
@@ -214,7 +214,7 @@ const fn media_type(letter: char) -> Option<&'static str> {
     }
 }
 
-/// What nearly every reply has.
+/// The headers of nearly every reply.
 const fn common(media_type: &'static str) -> [Header; 5] {
     [
         ("content-type", Cow::Borrowed(media_type)),

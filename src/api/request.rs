@@ -1,4 +1,4 @@
-//! A body to a valid request, or to a precise error.
+//! Turns a body into a valid request or a precise error.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,24 +13,23 @@ use crate::limit::Verb;
 use crate::policy::Policy;
 use crate::protocol::Action;
 
-/// The longest body that is read, in bytes. A batch of the longest keys, all of them escaped, would be four times as long;
-/// callers with such keys must send fewer at once.
+/// Maximum length of a body, in bytes. A batch of the longest keys, all of them escaped, would be four times as long; callers with such
+/// keys must send smaller batches.
 pub const MAX_BODY_LEN: usize = 16 * 1024;
 
-/// The most requests in a batch. Each key is a call to another object, and all tokens are held until the last object has
-/// answered.
+/// Maximum requests in a batch. Each key is a call to another object, and all tokens are held until the last object has answered.
 pub const MAX_BATCH: usize = 16;
 
-/// A request: what is to be done, and with which budgets.
+/// A request: the action, and the budgets.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// Where it was sent.
+    /// Its endpoint.
     pub endpoint: Endpoint,
-    /// What is to be done: the same for all items.
+    /// The action, the same for all items.
     pub action: Action,
     /// One, or those of a batch: 1 to [`MAX_BATCH`].
     pub items: Vec<Item<'a>>,
-    /// What it says about leases; only of [`Endpoint::Lease`].
+    /// Its lease messages; only for [`Endpoint::Lease`].
     pub leasing: Option<Leasing<'a>>,
 }
 
@@ -39,13 +38,13 @@ pub struct Request<'a> {
 pub struct Item<'a> {
     /// The policy's name, not yet known to exist.
     pub policy: Cow<'a, str>,
-    /// Whose budget it is; `None` if that is left to the grant.
+    /// The key; `None` if the grant's is meant.
     pub key: Option<Key<'a>>,
-    /// `None` if none was given.
+    /// `None` if absent.
     pub cost: Option<Cost<'a>>,
     /// Whether the answer includes the exact states of the buckets.
     pub snapshot: bool,
-    /// The policy of that name, if the request brings its limits; not yet known to be allowed.
+    /// The policy with that name, if the request brings its limits; not yet known to be allowed.
     pub inline: Option<Arc<Policy>>,
 }
 
@@ -53,7 +52,7 @@ impl<'a> Request<'a> {
     /// Parses the body of a request to `endpoint`, such as `{"policy":"api","key":"alice","cost":1}`.
     ///
     /// # Errors
-    /// [`Problem::BodyTooLarge`] and [`Problem::BadRequest`], which says what was wrong and where.
+    /// [`Problem::BodyTooLarge`], and [`Problem::BadRequest`] with what was wrong and where.
     pub fn parse(endpoint: Endpoint, body: &'a [u8]) -> Result<Self, Problem> {
         if body.len() > MAX_BODY_LEN {
             return Err(Problem::BodyTooLarge { max: MAX_BODY_LEN });
@@ -67,7 +66,7 @@ impl<'a> Request<'a> {
         let verb = verb(mode.unwrap_or(Mode::Take), body.max_wait_ms()?)?;
         let leasing = if endpoint == Endpoint::Lease { Some(Leasing::of(&body)?) } else { None };
         let action = match endpoint {
-            // Without a cost it only looks whether there is any.
+            // Without a cost it only checks whether any tokens are left.
             Endpoint::Lease if items.iter().all(|item| item.cost.is_none()) => Action::Look(verb),
             Endpoint::Consume if matches!(mode, Some(Mode::Reserve)) => Action::Reserve(verb),
             Endpoint::Consume | Endpoint::Batch | Endpoint::Lease => Action::Take(verb),
@@ -138,7 +137,7 @@ mod tests {
         Item { policy: policy.into(), key: Some(Key::Text(key.into())), cost, snapshot: false, inline: None }
     }
 
-    /// The endpoints of callers, but for the one that says how a lease stands.
+    /// The endpoints of callers, except the lease endpoint.
     fn callers() -> impl Iterator<Item = Endpoint> {
         let is_meant = |endpoint: &Endpoint| endpoint.scope() != Scope::Admin && *endpoint != Endpoint::Lease;
         Endpoint::ALL.into_iter().filter(is_meant)

@@ -1,4 +1,4 @@
-//! A request that its caller may make, whose policies are known and whose costs fit them.
+//! A request with known policies and valid costs that its caller may make.
 
 use std::sync::Arc;
 
@@ -16,21 +16,20 @@ use crate::policy::FrontendTerms;
 use crate::policy::{Cause, NamedLimit, Policies, Policy};
 use crate::protocol::{Action, LeaseRequest, LimitAnswer};
 
-/// A request that its caller may make, whose policies are known and whose costs fit them.
+/// A request with known policies and valid costs that its caller may make.
 #[derive(Clone, Debug)]
 pub struct ResolvedRequest {
     pub(super) endpoint: Endpoint,
     pub(super) action: Action,
     /// One, or those of a batch.
     pub(super) items: Vec<ResolvedItem>,
-    /// What it says about leases of its only policy.
+    /// The lease request for its only policy.
     pub(super) lease: Option<LeaseRequest>,
     /// Random bits for the [`jitter`] of refusals; 0 for none.
     pub(super) random: u64,
     /// Whether its caller has a grant.
     pub(super) by_grant: bool,
-    /// Why its policy, which has shards, cannot do it. It may have been done before the policy had any: see
-    /// [`ResolvedRequest::recalled`].
+    /// Why its sharded policy cannot do it. It may have been done before the policy had shards: see [`ResolvedRequest::recalled`].
     pub(super) beyond_shards: Option<String>,
 }
 
@@ -41,23 +40,23 @@ pub struct ResolvedItem {
     pub policy: Arc<Policy>,
     /// The [bytes](crate::access::Key::to_bytes) of the key. No two items have the same policy and the same bytes.
     pub key: Vec<u8>,
-    /// The cost of each of its limits; `None` to settle a reservation at the cost that was reserved.
+    /// The cost of each of its limits; `None` to settle a reservation at the reserved cost.
     pub costs: Option<Costs>,
-    /// The largest cost that was given.
+    /// The largest cost in the request.
     pub(super) cost: Option<u64>,
     pub(super) wants_snapshot: bool,
 }
 
 impl ResolvedRequest {
-    /// Finds the policies that `request` names as they are at `now` for its keys, and the key if it is the caller's.
+    /// Resolves the policies in `request` as they are at `now` for its keys, and the key if it is the caller's.
     ///
     /// # Errors
-    /// [`Problem::Forbidden`], [`Problem::UnknownPolicy`], [`Problem::BadRequest`] for a missing key, for limits that a request
-    /// brings under the name of a policy, and for a batch with the same policy and key twice, and what is wrong with the costs: see [`Cost::of`].
+    /// [`Problem::Forbidden`], [`Problem::UnknownPolicy`], [`Problem::BadRequest`] for a missing key, for limits in a request under the
+    /// name of a policy, and for a batch with the same policy and key twice, and the errors of [`Cost::of`].
     pub fn new(request: &Request<'_>, policies: &Policies, caller: &Caller<'_>, now: i64) -> Result<Self, Problem> {
         let Request { endpoint, action, .. } = *request;
         let verb = match action {
-            // Also a cost that can never pass is explained.
+            // A cost that can never pass is explained, too.
             Action::Look(_) if endpoint == Endpoint::Explain => Verb::ConsumeUpTo,
             Action::Look(verb) | Action::Take(verb) | Action::Reserve(verb) => verb,
             Action::Settle(_) | Action::Cancel(_) => Verb::Charge,
@@ -84,7 +83,7 @@ impl ResolvedRequest {
                 return Err(Problem::UnknownPolicy { policy: item.policy.clone().into_owned(), known, request: None });
             };
             let key = match item.key.as_ref() {
-                // The key of a grant is none of a budget that all share.
+                // The key of a grant does not apply to a budget shared by all.
                 asked if policy.frontend().has_one_budget => {
                     caller.may_share()?;
                     asked
@@ -112,7 +111,7 @@ impl ResolvedRequest {
                 Endpoint::Reset | Endpoint::ResetKey | Endpoint::Inspect | Endpoint::Cancel | Endpoint::Extend => {
                     Some(&Cost::Each(0))
                 }
-                // Whether there is any, if some is wanted.
+                // Whether any tokens are left, if some are wanted.
                 Endpoint::Lease if request.leasing.as_ref().is_some_and(|leasing| leasing.tokens.is_none()) => {
                     Some(&Cost::Each(0))
                 }
@@ -169,7 +168,7 @@ impl ResolvedRequest {
         Ok(Self { endpoint, action, items, lease: None, by_grant: false, random: 0, beyond_shards: None })
     }
 
-    /// The same with random bits, if refusals are to be spread: see [`FrontendTerms::jitter_ms`]. Without them, none is.
+    /// Adds random bits, if refusals are to be spread: see [`FrontendTerms::jitter_ms`]. Without bits, they are not.
     #[must_use]
     pub fn spread(self, random: impl FnOnce() -> Option<u64>) -> Self {
         let is_spread = self.items.iter().any(|item| item.policy.frontend().jitter_ms > 0);
@@ -177,31 +176,31 @@ impl ResolvedRequest {
         Self { random, ..self }
     }
 
-    /// Whether an item brings its own numbers: then no object has the policies of all.
+    /// Whether an item brings its own numbers: then no object has all policies.
     #[must_use]
     pub fn has_inline(&self) -> bool {
         self.items.iter().any(|item| item.policy.is_inline())
     }
 
-    /// Whether its caller leases tokens: then the object must be asked.
+    /// Whether its caller leases tokens: then the object must be called.
     #[must_use]
     pub const fn is_about_leases(&self) -> bool {
         self.lease.is_some()
     }
 
-    /// What to ask the object about leases. Nothing of a policy with limits in shadow: each request must be tried.
+    /// The lease request to the object. None for a policy with limits in shadow: each request must be tried.
     #[must_use]
     pub fn lease(&self) -> Option<&LeaseRequest> {
         self.lease.as_ref().filter(|_| self.items.iter().all(|item| item.policy.shadow_limits().is_empty()))
     }
 
-    /// Whether it is about several budgets, all or none.
+    /// Whether it is a batch over several budgets, all or none.
     #[must_use]
     pub fn is_batch(&self) -> bool {
         self.endpoint == Endpoint::Batch
     }
 
-    /// What is to be done.
+    /// The action.
     #[must_use]
     pub const fn action(&self) -> Action {
         self.action
@@ -214,7 +213,7 @@ impl ResolvedRequest {
     }
 }
 
-/// Why a key's hash is not enough.
+/// Why a key's hash does not suffice.
 fn by_prefix(policy: &str) -> String {
     format!(
         "{policy} has overrides by `prefix`, or had some in the last 31 days, and the hash of a key does not say whether one is for it: \
@@ -222,7 +221,7 @@ fn by_prefix(policy: &str) -> String {
     )
 }
 
-/// A limit, the cost that was asked of it, and its answer.
+/// A limit, its requested cost, and its answer.
 pub(super) type Answered<'a> = (&'a NamedLimit, u64, LimitAnswer);
 
 impl ResolvedItem {
@@ -232,13 +231,13 @@ impl ResolvedItem {
         !self.policy.limits().is_empty()
     }
 
-    /// The cost of each of its limits; empty to settle a reservation at the cost that was reserved.
+    /// The cost of each of its limits; empty to settle a reservation at the reserved cost.
     #[must_use]
     pub fn enforced_costs(&self) -> &[u64] {
         self.costs.as_ref().map_or(&[], |costs| &costs.enforced)
     }
 
-    /// Whether the answer is to show how the buckets stand, to the drop.
+    /// Whether the answer includes the exact state of the buckets.
     #[must_use]
     pub const fn wants_snapshot(&self) -> bool {
         self.wants_snapshot
@@ -254,11 +253,11 @@ impl ResolvedItem {
         Ok(all.map(|(index, (limit, answer))| (limit, cost_of(costs, index, answer), *answer)).collect())
     }
 
-    /// What the limits in shadow have said; empty if they were not asked. `answers` are for all that are.
+    /// The answers of the limits in shadow that were tried. `answers` has an entry for each.
     pub(super) fn tried(&self, answers: &[Option<LimitAnswer>]) -> Vec<Answered<'_>> {
         let limits = self.policy.shadow_limits();
         if answers.len() != limits.len() {
-            return Vec::new(); // from an object whose policy has others
+            return Vec::new(); // from an object whose policy has other limits
         }
         let costs = self.costs.as_ref().map_or(&[][..], |costs| &costs.shadow);
         let all = limits.iter().zip(answers).enumerate();
@@ -267,7 +266,7 @@ impl ResolvedItem {
     }
 }
 
-/// The cost that was given, or what the answer says that was reserved.
+/// The requested cost, or the reserved one from the answer.
 fn cost_of(costs: &[u64], index: usize, answer: &LimitAnswer) -> u64 {
     costs.get(index).copied().unwrap_or(match answer.decision {
         Decision::Allow { tokens, .. } => tokens,
@@ -366,7 +365,7 @@ mod tests {
             (r#""a""#, r#""\u0061""#),
             (r#"["a","b"]"#, r#"[ "a" , "b" ]"#),
             (r#"{"ip":"192.0.2.1"}"#, r#"{"ip":"::ffff:c000:201"}"#),
-            (r#"{"ip":"2001:db8::1"}"#, r#"{"ip":"2001:db8::ffff:0:0:1"}"#), // of one /64
+            (r#"{"ip":"2001:db8::1"}"#, r#"{"ip":"2001:db8::ffff:0:0:1"}"#), // in one /64
         ] {
             assert_eq!(batch("api", a, b), same, "{a} {b}");
             assert!(batch("wide", a, b).starts_with("Ok"), "{a} {b}");

@@ -1,4 +1,4 @@
-//! `POST /v1/session`: a visitor's captcha, for a grant.
+//! `POST /v1/session`: exchanges a visitor's captcha for a grant.
 
 use std::borrow::Cow;
 
@@ -13,21 +13,21 @@ use crate::access::{Key, Session};
 use crate::limit::Verb;
 use crate::protocol::Action;
 
-/// Where it is. It is no [`Endpoint`]: it needs no credential, and grants do not name it.
+/// The path. It is not an [`Endpoint`], since it needs no credential and grants do not name it.
 pub const SESSION_PATH: &str = "/v1/session";
 
 const ADDRESS_HEADER: &str = "CF-Connecting-IP";
 
-/// What a visitor sends.
+/// A visitor's request.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SessionRequest<'a> {
-    /// The captcha's token, which only its verifier can read.
+    /// The captcha response, which only its verifier can read.
     pub captcha: Cow<'a, str>,
     address: Key<'a>,
 }
 
 impl<'a> SessionRequest<'a> {
-    /// Parses a body such as `{"captcha":"..."}`. `address` is that of the client, in the header `CF-Connecting-IP`.
+    /// Parses a body such as `{"captcha":"..."}`. `address` is the client's, from the header `CF-Connecting-IP`.
     ///
     /// # Errors
     /// [`Problem::BodyTooLarge`] and [`Problem::BadRequest`].
@@ -54,7 +54,7 @@ impl<'a> SessionRequest<'a> {
 }
 
 impl Reply {
-    /// The answer to a captcha that was right.
+    /// The answer to a solved captcha.
     #[must_use]
     pub fn session(session: &Session) -> Self {
         #[derive(Serialize)]

@@ -1,4 +1,4 @@
-//! A request about a budget that lies in several objects: see [`Policy::shards`].
+//! Requests about a budget in several objects: see [`Policy::shards`].
 
 use super::cost::Costs;
 use super::problem::{Problem, bad_request};
@@ -8,13 +8,13 @@ use crate::policy::Policy;
 use crate::protocol::Action;
 
 impl ResolvedRequest {
-    /// Whether it is about a budget in several shards: then it is about no other.
+    /// Whether it is about a budget in several shards; it is then its only one.
     #[must_use]
     pub fn is_sharded(&self) -> bool {
         self.items.iter().any(|item| item.policy.shards().len() > 1)
     }
 
-    /// The request with an item for each shard of its budgets, at the costs of the whole.
+    /// The request with an item for each shard of its budget, at the costs of the whole.
     #[must_use]
     pub fn of_shards(&self) -> Self {
         let all = self.items.iter().flat_map(|item| item.policy.shards().iter().map(move |shard| (item, shard)));
@@ -23,13 +23,13 @@ impl ResolvedRequest {
     }
 
     /// The same request, or why shards cannot do it. With an `Idempotency-Key` it may have been done before its policy had shards: then
-    /// the first of them is asked for the answer, and only that.
+    /// only the first shard is asked, for the earlier answer.
     ///
     /// # Errors
     /// [`Problem::BadRequest`].
     pub fn within_shards(mut self, has_idempotency_key: bool) -> Result<Self, Problem> {
         if has_idempotency_key && self.is_sharded() && self.takes_from_one_shard() {
-            // A shard remembers what it has granted, but not that it has refused: a repetition could be granted by another.
+            // A shard remembers grants but not refusals: another shard could grant a repetition.
             let detail = "a policy with shards cannot take an Idempotency-Key with `consume`: leave it out";
             self.beyond_shards.get_or_insert_with(|| detail.to_owned());
         }
@@ -39,7 +39,7 @@ impl ResolvedRequest {
         }
     }
 
-    /// What to ask the first shard of a request that shards cannot do: whether it was done before. `None` if they can.
+    /// The request that asks the first shard whether an act that shards cannot do was done before. `None` if they can.
     #[must_use]
     pub fn recalled(&self) -> Option<Self> {
         self.beyond_shards.as_ref()?;
@@ -52,19 +52,18 @@ impl ResolvedRequest {
         Some(first)
     }
 
-    /// Whether an object is to say what it has answered to a request of this id, even to a look.
+    /// Whether an object must return its earlier answer to a request with this id, even to a look.
     #[must_use]
     pub const fn is_recalled(&self) -> bool {
         self.beyond_shards.is_some()
     }
 
-    /// A shard of the item's policy, if the answer is that of one of them: these differ by a token of the capacity at most, of
-    /// which the first has the most.
+    /// A shard of the item's policy, if one of them answered: their capacities differ by at most one token, and the first has the largest.
     pub(super) fn shard_of<'a>(&self, item: &'a ResolvedItem) -> Option<&'a Policy> {
         item.policy.shards().first().map(|shard| &**shard).filter(|_| self.takes_from_one_shard())
     }
 
-    /// Whether one shard is to grant it, rather than all have a part in it.
+    /// Whether one shard is to grant it, rather than all together.
     #[must_use]
     pub fn takes_from_one_shard(&self) -> bool {
         self.action == Action::Take(Verb::Consume)

@@ -1,4 +1,4 @@
-//! What became of each budget that was asked for, to be counted.
+//! The outcome for each requested budget, for counters.
 
 use super::decisive::{Weight, decisive};
 use super::resolve::{ResolvedItem, ResolvedRequest};
@@ -8,28 +8,28 @@ use crate::metrics::{INLINE_POLICIES, Outcome};
 use crate::policy::{Cause, NamedLimit, Standing};
 use crate::protocol::{Action, LimitAnswer, ObjectReply};
 
-/// What became of one budget.
+/// The outcome for one budget.
 #[derive(Clone, Copy, Debug)]
 pub struct Tally<'a> {
-    /// The name under which its policy is counted.
+    /// The name that its policy is counted under.
     pub policy: &'a str,
-    /// The largest cost that was asked; 0 if none was.
+    /// The largest requested cost; 0 if there was none.
     pub cost: u64,
-    /// The object that was asked, by its position.
+    /// The object's position.
     pub object: usize,
-    /// What became of it.
+    /// The outcome.
     pub outcome: Outcome,
     /// Whether a limit in shadow would have refused it.
     pub is_refused_in_shadow: bool,
     /// Why there was no decision.
     pub cause: Option<Cause>,
     item: &'a ResolvedItem,
-    /// What each limit that is enforced has answered; nothing if there was no decision.
+    /// The answer of each enforced limit; empty without a decision.
     answers: &'a [LimitAnswer],
 }
 
 impl<'a> Tally<'a> {
-    /// The limit that decided, and what it has answered.
+    /// The decisive limit, and its answer.
     #[must_use]
     pub fn decisive(&self) -> Option<(&'a NamedLimit, &'a LimitAnswer)> {
         decisive(self.item.policy.limits().iter().zip(self.answers), |(limit, answer)| Weight {
@@ -41,7 +41,7 @@ impl<'a> Tally<'a> {
         })
     }
 
-    /// How its key begins, if operators are shown that.
+    /// The start of the key, if operators may see it.
     #[must_use]
     pub fn key_prefix(&self) -> Option<String> {
         match self.item.policy.frontend().shown_key_prefix {
@@ -52,7 +52,7 @@ impl<'a> Tally<'a> {
 }
 
 impl ResolvedRequest {
-    /// Whether it is to take tokens, now or by a reservation or its extension. Only such requests are counted as decisions.
+    /// Whether it takes tokens, now or by a reservation or its extension. Only such requests count as decisions.
     #[must_use]
     pub fn takes(&self) -> bool {
         match self.action {
@@ -63,8 +63,8 @@ impl ResolvedRequest {
         }
     }
 
-    /// Tells what became of each budget, given what each object was asked for (the indices of its items) and what it answered, or
-    /// why it did not. Replies that are not decisions are a client's errors: then there is nothing to tell.
+    /// Reports the outcome for each budget, from each object's items (as indices) and its reply, or why there is none. Replies that are not
+    /// decisions are the client's errors, and nothing is reported.
     pub fn tally<'a>(
         &'a self,
         calls: impl Iterator<Item = (&'a [usize], &'a Result<ObjectReply, Cause>)> + Clone,
@@ -107,7 +107,7 @@ impl ResolvedRequest {
         }
     }
 
-    /// The same when there was no decision at all because of `cause`, and each budget ended so.
+    /// Reports the same outcome for each budget, when `cause` prevented any decision.
     pub fn tally_undecided<'a>(&'a self, outcome: Outcome, cause: Cause, tell: impl FnMut(Tally<'a>)) {
         let items = self.items.iter().filter(|_| self.takes());
         items.map(|item| Tally { outcome, cause: Some(cause), ..item.tally() }).for_each(tell);
@@ -127,7 +127,7 @@ const fn is_decision(reply: &ObjectReply) -> bool {
     matches!(reply, ObjectReply::Decided(_))
 }
 
-/// The first of `rest`, which are then no longer there; none if there are too few.
+/// Takes the first `len` of `rest`; none if there are too few.
 fn part<'a, T>(rest: &mut &'a [T], len: usize) -> &'a [T] {
     let (first, others) = rest.split_at_checked(len).unwrap_or_default();
     *rest = others;

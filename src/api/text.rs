@@ -1,11 +1,11 @@
-//! Texts in messages: a client's, escaped and cut short; moments.
+//! Texts in messages: a client's text, escaped and shortened; moments.
 
 use std::time::{Duration, SystemTime};
 
-/// The most characters of the beginning, and of the end, of a message that contains a client's text.
+/// Maximum characters of the start, and of the end, of a message that contains a client's text.
 pub(super) const MOST_SHOWN: usize = 200;
 
-/// The beginning and the end of a message, as long as that: they say what was wrong and where.
+/// The start and the end of a message, each up to that length: they say what was wrong and where.
 pub(super) fn shortened(message: &str, most: usize) -> String {
     let mut all = message.char_indices();
     match (all.nth(most), all.nth_back(most)) {
@@ -17,7 +17,7 @@ pub(super) fn shortened(message: &str, most: usize) -> String {
     }
 }
 
-/// A client's text for an answer to that client: quoted, escaped and cut short.
+/// A client's text for an answer to that client: quoted, escaped and shortened.
 pub(super) fn shown(text: &str) -> String {
     const MOST: usize = 80;
     match text.char_indices().nth(MOST) {
@@ -34,7 +34,7 @@ pub(super) fn timestamp(at: i64) -> Option<String> {
     Some(humantime::format_rfc3339_millis(time).to_string())
 }
 
-/// Whole seconds, rounded up and at least one: after them the moment is not in the future any more.
+/// Whole seconds, rounded up, at least one, so that waiting this long is enough.
 pub(super) fn seconds(ms: u64) -> u64 {
     ms.div_ceil(1_000).max(1)
 }

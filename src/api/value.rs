@@ -1,4 +1,4 @@
-//! One value of a body, and what is said of one that is wrong.
+//! One value of a body, and the error if it is wrong.
 
 use super::problem::{Problem, bad_request};
 use super::text::{MOST_SHOWN, shortened};
@@ -17,7 +17,7 @@ pub(super) fn must_be<T>(field: &str, expected: &str, json: Json<'_>) -> Result<
     bad_request(format!("`{field}` must be {expected}, not {}", shown_json(json)))
 }
 
-/// What was written instead, cut short.
+/// The value as written, shortened.
 pub(super) fn shown_json(json: Json<'_>) -> String {
     shortened(&json.to_string(), MOST_SHOWN)
 }

@@ -1,4 +1,4 @@
-//! A decision, as reported to the client.
+//! A decision as shown to the client.
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use crate::limit::{Decision, MAX_TOKENS, Verb, jitter};
 use crate::policy::Standing;
 use crate::protocol::{Action, Decided};
 
-/// A decision, as reported to the client.
+/// A decision as shown to the client.
 #[expect(clippy::struct_excessive_bools, reason = "the members of a body")]
 #[derive(Serialize)]
 pub(super) struct Verdict<'a> {
@@ -22,7 +22,7 @@ pub(super) struct Verdict<'a> {
     pub(super) tokens: Option<u64>,
     #[serde(skip_serializing_if = "is_zero")]
     pub(super) unpaid: u64,
-    /// As `remaining`, absent if the policy enforces nothing.
+    /// Like `remaining`, absent if the policy enforces nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) limit: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,18 +48,18 @@ pub(super) struct Verdict<'a> {
     pub(super) late: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) limits: Vec<Details<'a>>,
-    /// What limits in shadow would have said.
+    /// What limits in shadow would have decided.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) shadow: Vec<Details<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) snapshot: Vec<LimitBody<'a, Exact>>,
-    /// Whether an override refused the key, whatever it has left.
+    /// Whether an override refused the key regardless of what is left.
     #[serde(skip_serializing_if = "is_false")]
     pub(super) banned: bool,
-    /// Whether an override lets the key take whatever it asks for.
+    /// Whether an override grants all requests of the key.
     #[serde(skip_serializing_if = "is_false")]
     pub(super) unlimited: bool,
-    /// Whether it is that of one shard, where all have said the same.
+    /// Whether it is that of one shard, where all have decided the same.
     #[serde(skip)]
     pub(super) is_of_shard: bool,
     #[serde(skip)]
@@ -75,7 +75,7 @@ pub(super) struct Details<'a> {
     cost: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     tokens: Option<u64>,
-    /// What was to be charged, or settled, and would have exceeded the largest debt.
+    /// The part of a charge or settlement that would have exceeded the largest debt.
     #[serde(skip_serializing_if = "is_zero")]
     unpaid: u64,
     limit: u64,
@@ -108,7 +108,7 @@ impl ResolvedRequest {
             details.wait_until(now, |retry_at| self.told(item, retry_at));
         }
         let (banned, unlimited) = self.standing(item, &details);
-        // What one shard has left is near the limit of that shard.
+        // One shard's rest is compared with that shard's limit.
         let shard = self.shard_of(item);
         for (details, limit) in details.iter_mut().zip(shard.map_or(&[][..], |shard| shard.limits())) {
             details.near_limit = limit.is_near(details.remaining);
@@ -123,7 +123,7 @@ impl ResolvedRequest {
         let is_named = is_enforced && item.policy.limits().iter().any(|limit| limit.name().is_some());
         let top = decisive.cloned().unwrap_or_else(|| self.unlimited(item, tried, now));
         let allowed = details.iter().all(|details| details.allowed);
-        // All limits together begin with the last. If one refuses nothing was taken, whatever the others would have granted.
+        // All limits together start with the last. If one refuses nothing was taken, whatever the others would have granted.
         let ready_at = details.iter().filter_map(|details| details.ready_at).max().or(top.ready_at);
         Verdict {
             allowed,
@@ -158,7 +158,7 @@ impl ResolvedRequest {
         }
     }
 
-    /// Whether an override has refused, or granted, what was asked for.
+    /// Whether an override has refused, or granted, the request.
     fn standing(&self, item: &ResolvedItem, details: &[Details<'_>]) -> (bool, bool) {
         match item.policy.standing() {
             _ if !self.verb().takes() => (false, false),
@@ -169,7 +169,7 @@ impl ResolvedRequest {
         }
     }
 
-    /// The answer of a policy that enforces nothing: all that was asked, at once.
+    /// The answer of a policy that enforces nothing: the full cost, at once.
     fn unlimited<'a>(&self, item: &'a ResolvedItem, tried: &[Answered<'_>], now: i64) -> Details<'a> {
         let reserved = || tried.iter().map(|(_, cost, _)| *cost).max().unwrap_or(0);
         let cost = item.cost.unwrap_or_else(reserved);
@@ -195,8 +195,8 @@ impl ResolvedRequest {
         matches!(self.verb(), Verb::Reserve { .. } | Verb::Borrow { .. })
     }
 
-    /// When the caller of a refused request is told to come back: never before it is `retry_at`. Only those who take are spread, not
-    /// those who look, nor servers that lease and decide for others.
+    /// The retry time shown for a refusal, never before `retry_at`. Only requests that take tokens are spread, not peeks, nor servers that
+    /// lease and decide for others.
     fn told(&self, item: &ResolvedItem, retry_at: i64) -> i64 {
         match (self.endpoint, item.policy.standing()) {
             (Endpoint::Consume | Endpoint::Batch, Standing::Limited) => {

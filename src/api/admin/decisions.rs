@@ -1,4 +1,4 @@
-//! Decisions as they are made.
+//! Live decisions.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -10,13 +10,13 @@ use crate::metrics::{Heard, LiveFilter, Outcome, POLL_AFTER_MS, TooMany};
 use crate::protocol::Standing;
 
 impl AdminQuestion<'_> {
-    /// What its sender wants to see and may: decisions of `policy`, or of all that the token may name.
+    /// The filter of its sender: decisions of `policy`, or of all policies that the token may name.
     #[must_use]
     pub fn live_filter(&self, policy: Option<String>, outcomes: Option<Vec<Outcome>>) -> LiveFilter {
         LiveFilter { policies: policy.map(|policy| vec![policy]).or_else(|| self.only.clone()), outcomes }
     }
 
-    /// The answer about a policy that does not exist, or that its token may not name.
+    /// The problem of a policy that does not exist, or that its token may not name.
     #[must_use]
     pub fn unknown_policy(&self, name: &str, policies: impl Iterator<Item = Standing>) -> Problem {
         let names = policies.map(|standing| standing.policy.name().to_owned());
@@ -24,7 +24,7 @@ impl AdminQuestion<'_> {
         Problem::UnknownPolicy { policy: name.to_owned(), known, request: None }
     }
 
-    /// What a listener is told.
+    /// The answer to a listener.
     ///
     /// # Errors
     /// [`Problem::TooManyListeners`].

@@ -1,4 +1,4 @@
-//! What has been counted, and which keys are refused most.
+//! Counters, and the keys refused most.
 
 use serde::Serialize;
 
@@ -7,15 +7,15 @@ use super::AdminQuestion;
 use crate::metrics::{MEDIA_TYPE, TopKey, Totals, exposition};
 
 impl AdminQuestion<'_> {
-    /// The counters, for Prometheus; those of policies only where the token may name them. `isolates` says how many isolates have
-    /// reported lately; `None` that there is one alone.
+    /// The counters, for Prometheus; those of policies only if the token may name them. `isolates` is the number of isolates that reported
+    /// lately; `None` if there is only one.
     #[must_use]
     pub fn metrics(&self, totals: &Totals, isolates: Option<usize>) -> Reply {
         let text = exposition(totals.counts(), totals.began_at(), isolates, |policy| self.may_name(policy));
         Reply::of(200, MEDIA_TYPE, text)
     }
 
-    /// The keys that are refused most, of the policies that the token may name.
+    /// The keys refused most, of the policies that the token may name.
     #[must_use]
     pub fn top_refused(&self, totals: &mut Totals, now: i64) -> Reply {
         #[derive(Serialize)]

@@ -1,7 +1,7 @@
-//! The admin API: what operators ask of the registry of policies, and what they are answered.
+//! The admin API: operators' requests to the registry of policies, and the answers.
 //!
-//! A frontend checks who asks, by [`AdminPath`], and passes the request on as an [`AdminQuestion`]. The registry's object reads it,
-//! so that one place decides, of one version.
+//! A frontend checks the caller's rights, by [`AdminPath`], and forwards the request as an [`AdminQuestion`]. The registry's object parses
+//! it, so that one place, of one version, decides.
 
 mod decisions;
 mod metrics;
@@ -14,5 +14,5 @@ pub use question::{AdminPath, AdminQuestion, AdminRequest, MAX_OVERRIDES_LEN};
 use super::problem::Problem;
 use super::reply::Reply;
 
-/// What an operator is answered.
+/// The answer to an operator.
 pub type AdminReply = Result<Reply, Problem>;

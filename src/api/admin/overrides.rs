@@ -1,4 +1,4 @@
-//! What the registry answers about overrides of keys.
+//! The registry's answers about overrides of keys.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -11,7 +11,7 @@ use crate::limit::Carry;
 use crate::protocol::{OverrideStanding, OverridesChanged, OverridesError};
 
 impl AdminQuestion<'_> {
-    /// Some of the overrides; `has_more` if there are others after them.
+    /// A page of overrides; `has_more` if others follow.
     #[must_use]
     pub fn overrides(&self, as_of: i64, overrides: &[OverrideStanding], has_more: bool) -> Reply {
         #[derive(Serialize)]
@@ -39,10 +39,10 @@ impl AdminQuestion<'_> {
         Reply::json(200, "application/json", &Body { as_of, overrides: overrides.collect(), next })
     }
 
-    /// What has changed, or would.
+    /// The changes, made or only tried.
     ///
     /// # Errors
-    /// [`Problem::BadRequest`] if nothing has changed because of an error.
+    /// [`Problem::BadRequest`] if an error prevented all changes.
     pub fn overrides_changed(
         &self,
         carry: Option<Carry>,
@@ -83,7 +83,7 @@ impl AdminQuestion<'_> {
         let tokens = match carry {
             None | Some(Carry::Additive) => "what is spent stays spent",
             Some(Carry::AsIs) => "keys keep their tokens, up to the new capacity",
-            // Not of overrides.
+            // Not possible for overrides.
             Some(Carry::Proportional) => "keys keep their share of the capacity",
             Some(Carry::Reset) => "keys start anew",
         };

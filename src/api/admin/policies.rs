@@ -1,4 +1,4 @@
-//! What the registry answers about policies.
+//! The registry's answers about policies.
 
 use std::borrow::Cow;
 
@@ -37,7 +37,7 @@ impl AdminQuestion<'_> {
         Ok(Reply::json(200, "application/json", &StandingBody::of(&standing)).with("etag", etag(standing.version)))
     }
 
-    /// What has changed, or would.
+    /// The change, made or only tried.
     #[must_use]
     pub fn changed(&self, change: &PolicyChange<'_>, changed: &Changed) -> Reply {
         #[derive(Serialize)]
@@ -56,8 +56,8 @@ impl AdminQuestion<'_> {
         }
     }
 
-    /// Acts, as the registry keeps them: of the policies that the token may name, and on the key of that hash, if one is asked for.
-    /// `rows` are at most `limit`, or, for a key, all that there may be.
+    /// Acts from the audit log: of the policies that the token may name, and on the key with that hash, if given. `rows` are at most
+    /// `limit`, or, for a key, all of them.
     #[must_use]
     pub fn audit(&self, rows: &[String], limit: usize, hash: Option<&str>) -> Reply {
         #[derive(Serialize)]
@@ -72,7 +72,7 @@ impl AdminQuestion<'_> {
         let mut rows: Vec<_> = rows.iter().filter(is_on_key).collect();
         let has_more = rows.len() > limit || (hash.is_none() && rows.len() == limit);
         rows.truncate(limit);
-        // There may be earlier ones: the number to ask for them with.
+        // There may be earlier ones: the number to continue from.
         let last = rows.last().filter(|_| has_more).and_then(|row| field(row, "number")?.parse().ok());
         let may_name = |row: &&&String| self.may_name(&text(row, "policy").unwrap_or_default());
         let acts = rows.iter().filter(may_name).filter_map(|row| serde_json::from_str(row).ok()).collect();
@@ -87,7 +87,7 @@ impl AdminQuestion<'_> {
 }
 
 impl Problem {
-    /// Why a policy is not changed.
+    /// Why a policy was not changed.
     #[must_use]
     pub fn of_change(name: &str, error: ChangeError) -> Self {
         let policy = name.to_owned();
@@ -102,7 +102,7 @@ impl Problem {
                 Self::BadRequest { detail: detail.to_owned() }
             }
             ChangeError::Invalid(errors) => {
-                // They are not in wrangler.toml.
+                // Its errors do not refer to wrangler.toml.
                 let place = format!("POLICIES.{name}");
                 let lines = errors.iter().map(|error| {
                     let line = error.to_string();
@@ -126,7 +126,7 @@ fn etag(version: i64) -> String {
     format!("\"{version}\"")
 }
 
-/// A policy as it stands.
+/// The current policy.
 #[derive(Serialize)]
 struct StandingBody<'a> {
     name: &'a str,
@@ -150,5 +150,5 @@ impl<'a> StandingBody<'a> {
     }
 }
 
-/// An error may list all fields of a policy, and there may be several.
+/// An error may list all fields of a policy, and there may be several errors.
 const MOST_OF_ERRORS: usize = 400;

@@ -1,4 +1,4 @@
-//! What an operator asks: paths, conditions and queries, each with its check.
+//! Operators' requests: paths, conditions and queries, each with its check.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use crate::limit::{Carry, MAX_TOKENS};
 use crate::metrics::{Cursor, LiveFilter, Outcome, Word};
 use crate::protocol::{Condition, PolicyChange};
 
-/// What can be administered, by its path.
+/// The endpoints of the admin API, by path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdminPath<'a> {
     /// `/v1/policies`.
@@ -30,12 +30,12 @@ pub enum AdminPath<'a> {
     Decisions,
 }
 
-/// An operator's request, after its credentials were checked.
+/// An operator's request, after authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminQuestion<'a> {
     /// The HTTP method.
     pub method: Cow<'a, str>,
-    /// The path, and the query if there is one.
+    /// The path with the query, if any.
     pub path: Cow<'a, str>,
     /// The header `If-Match`.
     pub if_match: Option<Cow<'a, str>>,
@@ -43,82 +43,82 @@ pub struct AdminQuestion<'a> {
     pub if_none_match: Option<Cow<'a, str>>,
     /// The name of the token.
     pub by: Cow<'a, str>,
-    /// The only policies that the token may name, if not all.
+    /// The only policies that the token may name, unless all.
     pub only: Option<Vec<String>>,
-    /// The body; empty if there is none.
+    /// The body, possibly empty.
     pub body: Cow<'a, str>,
 }
 
-/// What is asked.
+/// A parsed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AdminRequest<'a> {
     /// All policies.
     Policies,
-    /// One.
+    /// One policy.
     Policy {
         /// Its name.
         name: &'a str,
     },
-    /// Change one.
+    /// Change one policy.
     Change(PolicyChange<'a>),
     /// Overrides, in the order of their ids.
     Overrides {
-        /// Only of this policy.
+        /// Only those of this policy.
         policy: Option<String>,
-        /// After this id.
+        /// Only those after this id.
         after: Option<String>,
-        /// At most so many.
+        /// At most this many.
         limit: usize,
     },
-    /// The override of these keys: `{"policy": ..., "key": ...}` or with a `prefix`.
+    /// The override with this selector: `{"policy": ..., "key": ...}` or with a `prefix`.
     Override {
-        /// JSON.
+        /// The selector, as JSON.
         keys: String,
     },
     /// Change overrides.
     ChangeOverrides {
         /// `{"overrides": [...], "removed": [...]}`, as written.
         text: Cow<'a, str>,
-        /// How tokens come over; `None` for the usual way.
+        /// How tokens are carried over; `None` for the default.
         carry: Option<Carry>,
-        /// Whether only to say what would change.
+        /// Whether only to return what would change.
         is_dry_run: bool,
     },
     /// The latest acts.
     Audit {
-        /// Only those on this key: JSON.
+        /// Only those on this key, as JSON.
         key: Option<String>,
         /// Only those with numbers below this.
         before: Option<u64>,
-        /// At most so many.
+        /// At most this many.
         limit: usize,
     },
-    /// What has been counted.
+    /// The counters.
     Metrics,
-    /// The keys that are refused most.
+    /// The keys refused most.
     TopRefused,
-    /// What has been decided since.
+    /// Live decisions.
     Decisions {
         /// Only under this policy.
         policy: Option<String>,
         /// Only with these outcomes.
         outcomes: Option<Vec<Outcome>>,
-        /// Since when.
+        /// Only those after this cursor.
         after: Option<Cursor>,
     },
 }
 
-/// The most acts in one answer.
+/// Maximum acts in one answer.
 const MAX_ACTS: usize = 100;
 
-/// The most overrides in one answer.
+/// Maximum overrides in one answer.
 const MAX_LISTED: usize = 1_000;
 
-/// The longest body of a change of overrides, in bytes: some 500 for each.
+/// Maximum length of a change of overrides, in bytes: about 500 per override.
 pub const MAX_OVERRIDES_LEN: usize = 1_024 * 1_024;
 
 impl<'a> AdminPath<'a> {
-    /// What is at `path`.
+    /// The endpoint at `path`.
     #[must_use]
     pub fn of(path: &'a str) -> Option<Self> {
         match path {
@@ -132,7 +132,7 @@ impl<'a> AdminPath<'a> {
         }
     }
 
-    /// What is administered there, for messages.
+    /// Its name in messages.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -144,7 +144,7 @@ impl<'a> AdminPath<'a> {
         }
     }
 
-    /// The methods, and the header that lists them.
+    /// Its methods, and the header that lists them.
     #[must_use]
     pub const fn methods(self) -> (&'static [&'static str], &'static str) {
         match self {
@@ -153,7 +153,7 @@ impl<'a> AdminPath<'a> {
         }
     }
 
-    /// The policy that it is about.
+    /// The policy in the path.
     #[must_use]
     pub const fn policy(self) -> Option<&'a str> {
         match self {
@@ -192,7 +192,7 @@ impl<'a> AdminQuestion<'a> {
         serde_json::to_string(&written).unwrap_or_default() // our own type cannot fail to serialize
     }
 
-    /// Reads a question; `None` if it is not one.
+    /// Parses a question; `None` if it is malformed.
     #[must_use]
     pub fn from_text(text: &'a str) -> Option<Self> {
         let fields = Json::parse(text).ok()?.fields().ok()?;
@@ -215,17 +215,17 @@ impl<'a> AdminQuestion<'a> {
         })
     }
 
-    /// Whether the isolate that asks must hear from the registry again at once: something may have changed, or an operator begins to
-    /// watch the decisions.
+    /// Whether the frontend's isolate must poll the registry at once: something may have changed, or an operator starts to listen to
+    /// decisions.
     #[must_use]
     pub fn may_be_news(&self) -> bool {
         self.method != "GET" || matches!(self.request(), Ok(AdminRequest::Decisions { after: None, .. }))
     }
 
-    /// What is asked.
+    /// Parses the request.
     ///
     /// # Errors
-    /// [`Problem::NotFound`] and [`Problem::MethodNotAllowed`], which a frontend has refused; [`Problem::BadRequest`], and
+    /// [`Problem::NotFound`] and [`Problem::MethodNotAllowed`], which the frontend has refused before; [`Problem::BadRequest`], and
     /// [`Problem::PreconditionRequired`] for a change without a condition.
     pub fn request(&self) -> Result<AdminRequest<'_>, Problem> {
         let (path, query) = self.path.split_once('?').unwrap_or((&self.path, ""));
@@ -299,7 +299,7 @@ impl<'a> AdminQuestion<'a> {
         Ok(PolicyChange { name, text, condition, carry, by: &self.by, is_dry_run })
     }
 
-    /// What the headers demand, RFC 9110 §13.1.
+    /// The condition in the headers, RFC 9110 §13.1.
     fn condition(&self) -> Result<Condition, Problem> {
         match (&self.if_match, &self.if_none_match) {
             (None, None) => Err(Problem::PreconditionRequired),
@@ -321,15 +321,15 @@ impl<'a> AdminQuestion<'a> {
     }
 }
 
-/// The version of an entity tag. A weak one is as good: a proxy that compresses an answer weakens its tag, and a version says
-/// all there is to say about a policy.
+/// The version in an entity tag. A weak tag is accepted: a proxy that compresses an answer weakens its tag, and the version identifies the
+/// policy fully.
 fn version(tag: &str) -> Option<i64> {
     let tag = tag.trim();
     let quoted = tag.strip_prefix("W/").unwrap_or(tag);
     quoted.strip_prefix('"')?.strip_suffix('"')?.parse().ok()
 }
 
-/// Which decisions a query asks for.
+/// The query of live decisions.
 fn decisions<'a>(query: &Query<'_>) -> Result<AdminRequest<'a>, Problem> {
     let outcomes = query.get("outcome").map(LiveFilter::outcomes).transpose().or_else(|word| {
         let known: Vec<_> = Outcome::ALL.iter().map(|outcome| outcome.word()).collect();
@@ -346,7 +346,7 @@ fn decisions<'a>(query: &Query<'_>) -> Result<AdminRequest<'a>, Problem> {
     Ok(AdminRequest::Decisions { policy: query.get("policy").map(str::to_owned), outcomes, after: after.transpose()? })
 }
 
-/// The keys that a query names, as JSON; `None` if it names none.
+/// The selector in a query, as JSON; `None` if there is none.
 fn keys(query: &Query<'_>) -> Result<Option<String>, Problem> {
     let json = |text: &str| serde_json::to_string(text).unwrap_or_default(); // a text is always JSON
     let (field, value) = match (query.get("key"), query.get("prefix")) {
@@ -379,7 +379,7 @@ impl<'a> Query<'a> {
         Ok(Self(all))
     }
 
-    /// A key, as JSON.
+    /// The key, as JSON.
     fn key(&self) -> Result<Option<&str>, Problem> {
         match self.get("key") {
             Some(key) if Json::parse(key).is_err() => {
@@ -393,8 +393,8 @@ impl<'a> Query<'a> {
         self.carry_among("additive, as_is, proportional or reset", |_| true)
     }
 
-    /// Without `proportional`: a bucket may come over to an override several times, while some frontends have it and others have forgotten it
-    /// or see its end later, and the share would be taken each time.
+    /// Without `proportional`: a bucket may be carried over to an override several times, while some frontends have it and others have
+    /// forgotten it or see its end later, and the share would be taken each time.
     fn override_carry(&self) -> Result<Option<Carry>, Problem> {
         self.carry_among("additive, as_is or reset", |carry| carry != Carry::Proportional)
     }
@@ -448,7 +448,7 @@ mod tests {
         }
     }
 
-    /// A frontend and a registry of neighbouring versions write and read it.
+    /// Frontends and registries of neighbouring versions exchange it.
     #[test]
     fn the_format_is_unchanged() {
         let whole = AdminQuestion {

@@ -1,4 +1,4 @@
-//! `POST /v1/keys/reset` and `POST /v1/keys/credit`: what operators change in the buckets of a key, and what is recorded of it.
+//! `POST /v1/keys/reset` and `POST /v1/keys/credit`: operators' changes to a key's buckets, and their record.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use super::super::resolve::{Answered, ResolvedItem};
 use super::super::verdict::is_false;
 use crate::protocol::{Decided, KeyAct};
 
-/// What was done to the buckets of a policy for a key: the answer.
+/// The answer to an act on a policy's buckets for a key.
 #[derive(Serialize)]
 pub(in super::super) struct Act<'a> {
     policy: &'a str,
@@ -44,10 +44,10 @@ impl<'a> Act<'a> {
         Reply::json(200, "application/json", self)
     }
 
-    /// The line of the audit log: `act` on the key that is called `key`, by `by`. One that is replayed was done before: the log says so,
-    /// for its own line may be missing.
+    /// The line of the audit log: `act` on the key shown as `key`, by `by`. A replayed act was done before: the line says so, since the
+    /// first line may be missing.
     pub(in super::super) fn to_record(&self, act: &str, by: &str, key: &str) -> KeyAct {
-        // Texts and numbers cannot fail to be JSON.
+        // Serializing texts and numbers cannot fail.
         let json = |levels: &Vec<Level<'_>>| serde_json::to_string(levels).ok();
         KeyAct {
             act: act.to_owned(),

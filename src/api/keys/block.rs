@@ -1,4 +1,4 @@
-//! `POST /v1/keys/block`: refuses a key for a time. It is an override of the key, with an end.
+//! `POST /v1/keys/block`: refuses a key for a time, by an override with an end.
 
 use std::borrow::Cow;
 
@@ -8,17 +8,17 @@ use serde_json::value::RawValue;
 use super::super::body::{Body, parse};
 use super::super::problem::{Problem, bad_request};
 use super::super::request::MAX_BODY_LEN;
-/// Where it is.
+/// The path.
 pub const BLOCK_PATH: &str = "/v1/keys/block";
 
-/// The shortest time: so long a change takes to be known everywhere. It is longer than the registry's answer is waited for, so that
-/// no block is over when it arrives.
+/// The shortest time: that of a change to take effect everywhere. It exceeds the timeout of the registry's answer, so that no block is over
+/// when it arrives.
 const MIN_BLOCK_MS: u64 = 10_000;
 
-/// The longest time: 366 days. For a ban without an end, or longer, there are overrides.
+/// The longest time: 366 days. For longer or indefinite bans, use overrides.
 const MAX_BLOCK_MS: u64 = 366 * 86_400_000;
 
-/// Which key to block, where, and for how long.
+/// The key to block, the policy, and the time.
 #[derive(Debug)]
 pub struct BlockRequest<'a> {
     /// The policy.
@@ -46,7 +46,7 @@ impl<'a> BlockRequest<'a> {
         Ok(Self { policy, key, for_ms })
     }
 
-    /// The body for `PUT /v1/overrides` that does it at `now`.
+    /// The body for `PUT /v1/overrides` that blocks the key at `now`.
     #[must_use]
     pub fn overrides(&self, now: i64) -> String {
         #[derive(Serialize)]

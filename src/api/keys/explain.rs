@@ -1,6 +1,6 @@
-//! `POST /v1/keys/explain`: what a request for tokens would be answered, and why, in words.
+//! `POST /v1/keys/explain`: the answer that a request for tokens would get, with the reasons in words.
 //!
-//! The object is asked just as for a peek, so the words agree with what it would decide.
+//! The object gets the same request as for a peek, so the words agree with its decision.
 
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ use crate::length;
 use crate::limit::{Config, Decision, Kind};
 use crate::policy::Standing;
 
-/// The verdict, with the reasons for it. `answers` are those of the enforced limits, `tried` those of limits in shadow.
+/// The verdict with its reasons. `answers` are of the enforced limits, `tried` of the limits in shadow.
 pub(in super::super) fn explanation(
     item: &ResolvedItem,
     answers: &[Answered<'_>],
@@ -48,8 +48,7 @@ pub(in super::super) fn explanation(
     Reply::json(200, "application/json", &Body { explanation, verdict })
 }
 
-/// Which limit it is, how it stands, and what follows from that. What is left in several shards is their sum, but one of them is to have
-/// enough.
+/// The limit, its state, and the consequence. With shards, what is left is their sum, but one of them must have enough.
 fn sentence(&(limit, cost, answer): &Answered<'_>, shards: usize, now: i64) -> String {
     let config = limit.limit().config();
     let in_shards = if shards > 1 { format!(" in {shards} shards") } else { String::new() };
@@ -147,7 +146,7 @@ mod tests {
 
     const NOW: i64 = 1_795_356_000_000; // 2026-11-22 14:00 UTC
 
-    /// What is explained after `taken` tokens of each limit were taken at `NOW`.
+    /// The explanation after `taken` tokens of each limit were taken at `NOW`.
     fn explain(policy: &str, taken: (u64, Verb), cost: &str) -> (u16, String, bool) {
         let policies = Policies::parse(&format!(r#"{{"p":{policy}}}"#)).unwrap();
         let body = format!(r#"{{"policy":"p","key":"alice","cost":{cost}}}"#);
@@ -250,7 +249,7 @@ mod tests {
         assert!(sentence.contains("would refuse it"), "{sentence}");
     }
 
-    /// While all of them together have more than is asked for.
+    /// Together they have more than the cost.
     #[test]
     fn shards_are_explained_by_their_sum_and_the_first_with_enough() {
         let policies = Policies::parse(r#"{"p":{"rate":80,"period":"80s","capacity":42,"shards":8}}"#).unwrap();

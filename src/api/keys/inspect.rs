@@ -1,4 +1,4 @@
-//! `POST /v1/keys/inspect`: how a key stands.
+//! `POST /v1/keys/inspect`: the state of a key.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -17,10 +17,10 @@ use crate::policy::{Cause, FrontendTerms, Shard, Standing, without_shadow};
 use crate::protocol::{Action, BucketState, KeyState, LimitState, PastDecision, PolicyTokens};
 use crate::sorted::sort_by;
 
-/// Where it is. It is not an [`Endpoint`](super::super::Endpoint): it is about no policy.
+/// The path. It is not an [`Endpoint`](super::super::Endpoint), since it is not about a policy.
 pub const INSPECT_KEY_PATH: &str = "/v1/keys/inspect";
 
-/// Which key to inspect.
+/// The key to inspect.
 #[derive(Debug, PartialEq, Eq)]
 pub struct InspectKeyRequest<'a>(Key<'a>);
 
@@ -37,21 +37,20 @@ impl<'a> InspectKeyRequest<'a> {
         key.map(Self).map_or_else(|| bad_request("the field `key` is missing".to_owned()), Ok)
     }
 
-    /// Whether only the key's hash is known.
+    /// Whether the key is given by its hash.
     #[must_use]
     pub const fn is_by_hash(&self) -> bool {
         matches!(self.0, Key::Hash(_))
     }
 
-    /// The key's bytes, by which its object is named. An IPv6 address stands for its network of the usual size.
+    /// The key's bytes, which name its object. An IPv6 address stands for its network of the default size.
     #[must_use]
     pub fn key(&self) -> Vec<u8> {
         self.0.to_bytes(FrontendTerms::IPV6_PREFIX)
     }
 }
 
-/// What an object tells of how its key stands, in answer to `question`, of the policies that it may name: JSON, which becomes an answer by
-/// [`inspected`].
+/// An object's answer to `question` about its key's state, for the policies that it may name: JSON for [`inspected`].
 #[must_use]
 pub fn key_state(question: &KeyQuestion, state: &KeyState) -> String {
     #[derive(Serialize)]
@@ -96,10 +95,10 @@ pub fn key_state(question: &KeyQuestion, state: &KeyState) -> String {
     serde_json::to_string(&body).unwrap_or_default() // our own type cannot fail to serialize
 }
 
-/// The answer about a key, from what its objects tell, its own first: all their policies, and the latest decisions.
+/// The answer about a key, from the answers of its objects, its own first: all their policies, and the latest decisions.
 ///
 /// # Errors
-/// [`Problem::Unavailable`], if it cannot be read what one of them tells: it is of another version.
+/// [`Problem::Unavailable`], if an answer is unreadable because its object is of another version.
 pub fn inspected(told: &[String]) -> Result<Reply, Problem> {
     merged(told).ok_or(Problem::Unavailable { cause: Cause::Failed })
 }
@@ -124,7 +123,7 @@ fn merged(told: &[String]) -> Option<Reply> {
         Some((fields.get("policy")?.string()?.into_owned(), fields.get("shadow").is_some(), shard))
     };
     let at = |entry: &Json<'_>| entry.fields().ok()?.get("at")?.integer();
-    // What one object tells is in order, also of one moment.
+    // Each object's decisions are in order, even within a millisecond.
     if told.len() > 1 {
         sort_by(&mut policies, |a, b| place(a).cmp(&place(b)));
         sort_by(&mut decisions, |a, b| at(b).cmp(&at(a)));
@@ -150,10 +149,10 @@ fn raw(json: Json<'_>) -> Option<&RawValue> {
 #[derive(Serialize)]
 struct Bucket<'a> {
     policy: &'a str,
-    /// Which of its shards.
+    /// The shard.
     #[serde(skip_serializing_if = "Option::is_none")]
     shard: Option<Part>,
-    /// Of its limits in shadow.
+    /// Whether it is of limits in shadow.
     #[serde(skip_serializing_if = "is_false")]
     shadow: bool,
     #[serde(skip_serializing_if = "is_false")]
@@ -162,11 +161,11 @@ struct Bucket<'a> {
     banned_until: Option<i64>,
     #[serde(skip_serializing_if = "is_false")]
     unlimited: bool,
-    /// Since when the policy's version is in force, if a registry has it.
+    /// When the policy's version came into force, if a registry has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<i64>,
     limits: Vec<LimitBody<'a, State>>,
-    /// Why it cannot be read.
+    /// Why it is unreadable.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
 }
@@ -218,7 +217,7 @@ struct Decided<'a> {
     allowed: bool,
     #[serde(skip_serializing_if = "is_false")]
     replayed: bool,
-    /// Which limit refused.
+    /// The limit that refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -298,7 +297,7 @@ fn borrowed<'a>(tokens: &'a [PolicyTokens], may_name: &impl Fn(&str) -> bool) ->
     all
 }
 
-/// What was asked, in the words of the API.
+/// The action, in the words of the API.
 const fn action(action: Action) -> &'static str {
     match action {
         Action::Look(_) => "peek",

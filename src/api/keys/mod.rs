@@ -1,7 +1,7 @@
-//! What operators do with one key, under `/v1/keys/`: see how it stands, ask why, fill its buckets, give tokens, block it.
+//! Operators' endpoints for one key, under `/v1/keys/`: inspect, explain, reset, credit, block.
 //!
-//! The key is in the body: keys are personal data, and addresses of requests are logged. For the same reason the audit log has
-//! the hash of the key. Who has no key but a hash, from a log or a list, gives that: `{"hash":"…"}`.
+//! The key is in the body: keys are personal data, and URLs are logged. For the same reason the audit log has the key's hash. Operators who
+//! only have a hash, from a log or a list, send that: `{"hash":"…"}`.
 
 mod act;
 mod block;

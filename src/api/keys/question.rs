@@ -1,4 +1,4 @@
-//! What a frontend asks the object of a key to tell.
+//! A frontend's question about a key's state.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use serde_json::value::RawValue;
 use crate::json::Json;
 use crate::policy::Policy;
 
-/// A question to the object of a key: how it stands. An object of a version that does not know it fails, and nothing is done.
+/// A question to a key's object about its state. An object of a version without it fails, and nothing is done.
 #[derive(Clone, Debug)]
 pub struct KeyQuestion {
-    /// How the key is called in the answer.
+    /// The name of the key in the answer.
     pub object: String,
-    /// What the frontend knows of the registry; 0 if there is none.
+    /// The registry version known to the frontend; 0 without a registry.
     pub as_of: i64,
-    /// The only policies to tell of, if not all.
+    /// The only policies to include, unless all.
     pub only: Option<Vec<String>>,
-    /// The frontend's policies, as they are for this key.
+    /// The frontend's policies, as they apply to this key.
     pub policies: Vec<Arc<Policy>>,
 }
 
@@ -39,7 +39,7 @@ impl KeyQuestion {
         serde_json::to_string(&written).unwrap_or_default() // our own type cannot fail to serialize
     }
 
-    /// Reads a question; `None` if it is not one. A policy that this version cannot read is left out.
+    /// Parses a question; `None` if it is malformed. A policy that this version cannot read is left out.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         let fields = Json::parse(text).ok()?.fields().ok()?;
