@@ -1,12 +1,12 @@
-//! What a change of a policy means, in words.
+//! The effects of a policy change, in words.
 
 use super::named::{Policy, unnamed};
 use super::named_limit::NamedLimit;
 use crate::length;
 use crate::limit::{Carry, Config, Kind};
 
-/// What changes when `after` takes the place of `before`, line by line. `None` is no policy. `deleted` is the one of that name that was there last,
-/// if there is none now: its keys go on.
+/// The changes when `after` replaces `before`, one line each. `None` is no policy. `deleted` is the last policy with that name, if there is
+/// none now: its keys continue.
 #[must_use]
 pub fn describe_change(
     before: Option<&Policy>,
@@ -112,7 +112,7 @@ fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>
 }
 
 impl Policy {
-    /// The limit of that name, and its mode, unless it is off.
+    /// The limit with that name, and its mode, unless it is off.
     fn find_limit(&self, name: Option<&str>) -> Option<(&'static str, &NamedLimit)> {
         let all = self.limits().iter().map(|limit| (ENFORCED, limit));
         let mut all = all.chain(self.shadow_limits().iter().map(|limit| (SHADOW, limit)));
@@ -120,7 +120,7 @@ impl Policy {
     }
 }
 
-/// The names of a policy's limits, of all modes.
+/// The names of a policy's limits, in all modes.
 fn names(policy: &Policy) -> Vec<Option<&str>> {
     let all = policy.limits().iter().chain(policy.shadow_limits()).map(NamedLimit::name);
     all.chain(policy.off_limits().iter().map(Option::as_deref)).collect()
@@ -133,7 +133,7 @@ fn full_name(policy: &Policy, limit: Option<&str>) -> String {
 const ENFORCED: &str = "enforced";
 const SHADOW: &str = "in shadow";
 
-/// What becomes of the tokens that a key has.
+/// What happens to a key's tokens.
 fn carried(old: &Config, new: &Config, carry: Carry) -> String {
     match carry {
         Carry::Reset => format!("every key starts with {}", count(new.initial.unwrap_or(new.capacity))),
@@ -159,7 +159,7 @@ fn carried(old: &Config, new: &Config, carry: Carry) -> String {
     }
 }
 
-/// What is not about tokens.
+/// Changes that do not affect tokens.
 fn terms(before: &Policy, after: &Policy, lines: &mut Vec<String>) {
     after.object().describe_change(before.object(), lines);
     if before.declared_shards() != after.declared_shards() {

@@ -1,6 +1,6 @@
-//! A policy as a frontend sends it to an object that does not have it, because one of them is of a newer deployment.
+//! A policy in the form that a frontend sends to an object without it, because one of them is of a newer deployment.
 //!
-//! Only what an object needs to decide: the frontend decides what to answer when an object fails. It is never stored.
+//! It has only what an object needs to decide: the frontend decides what to answer when an object fails. It is never stored.
 
 use serde::Serialize;
 
@@ -13,8 +13,7 @@ use super::timeline::{Timeline, TimelineFields, is_one, shards_in};
 use crate::json::{Fields, Json};
 use crate::limit::Limit;
 
-/// Readers ignore fields that they do not know, so that the next version can add one; but not within `numbers`, where
-/// each field changes the arithmetic.
+/// Readers ignore unknown fields, so that the next version can add one; but not within `numbers`, where each field changes the arithmetic.
 #[derive(Serialize)]
 struct Definition<'a> {
     name: &'a str,
@@ -25,7 +24,7 @@ struct Definition<'a> {
     standing: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     banned_until: Option<i64>,
-    /// A frontend must not take it for that of other keys.
+    /// A frontend must not apply it to other keys.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     of_key: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,7 +33,7 @@ struct Definition<'a> {
     inline: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     shadow: Option<Shadow>,
-    /// The names of limits that are off: callers may still give costs for them.
+    /// The names of disabled limits: callers may still give costs for them.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     off: &'a [Option<String>],
     #[serde(skip_serializing_if = "is_one")]
@@ -45,7 +44,7 @@ struct Definition<'a> {
     terms: object_terms::Written,
 }
 
-/// The limits that only report. A version that does not know them decides as without them.
+/// The limits that only report. A version that does not know them decides without them.
 #[derive(Serialize)]
 struct Shadow {
     numbers: Vec<StoredConfig>,
@@ -61,7 +60,7 @@ impl Policy {
         self.definition_with(Timeline::fields)
     }
 
-    /// The same without the versions before it.
+    /// The definition without earlier versions.
     pub(crate) fn definition_alone(&self) -> String {
         self.definition_with(Timeline::fields_alone)
     }
@@ -100,7 +99,7 @@ impl Policy {
         serde_json::to_string(&definition).unwrap_or_default() // our own type cannot fail to serialize
     }
 
-    /// The policy of a [`Policy::definition`], perhaps of another version.
+    /// The policy in a [`Policy::definition`], possibly from another version.
     ///
     /// # Errors
     /// [`StoredConfigError`] for text that does not define a policy.
@@ -139,7 +138,7 @@ impl Policy {
 }
 
 impl Policy {
-    /// A policy of stored numbers, for a bucket that is opened before its policy is known. It writes every change.
+    /// A policy with stored numbers, for a bucket opened before its policy is known. It writes every change.
     ///
     /// # Errors
     /// [`StoredConfigError`] for text that is not a list of valid limits.
@@ -147,10 +146,10 @@ impl Policy {
         Ok(Self::of_limits(name, stored_limits(numbers)?))
     }
 
-    /// The same of the first `count` numbers, which came with a request.
+    /// A policy with the first `count` numbers, which came with a request.
     ///
     /// # Errors
-    /// As for [`Policy::from_numbers`].
+    /// See [`Policy::from_numbers`].
     pub(crate) fn inline_from_numbers(name: &str, numbers: &str, count: usize) -> Result<Self, StoredConfigError> {
         let mut limits = stored_limits(numbers)?;
         limits.truncate(count);
@@ -163,7 +162,7 @@ impl Policy {
     }
 }
 
-/// Two policies are equal if neither an object nor a client can tell them apart.
+/// Two policies are equal if objects and clients cannot distinguish them.
 impl PartialEq for Policy {
     fn eq(&self, other: &Self) -> bool {
         self.definition() == other.definition() && self.frontend() == other.frontend()
@@ -175,7 +174,7 @@ impl Eq for Policy {}
 const UNLIMITED: &str = "unlimited";
 const BANNED: &str = "banned";
 
-/// The limits in the fields `numbers` and `write_ahead`, and what they were before.
+/// The limits in the fields `numbers` and `write_ahead`, and the earlier versions.
 fn versions(policy: &str, fields: &Fields<'_>) -> Result<(Vec<NamedLimit>, Timeline), StoredConfigError> {
     let unreadable = || StoredConfigError::Unreadable;
     let limits = limits_of(fields.get("numbers").ok_or_else(unreadable)?)?;
@@ -191,7 +190,7 @@ fn versions(policy: &str, fields: &Fields<'_>) -> Result<(Vec<NamedLimit>, Timel
     Ok((named, fields.get("timeline").map_or(Ok(Timeline::default()), Timeline::of)?))
 }
 
-/// Its index and how many there are.
+/// A shard's index and count.
 fn shard_in(json: Json<'_>) -> Option<Shard> {
     let numbers = json.array()?.into_iter().map(|number| u8::try_from(number.integer()?).ok());
     match *numbers.collect::<Option<Vec<_>>>()? {
@@ -200,7 +199,7 @@ fn shard_in(json: Json<'_>) -> Option<Shard> {
     }
 }
 
-/// A list of names, of which one may be none.
+/// A list of names, one of which may be null.
 fn names(json: Json<'_>) -> Option<Vec<Option<String>>> {
     let name = |name: Json<'_>| match name.raw() {
         "null" => Some(None),
@@ -284,7 +283,7 @@ mod tests {
         assert!(quiet.object().notify.is_none() && quiet.id() != policy.id());
     }
 
-    /// The neighbouring versions write and read it too.
+    /// Neighbouring versions exchange it.
     #[test]
     fn the_format_is_unchanged() {
         assert_eq!(
@@ -293,7 +292,7 @@ mod tests {
         );
     }
 
-    /// So a version before modes decides as without the limits that are in shadow.
+    /// So a version without modes decides without the limits in shadow.
     #[test]
     fn unenforced_limits_are_listed_beside_the_others() {
         let policies = policies();
@@ -322,7 +321,7 @@ mod tests {
         }
     }
 
-    /// Each change of a policy is one of its limits in shadow, too.
+    /// Each change of a policy is also a change of its limits in shadow.
     #[test]
     fn limits_in_shadow_follow_their_policy_from_version_to_version() {
         let version = |rate: u32, mode: &str| {

@@ -1,19 +1,19 @@
-//! What can be wrong with policies as people write them.
+//! Errors in policies as written.
 
 use std::fmt;
 
 use super::shown::shown_name;
 
-/// Something wrong with a policy as it is written.
+/// An error in a policy as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyError {
-    /// Where: `POLICIES.api.rate`.
+    /// The place, such as `POLICIES.api.rate`.
     pub(super) place: String,
     pub(super) problem: String,
 }
 
 impl PolicyError {
-    /// What is wrong with a field of that policy.
+    /// An error in a field of that policy.
     pub(crate) fn of(policy: &str, field: &str, problem: String) -> Self {
         Self { place: format!("POLICIES.{}.{field}", shown_name(policy)), problem }
     }

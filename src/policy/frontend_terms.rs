@@ -1,7 +1,7 @@
-//! What a policy asks of frontends: no object knows of it.
+//! A policy's terms for frontends, unknown to objects.
 //!
-//! A field of these terms is here alone: its meaning, its default and bounds, how it is read, how a change of it is described,
-//! and what is said of it where a policy is displayed.
+//! Everything about a field is here: its meaning, its default and bounds, how it is parsed, how a change of it is described, and its part
+//! of a displayed policy.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -12,51 +12,51 @@ use super::shown::shown_value;
 use crate::json::Json;
 use crate::length;
 
-/// What a policy asks of frontends.
+/// A policy's terms for frontends.
 ///
 /// | field | meaning | default |
 /// |---|---|---|
 /// | `on_error` | when no decision can be made: `"closed"` answers 503; `"open"` answers 200, marked as degraded, unless the key is overloaded; a list opens for those causes only: `"timeout"`, `"failed"`, `"overloaded"` | `"closed"` |
-/// | `refusal_cache` | how long a frontend may refuse by an earlier refusal without asking again, at most a minute; `"0s"` asks each time | `"1s"` |
-/// | `idempotency_ttl` | how long the answer to a request with an `Idempotency-Key` is repeated: `"1m"` to `"7days"` | `"1h"` |
-/// | `lease` | how long a frontend may spend tokens that it has taken in advance, 100 milliseconds to ten seconds | it takes none |
-/// | `max_lease` | the most tokens of each limit that it takes at once | half of what there is |
-/// | `ipv6_prefix` | how many bits of an IPv6 address make a key that is an address, from 32 to 128 | 64 |
-/// | `show_key_prefix` | how many characters of a key operators are shown beside the key's hash, from 0 to 64 | 0 |
-/// | `key` | `[]`: one budget for all, and requests have no key | each key has a budget |
-/// | `jitter` | how much later than they could, at most, refused callers are told to come back, up to an hour | `"0s"` |
+/// | `refusal_cache` | how long a frontend may refuse from memory, at most a minute; `"0s"` calls the object each time | `"1s"` |
+/// | `idempotency_ttl` | how long the answer to an `Idempotency-Key` is repeated: `"1m"` to `"7days"` | `"1h"` |
+/// | `lease` | how long a frontend may spend tokens taken in advance, 100 milliseconds to ten seconds | none are taken |
+/// | `max_lease` | maximum tokens of each limit in one lease | half of what is left |
+/// | `ipv6_prefix` | how many bits of an IPv6 address count, from 32 to 128 | 64 |
+/// | `show_key_prefix` | how many characters of a key operators see beside its hash, from 0 to 64 | 0 |
+/// | `key` | `[]`: one budget for all, without keys in requests | each key has a budget |
+/// | `jitter` | maximum random delay added to the retry time of refusals, up to an hour | `"0s"` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrontendTerms {
-    /// For which causes it fails open. A policy that enforces no limit does for all of them.
+    /// The causes for which it fails open. A policy that enforces no limit does for all.
     pub on_error: OnError,
-    /// How long a frontend may refuse by an earlier refusal, without asking again; 0 for not at all.
+    /// How long a frontend may refuse from memory; 0 for not at all.
     pub refusal_cache_ms: u64,
-    /// How long the answer to a request with an `Idempotency-Key` is repeated.
+    /// How long the answer to an `Idempotency-Key` is repeated.
     pub idempotency_ttl_ms: u64,
     /// How frontends may take tokens in advance, if at all.
     pub lease: Option<LeaseTerms>,
-    /// How many bits of an IPv6 address make a key: the clients of one network share a budget. From 32 to 128.
+    /// How many bits of an IPv6 address count: the clients of one network share a budget. From 32 to 128.
     pub ipv6_prefix: u8,
-    /// How many characters of a key operators are shown beside the key's hash; none if 0.
+    /// How many characters of a key operators see beside its hash; 0 for none.
     pub shown_key_prefix: u8,
     /// Whether it has one budget for all, and takes no key.
     pub has_one_budget: bool,
-    /// How much later than they could, at most, refused callers are told to come back, so that they do not come back together.
+    /// Maximum random delay added to the retry time of refusals, so that callers do not return together.
     pub jitter_ms: u64,
 }
 
-/// How tokens may be taken in advance.
+/// The terms for taking tokens in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTerms {
     /// How long they may be spent, in milliseconds.
     pub lease_ms: u64,
-    /// The most tokens of each limit that a lease may have.
+    /// Maximum tokens of each limit in a lease.
     pub max_tokens: u64,
 }
 
 impl LeaseTerms {
-    /// The longest that tokens can be leased. Longer, they could not be returned in the end: the runtime ends what goes on for half a minute
-    /// after an answer, and tokens may be leased for as long that are still to come back.
+    /// Maximum duration of a lease. Longer leases could not be returned in the end: the runtime ends anything that continues for half a
+    /// minute after an answer, and a lease may start up to its own duration in the future.
     pub const MAX_LEASE_MS: u64 = 10_000;
 }
 
@@ -76,28 +76,28 @@ impl Default for FrontendTerms {
 }
 
 impl FrontendTerms {
-    /// A person does not notice how long that is, and a client that retries ten times a second is refused nine times without a call.
+    /// Too short for a person to notice; a client that retries ten times a second is refused nine times without a call.
     pub const REFUSAL_CACHE_MS: u64 = 1_000;
 
-    /// Longer than clients mostly go on retrying.
+    /// Longer than most clients keep retrying.
     pub const IDEMPOTENCY_TTL_MS: u64 = 3_600_000;
 
-    /// What a provider assigns to a customer at least: a shorter prefix would join neighbours, a longer one lets a client have
-    /// as many budgets as it has addresses.
+    /// The smallest network that providers assign to a customer: a shorter prefix would join neighbours, a longer one lets a client have as
+    /// many budgets as addresses.
     pub const IPV6_PREFIX: u8 = 64;
 
-    /// How long a frontend that leases for `lease_ms` would wait for the tokens: for as long as it may refuse by itself.
+    /// How long a frontend that leases for `lease_ms` would wait for the tokens: as long as it may refuse by itself.
     #[must_use]
     pub fn horizon_ms(&self, lease_ms: u64) -> u64 {
         self.refusal_cache_ms.min(lease_ms)
     }
 
-    /// The same without what is remembered, or taken in advance.
+    /// The same without refusals from memory and leases.
     pub(super) const fn exact(self) -> Self {
         Self { refusal_cache_ms: 0, lease: None, ..self }
     }
 
-    /// Their fields.
+    /// The names of its fields.
     pub(super) const FIELDS: [&str; 9] = [
         "on_error",
         "refusal_cache",
@@ -141,7 +141,7 @@ impl FrontendTerms {
         }
     }
 
-    /// What a line about the policy says of them, after what it says of limits. One that is not enforced refuses nothing.
+    /// The terms' part of a line about the policy, after that of its limits. A policy that enforces nothing refuses nothing.
     pub(super) fn write_summary(&self, is_enforced: bool, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.has_one_budget {
             f.write_str("; one budget for all")?;
@@ -158,7 +158,7 @@ impl FrontendTerms {
         Ok(())
     }
 
-    /// What changes when these take the place of `before`, line by line.
+    /// The changes when these replace `before`, one line each.
     pub(super) fn describe_change(&self, before: &Self, lines: &mut Vec<String>) {
         if before.refusal_cache_ms != self.refusal_cache_ms {
             let (new, old) = (length::shown(self.refusal_cache_ms), length::shown(before.refusal_cache_ms));
@@ -226,7 +226,7 @@ fn has_one_budget(reader: &mut Reader<'_>) -> bool {
     is_empty
 }
 
-/// `None` if no tokens are to be leased, or if the fields are wrong.
+/// `None` if no tokens are to be leased, or if the fields are invalid.
 fn lease(reader: &mut Reader<'_>) -> Option<LeaseTerms> {
     let max_tokens = reader.tokens("max_lease");
     if max_tokens == Some(0) {
@@ -246,7 +246,7 @@ fn lease(reader: &mut Reader<'_>) -> Option<LeaseTerms> {
     Some(LeaseTerms { lease_ms, max_tokens: max_tokens.unwrap_or(u64::MAX) })
 }
 
-/// A list of at least one cause.
+/// A non-empty list of causes.
 fn causes(value: Json<'_>) -> Option<Vec<Cause>> {
     let causes =
         value.array()?.into_iter().map(|word| Cause::from_word(&word.string()?)).collect::<Option<Vec<_>>>()?;
@@ -263,19 +263,19 @@ fn shown_lease(lease: Option<LeaseTerms>) -> String {
     }
 }
 
-/// Shorter than a call may take, a lease would be over when it arrives.
+/// A call may take 100 ms: a shorter lease would be over when it arrives.
 const LEASE_MS: RangeInclusive<u64> = 100..=LeaseTerms::MAX_LEASE_MS;
 
-/// So long may a key be refused after it was given something back.
+/// How long a key may still be refused after something was given back.
 const MAX_REFUSAL_CACHE_MS: u64 = 60_000;
 
-/// A request that is made again after a failed try of up to ten seconds must find the first.
+/// A request repeated after a failed try of up to ten seconds must find the first.
 const MIN_IDEMPOTENCY_TTL_MS: u64 = 60_000;
 
-/// A job that fails on one day of the week is mostly made again within the next; the number of answers that a key remembers has its own bound.
+/// A job that fails on one day of the week is usually repeated within the next; the number of answers per key has its own bound.
 const MAX_IDEMPOTENCY_TTL_MS: u64 = 7 * 86_400_000;
 
-/// Beyond this a prefix is the key.
+/// A longer prefix would reveal the key.
 const MAX_SHOWN_KEY_PREFIX: u8 = 64;
 
 /// Spreads the callers that wait for a day's window over the first hour of the next.

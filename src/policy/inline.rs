@@ -1,4 +1,4 @@
-//! Policies whose numbers come with a request: from the caller's own plan table, say.
+//! Policies with numbers from a request: for example from the caller's own plan table.
 
 use super::error::PolicyError;
 use super::mode::Mode;
@@ -10,8 +10,8 @@ use super::shown::shown_name;
 use crate::json::{Fields, Json};
 
 impl Policy {
-    /// The policy of that name with these limits, which are written as in `POLICIES`: one as text such as `"100/1m"` or as a
-    /// table of its fields, several as a list. All that a policy has besides its limits is as if it were left out.
+    /// A policy with these limits, written as in `POLICIES`: a single one as text such as `"100/1m"` or as a table of its fields, several
+    /// as a list. All other fields of a policy have their defaults.
     ///
     /// # Errors
     /// The first [`PolicyError`], with its place in the request: `limits[0].rate`.
@@ -50,7 +50,7 @@ fn limits_of(name: &str, limits: Json<'_>, errors: &mut Vec<PolicyError>) -> Vec
     reader.limit(name, None).into_iter().collect()
 }
 
-/// The field of a request.
+/// The field in a request.
 const FIELD: &str = "limits";
 
 #[cfg(test)]
@@ -62,7 +62,7 @@ mod tests {
         Policy::inline("plan", Json::parse(limits).unwrap()).map_err(|error| error.to_string())
     }
 
-    /// One reader reads both, so an inline policy is exactly the one that `POLICIES` would have.
+    /// One parser reads both, so an inline policy equals the same one in `POLICIES`.
     #[test]
     fn limits_match_a_policy_written_in_the_same_words() {
         let one = r#"{"rate":2.5,"period":"1s","capacity":9,"max_debt":4,"write_ahead":2}"#;

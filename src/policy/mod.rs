@@ -1,4 +1,4 @@
-//! Policies: named sets of limits, as people write them and as they are stored beside a bucket.
+//! Policies: named sets of limits, as written and as stored beside a bucket.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -1,21 +1,21 @@
-//! Whether a limit refuses, only says what it would do, or is not asked at all.
+//! Whether a limit refuses, only reports, or is disabled.
 
-/// What becomes of a limit's decision.
+/// The effect of a limit's decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Mode {
     /// It counts.
     #[default]
     Enforce,
-    /// It is reported and has no effect: a limit is tried on live traffic before it may refuse any.
+    /// It is only reported: a limit is tried on live traffic before it may refuse any.
     Shadow,
-    /// There is none, and no state.
+    /// There is no decision, and no state.
     Off,
 }
 
 impl Mode {
     pub(super) const ALL: [Self; 3] = [Self::Enforce, Self::Shadow, Self::Off];
 
-    /// As people write it.
+    /// The word for it in policies.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Enforce => "enforce",

@@ -1,4 +1,4 @@
-//! A policy, ready to decide, with the unchanging parts of its answers precomputed.
+//! A policy, ready to decide, with the constant parts of its answers precomputed.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,48 +16,48 @@ use crate::limit::{Carry, Decision, Verb};
 pub struct Policy {
     name: String,
     limits: Vec<NamedLimit>,
-    /// Its limits that only report, as a policy of their own: their buckets have nothing in common with those of the others.
+    /// Its limits that only report, as a policy of their own: their buckets are separate from those of the others.
     shadow: Option<Arc<Self>>,
-    /// The names of its limits that are off.
+    /// The names of its disabled limits.
     off: Vec<Option<String>>,
     object: ObjectTerms,
     frontend: FrontendTerms,
     registry: RegistryTerms,
     is_inline: bool,
-    /// Whether it is what a policy is for a key that has overrides, or had some.
+    /// Whether it is specific to a key that has or had overrides.
     is_of_key: bool,
     standing: Standing,
     timeline: Timeline,
-    /// What it is called outside of this process, once it is asked for: lazy, so that the lint's WebAssembly does not contain it.
+    /// Its external names, once needed: lazy, so that the lint's WebAssembly does not contain them.
     labels: OnceLock<Labels>,
-    /// A hash of its definition, once it is asked for.
+    /// A hash of its definition, once needed.
     id: OnceLock<u64>,
     shards: u8,
-    /// Which of them this is.
+    /// Which shard this is, if one.
     shard: Option<Shard>,
     shard_policies: OnceLock<Box<[Arc<Self>]>>,
 }
 
-/// What objects and storage know a policy by.
+/// A policy's names for objects and storage.
 #[derive(Clone, Debug)]
 struct Labels {
-    /// The numbers as they are stored beside a bucket, and a hash of them.
+    /// The numbers as stored beside a bucket, and their hash.
     numbers: String,
     version: u64,
     wire_name: String,
 }
 
-/// Whether a key is under the limits of its policy at all.
+/// Whether the policy's limits apply to a key at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Standing {
-    /// It is.
+    /// They do.
     #[default]
     Limited,
     /// Nothing is refused. The buckets count what there is to take.
     Unlimited,
-    /// Nothing may be taken. The buckets go on refilling.
+    /// Nothing may be taken. The buckets still refill.
     Banned {
-        /// When that ends, in Unix milliseconds; `None` for a ban without an end.
+        /// When the ban ends, in Unix milliseconds; `None` if it is indefinite.
         until: Option<i64>,
     },
 }
@@ -69,21 +69,20 @@ impl Policy {
         &self.name
     }
 
-    /// The name that a frontend sends to an object: the policy's, with a hash of its limits' names if they have any. So an
-    /// object of another deployment, whose limits differ or stand in another order, does not mistake it for its own.
+    /// The name that a frontend sends to an object: the policy's, with a hash of its limits' names if they have any. So an object of
+    /// another deployment, with different limits or another order, does not confuse it with its own.
     #[must_use]
     pub fn wire_name(&self) -> &str {
         &self.labels().wire_name
     }
 
-    /// What it allows: the limits that it enforces. With none it admits everything.
+    /// The limits that it enforces. Without any it admits everything.
     #[must_use]
     pub fn limits(&self) -> &[NamedLimit] {
         &self.limits
     }
 
-    /// Its limits that decide and count, but never refuse, as a policy of their own. Its name is no name that a policy can
-    /// have.
+    /// Its limits that decide and count, but never refuse, as a policy of their own, with a name that no other policy can have.
     #[must_use]
     pub const fn shadow(&self) -> Option<&Arc<Self>> {
         self.shadow.as_ref()
@@ -95,19 +94,19 @@ impl Policy {
         self.shadow.as_ref().map_or(&[], |shadow| &shadow.limits)
     }
 
-    /// The names of its limits that are not asked and keep no state.
+    /// The names of its disabled limits, which keep no state.
     #[must_use]
     pub fn off_limits(&self) -> &[Option<String>] {
         &self.off
     }
 
-    /// What it asks of objects besides its limits.
+    /// Its terms for objects besides its limits.
     #[must_use]
     pub const fn object(&self) -> &ObjectTerms {
         &self.object
     }
 
-    /// What it asks of frontends.
+    /// Its terms for frontends.
     #[must_use]
     pub const fn frontend(&self) -> &FrontendTerms {
         &self.frontend
@@ -125,8 +124,7 @@ impl Policy {
         self.is_inline
     }
 
-    /// How many objects are to have the budget of one key; 1 unless it says more. [`Policy::shards`] are fewer for a key that has
-    /// fewer tokens.
+    /// How many objects share the budget of one key; 1 by default. [`Policy::shards`] are fewer for a key that has fewer tokens.
     #[must_use]
     pub const fn declared_shards(&self) -> u8 {
         self.shards
@@ -138,13 +136,13 @@ impl Policy {
         self.shard
     }
 
-    /// Whether it limits the key at all: an override may say otherwise.
+    /// Whether it limits the key at all: an override may change that.
     #[must_use]
     pub const fn standing(&self) -> Standing {
         self.standing
     }
 
-    /// The decision about a verb that takes, if the key is banned at `now`. A policy that enforces nothing refuses nothing.
+    /// The decision for a verb that takes, if the key is banned at `now`. A policy that enforces nothing refuses nothing.
     #[must_use]
     pub fn ban(&self, verb: Verb, now: i64) -> Option<Decision> {
         if !verb.takes() || self.limits.is_empty() {
@@ -157,13 +155,13 @@ impl Policy {
         }
     }
 
-    /// Whether it is what a policy is for a key that has overrides, or had some, and not for others.
+    /// Whether it is specific to a key that has or had overrides.
     #[must_use]
     pub const fn is_of_key(&self) -> bool {
         self.is_of_key
     }
 
-    /// The limits' numbers, as they are stored beside a bucket.
+    /// The limits' numbers, as stored beside a bucket.
     #[must_use]
     pub fn numbers(&self) -> &str {
         &self.labels().numbers
@@ -175,13 +173,13 @@ impl Policy {
         self.labels().version
     }
 
-    /// Since when it is in force, and what it was before.
+    /// When it came into force, and its earlier versions.
     #[must_use]
     pub const fn timeline(&self) -> &Timeline {
         &self.timeline
     }
 
-    /// Whether it has had the same numbers in all versions after the one of that moment, and none began buckets anew.
+    /// Whether all versions after the one of that moment have the same numbers, and none resets buckets.
     #[must_use]
     pub fn is_unchanged_since(&self, since: i64) -> bool {
         let own = || self.limits.iter().map(|limit| (limit.account(), limit.limit()));
@@ -211,13 +209,13 @@ impl Policy {
         earlier.any(|(account, _)| account.as_deref() == limit.account())
     }
 
-    /// The policy, in force since that moment: the first version that a registry has.
+    /// The policy, in force since that moment: the first version in a registry.
     #[must_use]
     pub fn in_force_since(self, since: i64) -> Self {
         self.with_timeline(Timeline::new(since, Carry::default(), Vec::new()))
     }
 
-    /// The policy, which replaces `before` at the moment `since`. Buckets come over by `carry`.
+    /// The policy, which replaces `before` at the moment `since`. Buckets are carried over by `carry`.
     #[must_use]
     pub fn succeeding(self, before: &Self, since: i64, carry: Carry) -> Self {
         let timeline = before.timeline.succeeded(&before.limits, before.shards, since, carry).bounded();
@@ -241,7 +239,7 @@ impl Policy {
         Self { limits, shadow, timeline, ..self }.changed()
     }
 
-    /// The policy with other terms for frontends: definitions do not have them.
+    /// The policy with other terms for frontends: definitions lack them.
     #[must_use]
     pub(crate) fn with_frontend(self, frontend: FrontendTerms) -> Self {
         Self { frontend, ..self }
@@ -279,12 +277,12 @@ impl Policy {
         }
     }
 
-    /// The policy as its numbers come with a request. No object has a policy of this wire name.
+    /// The policy as if its numbers came with a request. No object has a policy with this wire name.
     pub(super) fn into_inline(self) -> Self {
         Self { is_inline: true, ..self }.changed()
     }
 
-    /// What it is for a key with overrides: other limits, with a timeline of their own, or a standing.
+    /// The policy for a key with overrides: other limits, with a timeline of their own, or a standing.
     pub(super) fn of_key(
         &self,
         limits: Vec<NamedLimit>,
@@ -304,12 +302,12 @@ impl Policy {
         Self { shards, ..self }.changed()
     }
 
-    /// The same with the whole budget of a key in one place: one process needs no shards.
+    /// The policy with a key's whole budget in one place: a single process needs no shards.
     pub(crate) fn undivided(&self) -> Self {
         self.clone().with_shards(1)
     }
 
-    /// The same without anything that is ahead of what is stored, or remembered beside it: each change is written, and each request asked.
+    /// The policy with nothing ahead of storage or remembered beside it: each change is written, and each request decided by its object.
     pub(crate) fn exact(&self) -> Self {
         let written = |limit: &NamedLimit| limit.with_numbers(*limit.limit(), 0);
         let shadow = self.shadow.as_deref().map(|shadow| Arc::new(shadow.exact()));
@@ -322,17 +320,17 @@ impl Policy {
         Self { limits, shards: 1, shard: Some(shard), ..self.clone() }.changed()
     }
 
-    /// [`Policy::id`], computed once.
+    /// [`Policy::id`], cached.
     pub(super) fn id_or(&self, compute: impl FnOnce() -> u64) -> u64 {
         *self.id.get_or_init(compute)
     }
 
-    /// [`Policy::shards`], made once.
+    /// [`Policy::shards`], cached.
     pub(super) fn shard_policies(&self, make: impl FnOnce() -> Vec<Arc<Self>>) -> &[Arc<Self>] {
         self.shard_policies.get_or_init(|| make().into())
     }
 
-    /// Without what was computed from what it was.
+    /// Drops everything computed from earlier values.
     fn changed(self) -> Self {
         Self { labels: OnceLock::new(), id: OnceLock::new(), shard_policies: OnceLock::new(), ..self }
     }
@@ -343,7 +341,7 @@ impl Policy {
             let version = version_of(&numbers);
             let names: Vec<_> = self.limits.iter().filter_map(NamedLimit::name).collect();
             let inline = if self.is_inline { "=" } else { "" };
-            // Costs for one limit without a name must not meet a policy that enforces none, nor the other way round.
+            // Costs for a single unnamed limit must not match a policy that enforces none, nor the other way round.
             let is_plain = names.is_empty() && !self.limits.is_empty();
             let mark = if is_plain { String::new() } else { format!("#{:016x}", version_of(&names.join(","))) };
             let shard = self.shard.map(|Shard { index, count }| format!("~{index}.{count}")).unwrap_or_default();
@@ -364,13 +362,13 @@ impl Policy {
         Self { off, ..self }
     }
 
-    /// The most idempotency keys that are remembered for a key: see `ledger/replays.rs`.
+    /// Maximum idempotency keys remembered for a key: see `ledger/replays.rs`.
     pub const MAX_IDEMPOTENCY_KEYS: usize = 16_384;
 }
 
-/// Which of `limits`, in place of `before`, is the one that had no name in an earlier version. It stays so while it is not there. If `before` has it without
-/// a name, it is chosen among those that were never there under their names: the first of the same numbers, else of the same kind and period, else
-/// of all.
+/// Which of `limits`, replacing `before`, is the one that had no name in an earlier version. It stays the same even while removed. If
+/// `before` has it without a name, it is chosen among the new names: the first with the same numbers, else of the same kind and period,
+/// else any.
 pub(super) fn unnamed(limits: &[NamedLimit], before: &Policy) -> Option<String> {
     if limits.iter().any(|limit| limit.name().is_none()) {
         return None;
@@ -381,16 +379,16 @@ pub(super) fn unnamed(limits: &[NamedLimit], before: &Policy) -> Option<String> 
     before.continued_by(limits.iter().filter(|limit| !before.had_limit(limit)))
 }
 
-/// What the name of a [`Policy::shadow`] ends with: no policy can be named so.
+/// The suffix of a [`Policy::shadow`]'s name: no policy can have such a name.
 const SHADOW: &str = "~shadow";
 
-/// The name of the policy that a [`Policy::shadow`] of this name belongs to; of any other policy, its own.
+/// The policy's name without the suffix of a [`Policy::shadow`].
 #[must_use]
 pub fn without_shadow(policy: &str) -> &str {
     policy.strip_suffix(SHADOW).unwrap_or(policy)
 }
 
-/// The name of the [`Policy::shadow`] of the policy of this name.
+/// The name of the policy's [`Policy::shadow`].
 #[must_use]
 pub fn shadow_of(policy: &str) -> String {
     format!("{policy}{SHADOW}")

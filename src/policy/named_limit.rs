@@ -14,14 +14,13 @@ pub struct NamedLimit {
 }
 
 impl NamedLimit {
-    /// The limit's name within its policy; `None` for the only limit of a policy that is written without `limits`.
+    /// The limit's name within its policy; `None` for the only limit of a policy without `limits`.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// The name by which its buckets, leases and reservations know it: the one that it had when they began, so that naming a limit gives nothing
-    /// away.
+    /// The name under which its buckets, leases and reservations were created, so that naming a limit gives nothing away.
     #[must_use]
     pub fn account(&self) -> Option<&str> {
         self.name().filter(|_| !self.was_unnamed)
@@ -45,7 +44,7 @@ impl NamedLimit {
         remaining.saturating_mul(5) < self.limit.config().capacity
     }
 
-    /// Tokens that may be spent without a write, and so the most that a crash may cost.
+    /// Tokens that may be spent without a write, and so the maximum that a crash may cost.
     #[must_use]
     pub const fn write_ahead(&self) -> u64 {
         self.write_ahead
@@ -56,7 +55,7 @@ impl NamedLimit {
         Self { name: name.map(str::to_owned), full_name, limit, write_ahead, was_unnamed: false }
     }
 
-    /// The same if the limit of that name is the one that had none in an earlier version.
+    /// The limit, marked if its name is that of the one that had none in an earlier version.
     pub(super) fn with_unnamed(self, unnamed: Option<&str>) -> Self {
         Self { was_unnamed: unnamed.is_some() && self.name() == unnamed, ..self }
     }

@@ -1,6 +1,6 @@
-//! Which events of a key an operator is told of, and how often.
+//! Which events of a key operators are notified of, and how often.
 
-/// What a notice is about.
+/// The event of a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoticeKind {
     /// A request was granted, and less than a fifth of some limit is left.
@@ -9,7 +9,7 @@ pub enum NoticeKind {
     Refused,
 }
 
-/// What a policy gives notices of, and how often.
+/// The events that a policy gives notices of, and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notify {
     near_limit: bool,
@@ -18,7 +18,7 @@ pub struct Notify {
 }
 
 impl NoticeKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 2] = [Self::NearLimit, Self::Refused];
 
     /// One word.
@@ -30,7 +30,7 @@ impl NoticeKind {
         }
     }
 
-    /// As it is stored and sent.
+    /// The number for storage and messages.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -39,7 +39,7 @@ impl NoticeKind {
         }
     }
 
-    /// The kind of that number; `None` for one of a later version.
+    /// The kind with that number; `None` for one of a later version.
     #[must_use]
     pub fn from_number(number: u64) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| u64::from(kind.number()) == number)
@@ -51,13 +51,13 @@ impl NoticeKind {
 }
 
 impl Notify {
-    /// Ten minutes: a customer at a limit is news once, and the receiver of ten thousand such keys gets some twenty a second.
+    /// Ten minutes: a customer at a limit is news once, and the receiver for ten thousand such keys gets about twenty per second.
     pub const EVERY_MS: u64 = 600_000;
 
-    /// Each notice writes a row and calls the receiver: with less time in between, a key that is refused could cause many.
+    /// Each notice writes a row and calls the receiver: with a shorter interval, a refused key could cause many.
     pub const MIN_EVERY_MS: u64 = 10_000;
 
-    /// The row of the last notice is kept for so long.
+    /// How long the row of the last notice may be kept.
     pub const MAX_EVERY_MS: u64 = 30 * 86_400_000;
 
     /// `None` if there are no kinds.
@@ -76,7 +76,7 @@ impl Notify {
         }
     }
 
-    /// Of a key there is at most one notice of a kind in this time, in milliseconds.
+    /// Minimum interval in milliseconds between notices of one kind about a key.
     #[must_use]
     pub const fn every_ms(self) -> u64 {
         self.every_ms

@@ -1,7 +1,6 @@
-//! What a policy asks of objects besides its limits.
+//! A policy's terms for objects besides its limits.
 //!
-//! A field of these terms is here alone: its meaning, its default and bounds, how it is read, how it travels, and how a change of it is
-//! described.
+//! Everything about a field is here: its meaning, its default and bounds, how it is parsed and sent, and how a change of it is described.
 
 use serde::Serialize;
 
@@ -12,26 +11,26 @@ use super::stored::StoredConfigError;
 use crate::json::{Fields, Json};
 use crate::length;
 
-/// What a policy asks of objects besides its limits.
+/// A policy's terms for objects besides its limits.
 ///
 /// | field | meaning | default |
 /// |---|---|---|
 /// | `reservation_ttl` | how long a reservation lasts, from its start or its last extension | `"10m"` |
 /// | `unsettled` | what an unsettled reservation costs when it expires: `"keep"` all of it, `"refund"` nothing | `"keep"` |
-/// | `notify` | what to tell the webhook or the queue of: a list of `"near_limit"`, `"refused"` | nothing |
-/// | `notify_every` | at most one notice of a kind in this time, for each key: `"10s"` to `"30days"` | `"10m"` |
+/// | `notify` | events that the webhook or the queue receives: a list of `"near_limit"`, `"refused"` | nothing |
+/// | `notify_every` | minimum interval between notices of one kind about a key: `"10s"` to `"30days"` | `"10m"` |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectTerms {
     /// The terms of its reservations.
     pub reservations: ReservationTerms,
-    /// What it gives notices of, if anything.
+    /// Its notices, if any.
     pub notify: Option<Notify>,
 }
 
 /// How long reservations stay open, and what an unsettled one costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReservationTerms {
-    /// From the moment at which the tokens are ready, in milliseconds.
+    /// Counted from when the tokens are ready, in milliseconds.
     pub ttl_ms: u64,
     /// What happens to one that is still open then.
     pub unsettled: Unsettled,
@@ -72,7 +71,7 @@ pub(super) struct Written {
 }
 
 impl ObjectTerms {
-    /// Their fields.
+    /// The names of their fields.
     pub(super) const FIELDS: [&str; 4] = ["reservation_ttl", "unsettled", "notify", "notify_every"];
 
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
@@ -95,7 +94,7 @@ impl ObjectTerms {
         }
     }
 
-    /// Those that [`ObjectTerms::written`] wrote. Kinds of notices of a later version are ignored.
+    /// Parses what [`ObjectTerms::written`] wrote. Kinds of notices of a later version are ignored.
     pub(super) fn of_fields(fields: &Fields<'_>) -> Result<Self, StoredConfigError> {
         let unreadable = || StoredConfigError::Unreadable;
         let ttl_ms = fields.get("reservation_ttl_ms").and_then(Json::integer).ok_or_else(unreadable)?;
@@ -109,7 +108,7 @@ impl ObjectTerms {
         Ok(Self { reservations: ReservationTerms { ttl_ms, unsettled }, notify: told() })
     }
 
-    /// What changes when these take the place of `before`, line by line.
+    /// The changes when these replace `before`, one line each.
     pub(super) fn describe_change(&self, before: &Self, lines: &mut Vec<String>) {
         if before.reservations != self.reservations {
             lines.push("reservations that are opened from then on have the new terms".to_owned());
@@ -121,7 +120,7 @@ impl ObjectTerms {
     }
 }
 
-/// `None` if there are to be no notices, or if the fields are wrong.
+/// `None` if there are to be no notices, or if the fields are invalid.
 fn notify(reader: &mut Reader<'_>) -> Option<Notify> {
     let every_ms = reader.millis("notify_every");
     let every = Notify::MIN_EVERY_MS..=Notify::MAX_EVERY_MS;
@@ -144,7 +143,7 @@ fn notify(reader: &mut Reader<'_>) -> Option<Notify> {
     Notify::new(&kinds?, every_ms.unwrap_or(Notify::EVERY_MS))
 }
 
-/// A list of at least one kind of notice, none of them twice.
+/// A non-empty list of different kinds of notices.
 fn kinds(value: Json<'_>) -> Option<Vec<NoticeKind>> {
     let words = value.array()?.into_iter();
     let kinds = words.map(|word| NoticeKind::from_word(&word.string()?)).collect::<Option<Vec<_>>>()?;

@@ -1,20 +1,20 @@
-//! Whether a policy fails open or closed when no decision can be made.
+//! Whether a policy fails open or closed without a decision.
 
 use std::fmt;
 
-/// Why no decision could be made.
+/// Why there was no decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The key gets more requests than its object can answer. Callers can cause this themselves.
     Overloaded,
     /// The object took too long.
     Timeout,
-    /// The object, or the way to it, failed.
+    /// The object, or the connection to it, failed.
     Failed,
 }
 
-/// For which causes a policy fails open: it lets requests pass, marked as degraded, because they matter more than what the
-/// limit protects. For all others it fails closed: 503.
+/// The causes for which a policy fails open: requests pass, marked as degraded, because they matter more than what the limit protects. For
+/// all others it fails closed: 503.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OnError {
     overloaded: bool,
@@ -23,7 +23,7 @@ pub struct OnError {
 }
 
 impl Cause {
-    /// All of them.
+    /// All causes.
     pub const ALL: [Self; 3] = [Self::Overloaded, Self::Timeout, Self::Failed];
 
     /// One word.
@@ -36,7 +36,7 @@ impl Cause {
         }
     }
 
-    /// The cause of that word; [`Cause::Failed`] for an unknown word.
+    /// The cause with that word; [`Cause::Failed`] for an unknown one.
     #[must_use]
     pub fn of(word: &str) -> Self {
         Self::from_word(word).unwrap_or(Self::Failed)
@@ -64,7 +64,7 @@ impl OnError {
         }
     }
 
-    /// The same, and open for `cause` too.
+    /// The same, open also for `cause`.
     pub(super) const fn and(self, cause: Cause) -> Self {
         match cause {
             Cause::Overloaded => Self { overloaded: true, ..self },
@@ -74,7 +74,7 @@ impl OnError {
     }
 }
 
-/// The causes for which it is open, such as `timeout, failed`; empty if there are none.
+/// The causes for which it is open, such as `timeout, failed`; possibly empty.
 impl fmt::Display for OnError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let open: Vec<_> = Cause::ALL.into_iter().filter(|cause| self.opens(*cause)).map(Cause::word).collect();

@@ -1,4 +1,4 @@
-//! Policies as people write them, checked all at once.
+//! Policies as written, with all errors reported at once.
 
 use std::sync::Arc;
 
@@ -26,18 +26,18 @@ pub struct Policies {
 }
 
 impl Policies {
-    /// Reads policies from the JSON of `POLICIES`, an object of names to policies. A policy of one limit has the fields
-    /// of a limit beside its own; one of several has them in `limits`, a list of limits with a `name` each.
+    /// Parses policies from the JSON of `POLICIES`, an object of names to policies. A policy of one limit has the fields of a limit beside
+    /// its own; one of several has them in `limits`, a list of limits with a `name` each.
     ///
     /// | field of a limit | meaning | default |
     /// |---|---|---|
     /// | `kind` | `"token_bucket"` or `"fixed_window"` | `"token_bucket"` |
-    /// | `rate` | tokens that come back in each period: 100, 2.5; or with the period and the capacity, `"100/1m"`, `"20/s burst 40"` | required |
+    /// | `rate` | tokens refilled in each period: 100, 2.5; or with the period and the capacity, `"100/1m"`, `"20/s burst 40"` | required |
     /// | `period` | a length of time up to [`MAX_SPAN_MS`](crate::limit::MAX_SPAN_MS), such as `"250ms"`, `"1m"`, `"1h 30m"`, `"1day"` | required |
-    /// | `capacity` | the most tokens at once | `rate`, rounded up |
+    /// | `capacity` | maximum tokens at once | `rate`, rounded up |
     /// | `max_debt` | how far below zero reservations and charges may take it, in tokens; `"unlimited"` is as far as stays exact | 0 |
-    /// | `initial` | tokens of a key never seen before | `capacity` |
-    /// | `offset` | where windows begin, after midnight UTC of 1 January 1970, modulo the period; only for fixed windows | by key |
+    /// | `initial` | tokens of a new key | `capacity` |
+    /// | `offset` | when windows start, after midnight UTC of 1 January 1970, modulo the period; only for fixed windows | by key |
     /// | `write_ahead` | tokens that may be spent without a write, and so the most a crash can cost; 0 writes each change; at most the capacity | what comes back in a second or a twentieth of the capacity, whichever is more; 0 at rate 0 |
     ///
     /// | field of a policy | meaning | default |
@@ -47,7 +47,7 @@ impl Policies {
     ///
     /// The others are those of [`ObjectTerms`], [`FrontendTerms`] and [`RegistryTerms`].
     ///
-    /// A policy may be the text of its rate alone, such as `"100/1m"`.
+    /// A policy may be just the text of its rate, such as `"100/1m"`.
     ///
     /// ```
     /// let policies = tollgate::policy::Policies::parse(r#"{"api":{"rate":100,"period":"1m","capacity":200}}"#).unwrap();
@@ -56,7 +56,7 @@ impl Policies {
     /// ```
     ///
     /// # Errors
-    /// Every [`PolicyError`] there is, not only the first.
+    /// All [`PolicyError`]s, not only the first.
     pub fn parse(json: &str) -> Result<Self, Vec<PolicyError>> {
         let whole = |problem: String| vec![PolicyError { place: "POLICIES".to_owned(), problem }];
         let json = Json::parse(json).map_err(|error| whole(format!("must be a table of policies by name: {error}")))?;
@@ -75,13 +75,13 @@ impl Policies {
         if errors.is_empty() { Ok(Self { by_name: policies, ..Self::default() }) } else { Err(errors) }
     }
 
-    /// The same, as known to a registry at that moment, in Unix milliseconds; 0 before it was reached.
+    /// The policies as known to a registry at that moment, in Unix milliseconds; 0 before it has answered.
     #[must_use]
     pub fn known_at(self, as_of: i64) -> Self {
         Self { as_of: Some(as_of), ..self }
     }
 
-    /// The moment of the latest change by the registry that they include. `None` if there is no registry.
+    /// The moment of the registry's latest change that they include. `None` without a registry.
     #[must_use]
     pub const fn as_of(&self) -> Option<i64> {
         self.as_of
@@ -92,13 +92,13 @@ impl Policies {
         Self::of(self.iter().map(|policy| Arc::new(policy.exact())))
     }
 
-    /// The same with these overrides.
+    /// The policies with these overrides.
     #[must_use]
     pub fn with_overrides(self, overrides: Arc<Overrides>) -> Self {
         Self { overrides, ..self }
     }
 
-    /// What `policy`, one of these, is at `now` for the key of these [bytes](crate::access::Key::to_bytes).
+    /// `policy`, one of these, at `now` for the key with these [bytes](crate::access::Key::to_bytes).
     #[must_use]
     pub fn for_key(&self, policy: &Arc<Policy>, key: &[u8], now: i64) -> Arc<Policy> {
         let policy = self.overrides.apply(policy, key, now);
@@ -108,7 +108,7 @@ impl Policies {
         }
     }
 
-    /// Whether a policy has overrides by prefix: which of them a key has cannot be told from its hash.
+    /// Whether a policy has overrides by prefix: a key's hash does not tell which of them match.
     #[must_use]
     pub fn has_prefixes(&self, policy: &str) -> bool {
         self.overrides.has_prefixes(policy)
@@ -120,7 +120,7 @@ impl Policies {
         Self { by_name, ..Self::default() }
     }
 
-    /// The policy of that name, without regard to any key.
+    /// The policy with that name, without overrides.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<Policy>> {
         self.by_name.get(name)
@@ -141,10 +141,10 @@ impl Policies {
 }
 
 impl Policy {
-    /// Reads one policy: what [`Policies::parse`] reads for each name.
+    /// Parses one policy, as [`Policies::parse`] does for each name.
     ///
     /// # Errors
-    /// Every [`PolicyError`] there is, not only the first.
+    /// All [`PolicyError`]s, not only the first.
     pub fn parse(name: &str, json: &str) -> Result<Self, Vec<PolicyError>> {
         let mut errors = Vec::new();
         let policy = match Json::parse(json) {
@@ -167,7 +167,7 @@ fn policy_fields() -> Vec<&'static str> {
     [&OWN_FIELDS[..], &RegistryTerms::FIELDS, &ObjectTerms::FIELDS, &FrontendTerms::FIELDS].concat()
 }
 
-/// The policy, or `None` with at least one more error.
+/// The policy, or `None` after adding at least one error.
 fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<Policy> {
     let before = errors.len();
     let place = format!("POLICIES.{}", shown_name(name));
@@ -176,7 +176,7 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
         return None;
     }
     let fields = match value.string() {
-        Some(_) => Fields::one("rate", value), // "100/1m" is all there is to say
+        Some(_) => Fields::one("rate", value), // just "100/1m"
         None => table(&place, value, "fields such as rate and period", errors)?,
     };
     let mut reader = Reader { place, fields: &fields, errors };
@@ -697,7 +697,7 @@ mod tests {
         }
     }
 
-    /// A month is no number of days, and `M` was perhaps meant as a minute.
+    /// A month is not a fixed number of days, and `M` may have been meant as a minute.
     #[test]
     fn no_length_of_time_counts_in_months_or_years() {
         let fields = [

@@ -1,9 +1,9 @@
-//! A rate as people write it: `100`, `2.5`, `"100/1m"`, `"20/s burst 40"`, `"100/s burst 60s"`.
+//! A rate as written: `100`, `2.5`, `"100/1m"`, `"20/s burst 40"`, `"100/s burst 60s"`.
 
 use crate::json::Json;
 use crate::limit::MAX_TOKENS;
 
-/// A rate, exactly.
+/// An exact rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rate {
     /// The tokens of one period: a fraction in lowest terms.
@@ -14,12 +14,12 @@ pub(super) struct Rate {
     pub(super) burst: Option<Burst>,
 }
 
-/// How much a bucket holds, as a rate in text says it.
+/// The capacity in a rate's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Burst {
-    /// As many tokens.
+    /// A number of tokens.
     Tokens(u64),
-    /// What comes back in this length of time, which is not read yet.
+    /// The refill in this length of time, not parsed yet.
     Time(String),
 }
 
@@ -61,7 +61,7 @@ fn tokens(value: Json<'_>) -> Option<(u64, u64)> {
     value.ratio().filter(|&(numerator, _)| numerator <= MAX_TOKENS)
 }
 
-/// Whole tokens, or what begins with a digit and ends with a unit.
+/// Whole tokens, or text that starts with a digit and ends with a unit.
 fn burst_of(text: &str) -> Option<Burst> {
     if text.starts_with(|c: char| c.is_ascii_digit()) && text.ends_with(char::is_alphabetic) {
         return Some(Burst::Time(text.to_owned()));

@@ -1,4 +1,4 @@
-//! Reads one table of fields and reports every error in it.
+//! Parses one table of fields and reports every error in it.
 
 use std::ops::RangeInclusive;
 
@@ -13,10 +13,10 @@ use crate::json::{Fields, FieldsError, Json};
 use crate::length;
 use crate::limit::{Carry, Config, ConfigError, Kind, Limit, MAX_TOKENS};
 
-/// The most limits of one policy. Each is decided and answered with every request; four is the most that we have seen.
+/// Maximum limits of one policy. Each is decided and answered with every request; in practice four is the most.
 pub const MAX_LIMITS: usize = 8;
 
-/// Reads the fields of one table and collects all errors.
+/// Parses the fields of one table and collects all errors.
 pub(super) struct Reader<'a> {
     pub(super) place: String,
     pub(super) fields: &'a Fields<'a>,
@@ -24,7 +24,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The limits of a list, each with its mode: `mode` unless it says otherwise.
+    /// The limits of a list, each with its mode, by default `mode`.
     pub(super) fn limits(&mut self, policy: &str, mode: Mode) -> Vec<(Mode, NamedLimit)> {
         let place = format!("{}.limits", self.place);
         let list = self.fields.get("limits").and_then(Json::array).unwrap_or_default();
@@ -88,7 +88,7 @@ impl Reader<'_> {
         }
         let period_ms = match &written.period {
             Some(period) => self.length("rate", period),
-            // Text that cannot be read may have meant to give it.
+            // A malformed rate may already include the period.
             None if self.fields.get("rate").and_then(Json::string).is_some() => self.millis("period"),
             None => self.required_millis("period"),
         };
@@ -100,19 +100,19 @@ impl Reader<'_> {
         let capacity = capacity.unwrap_or_else(|| written.rounded_up());
         let max_debt = self.max_debt();
         let initial = self.tokens("initial");
-        // A fraction of a token per period is a whole number of tokens per a multiple of it.
+        // A fraction of a token per period equals whole tokens per a multiple of it.
         let period_ms = period_ms.unwrap_or_default().saturating_mul(parts);
         let offset_ms = self.millis("offset");
         let config = Config { kind, rate: tokens, period_ms, capacity, initial, max_debt: 0, offset_ms };
         Config { max_debt: max_debt.unwrap_or_else(|| Limit::largest_debt(&config)), ..config }
     }
 
-    /// The tokens that come back in a length of time.
+    /// The refill in a length of time.
     fn burst(&mut self, text: &str, rate: &Rate, period_ms: u64) -> Option<u64> {
         let length_ms = self.length("rate", text)?;
         let (tokens, parts) = rate.tokens;
         let in_time = u128::from(tokens).saturating_mul(length_ms.into());
-        // A period of nothing has an error of its own.
+        // A period of zero has an error of its own.
         let period = u128::from(period_ms).saturating_mul(parts.into()).max(1);
         let (whole, rest) = (in_time.checked_div(period)?, in_time.checked_rem(period)?);
         let shown = shortened(format!("{text:?}"));
@@ -135,7 +135,7 @@ impl Reader<'_> {
         None
     }
 
-    /// `None` if it is to be the largest that is exact.
+    /// `None` for the largest exact debt.
     fn max_debt(&mut self) -> Option<u64> {
         let Some(value) = self.fields.get("max_debt") else { return Some(0) };
         if value.string().is_some_and(|word| word == UNLIMITED) {
@@ -168,7 +168,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `None` if the field is absent, or wrong.
+    /// `None` if the field is absent or invalid.
     pub(super) fn mode(&mut self) -> Option<Mode> {
         let value = self.fields.get("mode")?;
         let mode = value.string().and_then(|word| Mode::of(&word));
@@ -293,7 +293,7 @@ impl Reader<'_> {
     }
 }
 
-/// The fields of a table of `what`, or `None` with one more error.
+/// The fields of a table of `what`, or `None` after adding an error.
 pub(super) fn table<'a>(place: &str, value: Json<'a>, what: &str, errors: &mut Vec<PolicyError>) -> Option<Fields<'a>> {
     let problem = match value.fields() {
         Ok(fields) => return Some(fields),
@@ -305,7 +305,7 @@ pub(super) fn table<'a>(place: &str, value: Json<'a>, what: &str, errors: &mut V
     None
 }
 
-/// The field that an error is about, as it is written.
+/// The field that an error is about, as written.
 const fn field_of(error: &ConfigError) -> &'static str {
     match error {
         ConfigError::RateTooLarge { .. } => "rate",
@@ -320,11 +320,11 @@ const fn field_of(error: &ConfigError) -> &'static str {
 pub(super) const LIMIT_FIELDS: [&str; 8] =
     ["kind", "rate", "period", "capacity", "max_debt", "initial", "offset", "write_ahead"];
 
-/// A `max_debt` as large as stays exact.
+/// The largest exact `max_debt`.
 const UNLIMITED: &str = "unlimited";
 
-/// A twentieth of the burst, or what is refilled in a second if that is more. A crash that costs a key so little goes
-/// unnoticed, and a busy key writes only once per block.
+/// A twentieth of the burst, or a second's refill if that is more. A crash that costs a key this little goes unnoticed, and a busy key
+/// writes only once per block.
 fn default_write_ahead(config: &Config) -> u64 {
     let Config { rate, period_ms, capacity, .. } = *config;
     let in_a_second = u128::from(rate).saturating_mul(1_000).checked_div(period_ms.into()).unwrap_or(0);

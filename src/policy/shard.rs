@@ -1,11 +1,11 @@
-//! Which part of a divided policy one is, and what it has of a limit.
+//! A part of a divided policy, and its part of a limit.
 
 use crate::limit::{Config, ConfigError, Kind, Limit};
 
-/// The most shards of a policy: each decision of a refused key may ask all of them.
+/// Maximum shards of a policy: each decision about a refused key may call all of them.
 pub const MAX_SHARDS: u8 = 16;
 
-/// A shard of a policy: which, and of how many.
+/// A shard of a policy: its index and count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     /// From 0.
@@ -14,7 +14,7 @@ pub struct Shard {
     pub count: u8,
 }
 
-/// Why that limit cannot be divided so: what is said after its name.
+/// Why that limit cannot be divided; follows its name in a message.
 pub(super) fn check(limit: &Limit, count: u8) -> Result<(), String> {
     let Config { kind, capacity, max_debt, initial, .. } = *limit.config();
     let problem = if kind == Kind::FixedWindow {
@@ -32,7 +32,7 @@ pub(super) fn check(limit: &Limit, count: u8) -> Result<(), String> {
     Err(problem.to_owned())
 }
 
-/// What a shard has of a limit.
+/// A shard's part of a limit.
 pub(super) fn part(limit: &Limit, index: u8, count: u8) -> Result<Limit, ConfigError> {
     let config = *limit.config();
     if count == 1 {

@@ -1,13 +1,13 @@
-//! A policy whose budget for one key lies in several objects.
+//! A policy that divides a key's budget among several objects.
 //!
-//! Each of `n` shards is a policy of its own, with an `n`-th of each limit: a rate of `r` per period is `r` per `n` periods, and a
-//! capacity of `c` is `⌊c / n⌋`, one more in the first `c mod n`. So rates and capacities add up exactly to those of the whole, and
-//! whatever the shards grant together, one bucket with the whole limit would have granted, too: each level is a part of it that
-//! only refills more slowly where a shard is full.
+//! Each of `n` shards is a policy of its own, with an `n`-th of each limit: a rate of `r` per period is `r` per `n` periods, and a capacity
+//! of `c` is `⌊c / n⌋`, one more in the first `c mod n`. So rates and capacities add up exactly to those of the whole, and anything the
+//! shards grant together, one bucket with the whole limit would have granted, too: each level is a part of its level that only refills more
+//! slowly where a shard is full.
 //!
-//! When the number changes, a shard that was there keeps what it has, clipped to its new capacity, and one that was not there begins
-//! empty. So a change grants nothing. Where a key has fewer tokens than the policy has shards, by an override, so many hold its budget
-//! as it has tokens; where the override brings a limit that cannot be divided, one.
+//! When the number changes, an existing shard keeps its tokens, clipped to its new capacity, and a new one starts empty. So a change grants
+//! nothing. Where a key has fewer tokens than the policy has shards, by an override, it has as many shards as tokens; where the override
+//! brings a limit that cannot be divided, one.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use super::timeline::{Merged, Timeline, Version};
 use crate::limit::{Carry, Limit};
 
 impl Policy {
-    /// The policies of its shards; empty if one object has the whole budget of a key. A single one, if it was shared before: then
-    /// [`Policies::for_key`](super::Policies::for_key) gives that.
+    /// The policies of its shards; empty if one object has a key's whole budget. A single one if the budget was shared before: then
+    /// [`Policies::for_key`](super::Policies::for_key) returns that.
     #[must_use]
     pub fn shards(&self) -> &[Arc<Self>] {
         self.shard_policies(|| {
@@ -45,13 +45,13 @@ impl Policy {
 }
 
 impl Timeline {
-    /// The same of one shard. A version in which it was not there, all the time, has limits that hold nothing.
+    /// One shard's policy. Versions in which it did not always exist have limits that hold nothing.
     fn of_shard(&self, Shard { index, count }: Shard) -> Self {
         let counts = |version: &Version| count_of(version.shards, version.limits.iter().map(|(_, limit)| limit));
         let mut before = None;
         let mut carry_to = |carry, count| {
             let before = before.replace(count).unwrap_or(count);
-            // The others would make debts of single shards, or something of nothing.
+            // The others would turn parts into debts of single shards, or create tokens.
             if carry == Carry::Reset || (before == 1 && count == 1) { carry } else { Carry::AsIs }
         };
         let earlier = self.earlier().iter().map(|version| {
@@ -72,7 +72,7 @@ impl Timeline {
     }
 }
 
-/// How many shards have the budget of a key with these limits: one, if an override has brought a limit that cannot be divided.
+/// How many shards share a key's budget with these limits: one, if an override brought a limit that cannot be divided.
 fn count_of<'a>(declared: u8, limits: impl Iterator<Item = &'a Limit> + Clone) -> u8 {
     let least = limits.clone().map(|limit| limit.config().capacity).min().unwrap_or(1);
     let count = u8::try_from(least).unwrap_or(u8::MAX).min(declared).max(1);
@@ -183,7 +183,7 @@ mod tests {
             let definition = parse(r#""9/s""#).definition().replacen('{', &format!("{{{wrong},"), 1);
             assert!(Policy::from_definition(&definition).is_err(), "{wrong}");
         }
-        // An object has its own.
+        // An object has its own policies.
         let own = Policies::parse(r#"{"p":{"rate":"9/s","shards":3}}"#).unwrap();
         assert_eq!(own.by_wire_name("p~2.3").unwrap().shard(), Some(Shard { index: 2, count: 3 }));
         for other in ["p~3.3", "p~2.4", "p~2.3.", "q~2.3", "p#~2.3"] {
@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    /// Else a shard would begin with what it never had.
+    /// Otherwise a shard would start with tokens it never had.
     #[test]
     fn a_version_without_the_shard_holds_nothing() {
         let one = parse(r#"{"rate":"12/s"}"#).in_force_since(5);
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(capacities(only), [(12, first), (3, as_is), (6, reset), (12, as_is)]);
     }
 
-    /// An override may bring what `shards` refuses in a policy. Else each shard would have all of it.
+    /// An override may bring limits that `shards` does not allow in a policy. Otherwise each shard would have all of it.
     #[test]
     fn a_key_whose_limit_cannot_be_divided_has_one_shard() {
         for (over, expected) in [

@@ -1,19 +1,19 @@
-//! Names and values as errors show them: short, and in one line.
+//! Names and values in error messages: short, and on one line.
 
 use super::name::is_name;
 use crate::json::Json;
 
-/// A name in a line of the log: as it is, or, if it may not be a name, quoted, escaped and cut short.
+/// A name in a log line: unchanged, or, if it is not a valid name, quoted, escaped and shortened.
 pub(super) fn shown_name(name: &str) -> String {
     if is_name(name) { name.to_owned() } else { shortened(format!("{name:?}")) }
 }
 
-/// A value in a line of the log: JSON, which escapes line breaks, cut short.
+/// A value in a log line: shortened JSON, which escapes line breaks.
 pub(super) fn shown_value(value: Json<'_>) -> String {
     shortened(value.to_string())
 }
 
-/// The text, cut after [`MAX_SHOWN`] characters.
+/// Cuts the text after [`MAX_SHOWN`] characters.
 pub(super) fn shortened(mut text: String) -> String {
     if let Some((end, _)) = text.char_indices().nth(MAX_SHOWN) {
         text.truncate(end);
@@ -22,5 +22,5 @@ pub(super) fn shortened(mut text: String) -> String {
     text
 }
 
-/// Enough to find it by.
+/// Enough to identify it.
 const MAX_SHOWN: usize = 80;

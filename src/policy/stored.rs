@@ -1,7 +1,7 @@
-//! The numbers of a policy's limits as they are stored beside its buckets: without them a stored level means nothing.
+//! The numbers of a policy's limits as stored beside its buckets: without them a stored level means nothing.
 //!
-//! A deployment may read what an earlier one wrote under other numbers. So a bucket is stored with the numbers it was
-//! written under, and is carried over to today's when it is read.
+//! A deployment may read rows that an earlier one wrote under other numbers. So a bucket is stored with its numbers, and carried over to
+//! the current ones when read.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use super::named_limit::NamedLimit;
 use crate::json::Json;
 use crate::limit::{Config, ConfigError, Kind, Limit};
 
-/// The limits that were stored, with their names.
+/// The stored limits, with their names.
 ///
 /// # Errors
 /// [`StoredConfigError`] for text that is not a list of valid limits.
@@ -29,7 +29,7 @@ pub(super) fn limits_of(numbers: Json<'_>) -> Result<Vec<(Option<String>, Limit)
     Ok(limits)
 }
 
-/// What a [`StoredConfig`] was written from. An unknown field makes it unreadable: each may change the arithmetic.
+/// Parses a [`StoredConfig`]. An unknown field makes it unreadable: each may change the arithmetic.
 fn named_config(numbers: Json<'_>) -> Option<(Option<String>, Config)> {
     const KNOWN: [&str; 8] = ["name", "kind", "rate", "period_ms", "capacity", "max_debt", "initial", "offset_ms"];
     let fields = numbers.fields().ok().filter(|fields| fields.names().all(|name| KNOWN.contains(&name)))?;
@@ -58,16 +58,16 @@ fn named_config(numbers: Json<'_>) -> Option<(Option<String>, Config)> {
     Some((name, config))
 }
 
-/// The numbers of limits, as they are stored beside a bucket: what [`stored_limits`] reads.
+/// The numbers of limits as stored beside a bucket: the input of [`stored_limits`].
 pub fn numbers_of<'a>(limits: impl IntoIterator<Item = (Option<&'a str>, &'a Limit)>) -> String {
     let numbers: Vec<_> = limits.into_iter().map(|(name, limit)| StoredConfig::new(name, limit)).collect();
     serde_json::to_string(&numbers).unwrap_or_default() // our own type cannot fail to serialize
 }
 
-/// Why stored numbers cannot be used.
+/// Why stored numbers are unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredConfigError {
-    /// They cannot be read.
+    /// They are malformed.
     Unreadable,
     /// They are not a valid limit.
     NoLimit(ConfigError),
@@ -90,7 +90,7 @@ pub(super) fn version_of(numbers: &str) -> u64 {
     digest.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// [`Config`] with the names that are stored.
+/// [`Config`] with the stored field names.
 #[derive(Serialize)]
 pub(super) struct StoredConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
     use crate::policy::Policies;
 
-    /// Every deployment has stored this. If it changes, old buckets must still be read.
+    /// The format in the storage of every deployment. If it changes, old buckets must still be readable.
     #[test]
     fn the_stored_format_is_unchanged() {
         let json = r#"{"p":{"rate":3,"period":"1s"},"q":{"limits":[{"name":"a","rate":1,"period":"1m","offset":"5s",

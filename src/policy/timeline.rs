@@ -1,7 +1,7 @@
-//! When a policy changed, and what it was before, so that a bucket refills at the numbers of each moment.
+//! When a policy changed, and its earlier versions, so that a bucket refills at the numbers of each moment.
 //!
-//! A version of a policy is known by the moment since which it is in force, which no other version has. A bucket follows the
-//! versions one by one, whenever it is next asked: see `ledger/follow.rs`.
+//! A version of a policy is identified by the moment it came into force, which is unique. A bucket follows the versions one by one, at its
+//! next request: see `ledger/follow.rs`.
 //!
 //! At most [`Timeline::MAX_EARLIER`] earlier versions are kept, of which one may stand for several: see `weakest.rs`.
 
@@ -12,71 +12,70 @@ use super::stored::{StoredConfig, StoredConfigError, limits_of};
 use crate::json::{Fields, Json};
 use crate::limit::{Carry, Config, Kind, Limit};
 
-/// The versions of a policy up to the one that is in force.
+/// The versions of a policy up to the one in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
-    /// Since when the policy is in force, in Unix milliseconds. 0 if that is not known.
+    /// When the policy came into force, in Unix milliseconds. 0 if unknown.
     since: i64,
-    /// How buckets came over from the version before.
+    /// How buckets are carried over from the previous version.
     carry: Carry,
     /// Oldest first.
     pub(super) earlier: Vec<Version>,
-    /// What the limit is called that had no name in an earlier version.
+    /// The name of the limit that had none in an earlier version.
     unnamed: Option<String>,
 }
 
 /// An earlier version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// Since when it was in force, in Unix milliseconds.
+    /// When it came into force, in Unix milliseconds.
     pub since: i64,
-    /// How buckets came over from the version before.
+    /// How buckets are carried over from the previous version.
     pub carry: Carry,
     /// Its limits, by [`NamedLimit::account`].
     pub limits: Vec<(Option<String>, Limit)>,
-    /// How many objects were to have the budget of a key.
+    /// How many objects were to share a key's budget.
     pub shards: u8,
     /// If it stands for several: see `weakest.rs`.
     pub merged: Option<Merged>,
 }
 
-/// What is known of the versions for which one stands.
+/// What is known of the versions that one stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Merged {
-    /// How buckets came over from one to the next.
+    /// How buckets were carried over between them.
     pub carry: Carry,
-    /// The fewest objects that were to have the budget of a key; [`Version::shards`] is the most.
+    /// The fewest objects that were to share a key's budget; [`Version::shards`] is the most.
     pub fewest_shards: u8,
 }
 
 impl Timeline {
-    /// The most earlier versions: a change every minute for an hour.
+    /// Maximum earlier versions: a change every minute for an hour.
     pub const MAX_EARLIER: usize = 64;
 
-    /// A policy in force since that moment, after these versions, oldest first. `carry` says how buckets came over from the last
-    /// of them.
+    /// A policy in force since that moment, after these versions, oldest first. `carry` says how buckets are carried over from the last.
     #[must_use]
     pub const fn new(since: i64, carry: Carry, earlier: Vec<Version>) -> Self {
         Self { since, carry, earlier, unnamed: None }
     }
 
-    /// The same of a policy whose limit of that name had none in an earlier version.
+    /// The timeline of a policy whose limit with that name had none in an earlier version.
     pub(super) fn with_unnamed(self, unnamed: Option<String>) -> Self {
         Self { unnamed, ..self }
     }
 
-    /// What the limit is called that had no name in an earlier version, whether the policy has it now or not.
+    /// The name of the limit that had none in an earlier version, even if the policy lacks it now.
     pub(crate) fn unnamed(&self) -> Option<&str> {
         self.unnamed.as_deref()
     }
 
-    /// Since when the policy is in force, in Unix milliseconds. 0 if that is not known: no registry has seen it.
+    /// When the policy came into force, in Unix milliseconds. 0 if unknown: no registry has seen it.
     #[must_use]
     pub const fn since(&self) -> i64 {
         self.since
     }
 
-    /// How buckets came over from the version before.
+    /// How buckets are carried over from the previous version.
     #[must_use]
     pub const fn carry(&self) -> Carry {
         self.carry
@@ -88,7 +87,7 @@ impl Timeline {
         &self.earlier
     }
 
-    /// The earlier versions that a bucket of the version of that moment may have gone through since.
+    /// The earlier versions that a bucket at the version `since` may have to go through.
     pub(crate) fn earlier_after(&self, since: i64) -> impl Iterator<Item = &Version> {
         let ends = self.earlier.iter().skip(1).map(|version| version.since).chain([self.since]);
         let is_later =
@@ -96,22 +95,22 @@ impl Timeline {
         self.earlier.iter().zip(ends).filter(is_later).map(|(version, _)| version)
     }
 
-    /// The timeline once the policy with these `limits` and this number of `shards` has been replaced. It has one more version than before, so it
-    /// may need to be [bounded](Timeline::bounded).
+    /// The timeline after replacing the policy with these `limits` and this number of `shards`. It has one more version, so it may need to
+    /// be [bounded](Timeline::bounded).
     pub(super) fn succeeded(&self, limits: &[NamedLimit], shards: u8, since: i64, carry: Carry) -> Self {
         let limits = limits.iter().map(|limit| (limit.account().map(str::to_owned), *limit.limit())).collect();
         let last = Version { since: self.since, carry: self.carry, limits, shards, merged: None };
         Self::new(since, carry, self.earlier.iter().cloned().chain([last]).collect())
     }
 
-    /// Without the versions that no bucket of just this policy needs.
+    /// Drops versions that no bucket of this policy alone needs.
     pub(super) fn without_settled(mut self) -> Self {
         let settled = self.settled();
         self.earlier.drain(..settled);
         self
     }
 
-    /// How many versions come before one that was in force until all buckets of theirs were full.
+    /// How many versions come before one that stayed in force until all their buckets were full.
     pub(super) fn settled(&self) -> usize {
         let ends = self.earlier.iter().skip(1).map(|version| version.since).chain([self.since]);
         let is_settled = |(index, end): &(usize, i64)| {
@@ -121,7 +120,7 @@ impl Timeline {
         ends.enumerate().filter(is_settled).last().map_or(0, |(index, _)| index)
     }
 
-    /// Its fields, to be stored and sent; `None` if nothing is known.
+    /// Its fields for storage and messages; `None` if nothing is known.
     pub(super) fn fields(&self) -> Option<TimelineFields> {
         (self.since != 0).then(|| TimelineFields {
             since: self.since,
@@ -131,12 +130,12 @@ impl Timeline {
         })
     }
 
-    /// The same without the earlier versions.
+    /// Its fields without the earlier versions.
     pub(super) fn fields_alone(&self) -> Option<TimelineFields> {
         Self { unnamed: self.unnamed.clone(), ..Self::new(self.since, self.carry, Vec::new()) }.fields()
     }
 
-    /// The timeline of these fields.
+    /// Parses the fields.
     pub(super) fn of(json: Json<'_>) -> Result<Self, StoredConfigError> {
         let unreadable = || StoredConfigError::Unreadable;
         let fields = json.fields().map_err(|_| unreadable())?;
@@ -158,7 +157,7 @@ impl Timeline {
         serde_json::to_string(&self.fields()).unwrap_or_default() // our own type cannot fail to serialize
     }
 
-    /// The timeline of [`Timeline::to_json`].
+    /// Parses the output of [`Timeline::to_json`].
     ///
     /// # Errors
     /// [`StoredConfigError`] for text that is not a timeline.
@@ -169,12 +168,12 @@ impl Timeline {
 }
 
 impl Version {
-    /// Whether the buckets of all these versions before it, carried over to this one, are full at its end.
+    /// Whether the buckets of all these earlier versions, carried over to this one, are full at its end.
     fn has_settled(&self, before: &[Self], end: i64) -> bool {
         let carries = || before.iter().skip(1).chain([self]).map(|version| version.carry);
-        // A larger share may be a debt that is larger than any limit's.
+        // A proportional carry may lead to a debt larger than any limit's.
         let is_simple = carries().all(|carry| carry != Carry::Proportional);
-        // Earlier numbers may have an account, which refills at their own rate.
+        // Earlier numbers may have an account that refills at their own rate.
         let has_accounts = carries().any(|carry| carry == Carry::Additive);
         let all = || before.iter().chain([self]).flat_map(|version| &version.limits);
         let max_debt = all().map(|(_, limit)| limit.config().max_debt).max().unwrap_or(0);
@@ -205,7 +204,7 @@ impl Version {
     }
 }
 
-/// How long a bucket with that debt takes to fill, in milliseconds, rounded up; `None` if it never does. Of several shards, the
+/// How long a bucket with that debt takes to fill, in milliseconds, rounded up; `None` if it never does. With several shards, that of the
 /// last: its capacity may be rounded up.
 pub(super) fn fill_ms(limit: &Limit, max_debt: u64, shards: u8) -> Option<u64> {
     let Config { kind, rate, period_ms, capacity, .. } = *limit.config();
@@ -222,7 +221,7 @@ pub(super) fn fill_ms(limit: &Limit, max_debt: u64, shards: u8) -> Option<u64> {
     u64::try_from(ms).ok()
 }
 
-/// A whole number, perhaps negative.
+/// A whole number, possibly negative.
 fn moment(json: Json<'_>) -> Option<i64> {
     json.raw().parse().ok()
 }
@@ -232,14 +231,14 @@ fn carry_in(fields: &Fields<'_>, name: &str) -> Result<Option<Carry>, StoredConf
     word.string().and_then(|word| Carry::from_word(&word)).map(Some).ok_or(StoredConfigError::Unreadable)
 }
 
-/// A number of shards; `None` if it is not said.
+/// A number of shards; `None` if absent.
 pub(super) fn shards_in(fields: &Fields<'_>, name: &str) -> Result<Option<u8>, StoredConfigError> {
     let Some(shards) = fields.get(name) else { return Ok(None) };
     let shards = shards.integer().and_then(|shards| u8::try_from(shards).ok()).filter(|shards| *shards > 0);
     shards.map(Some).ok_or(StoredConfigError::Unreadable)
 }
 
-/// [`Timeline`] with the names that are stored and sent.
+/// [`Timeline`] with the field names for storage and messages.
 #[derive(Serialize)]
 pub(super) struct TimelineFields {
     since: i64,
@@ -259,7 +258,7 @@ struct VersionFields {
     shards: u8,
     #[serde(skip_serializing_if = "Option::is_none")]
     merged: Option<&'static str>,
-    /// `None` if it is `shards`.
+    /// `None` if equal to `shards`.
     #[serde(skip_serializing_if = "Option::is_none")]
     fewest_shards: Option<u8>,
 }
@@ -335,12 +334,12 @@ mod tests {
         let sent = Policy::from_definition(&newer).unwrap();
         assert_ne!(sent.id(), two.id());
         assert_eq!(sent.timeline(), two.timeline());
-        // Where only what is in force matters.
+        // Where only the version in force matters.
         let alone = Policy::from_definition(&two.definition_alone()).unwrap();
         assert_eq!((alone.timeline().since(), alone.timeline().earlier()), (6, &[][..]));
     }
 
-    /// The one of the same numbers, or else the first; it keeps its account for as long as it is there.
+    /// The one with the same numbers, or else the first; it keeps its account for as long as it exists.
     #[test]
     fn a_limit_that_had_no_name_is_still_recognized() {
         let limits = |limits: &[(&str, u32)]| {
@@ -372,12 +371,12 @@ mod tests {
         assert_eq!(accounts(&renamed), [other("b")]);
         let again = limits(&[("a", 3)]).succeeding(&renamed, 9, Carry::Additive);
         assert_eq!(accounts(&again), [None]);
-        // A limit that goes into shadow and back goes on.
+        // A limit that goes into shadow and back continues.
         let shadow = r#"{"limits":[{"name":"a","rate":"3/1s","mode":"shadow"}]}"#;
         let back =
             limits(&[("a", 3)]).succeeding(&policy(shadow).succeeding(&two, 7, Carry::Additive), 8, Carry::Additive);
         assert_eq!(accounts(&back), [None]);
-        // One that was there before under its name goes on as that.
+        // One that existed before under its name continues as that.
         let zero = limits(&[("a", 3)]).in_force_since(4);
         let before = policy(r#""3/1s""#).succeeding(&zero, 5, Carry::Additive);
         assert_eq!(accounts(&limits(&[("a", 3)]).succeeding(&before, 6, Carry::Additive)), [other("a")]);

@@ -1,19 +1,19 @@
 //! One version of a policy in place of several, so that a timeline stays short.
 //!
-//! A bucket that was last asked before all of them, or under one of them, can no longer go through each. It goes through the weakest
-//! version instead: no bucket fares better under that than under those that it stands for. So it has no more than if each had
-//! been remembered. What it may lose is what came back faster than at the slowest of them, and what was above the smallest
-//! capacity. A full bucket stays full. A shard that one of them did not have begins empty.
+//! A bucket last requested before all of them, or under one of them, can no longer go through each. It goes through the weakest version
+//! instead: no bucket fares better under it than under those that it stands for. So it has no more than if each had been remembered. It may
+//! lose what refilled faster than at the slowest of them, and what was above the smallest capacity. A full bucket stays full. A shard that
+//! one of them did not have starts empty.
 //!
-//! Which are merged: first neighbours where it makes no difference, because their numbers are the same, or the second begins each bucket
-//! anew, or all buckets of both were full before a later change. Then those over which buckets came in one way, where the time of
-//! both is short beside the time since: the longer ago, the coarser. Only if none of these are left are changes with different
-//! `carry` merged. Then a bucket keeps its share of the capacity over all of them, so that it neither owes what was never taken nor has
-//! less for having done nothing. In this case a bucket may have more than if each had been remembered: 5 of 10
-//! tokens become 500 of 1000, although a change with `as_is` would have left 5.
+//! Which are merged: first neighbours where it makes no difference, because their numbers are the same, or the second resets each bucket,
+//! or all buckets of both were full before a later change. Then those with one carry throughout, if the time of both is short compared to
+//! the time since: the longer ago, the coarser. Only if none of these are left are changes with different `carry` merged. Then a bucket
+//! keeps its share of the capacity over all of them, so that it neither owes what was never taken nor has less for being idle. In this case
+//! a bucket may have more than if each had been remembered: 5 of 10 tokens become 500 of 1000, although a change with `as_is` would have
+//! left 5.
 //!
-//! A limit that left the policy keeps its last numbers, which its dormant buckets refill by. For this, versions are not merged, if others
-//! can be, where a limit would be slowed and the next version does not have it.
+//! A limit that left the policy keeps its last numbers, at which its dormant buckets refill. So versions are merged only as a last resort
+//! where a limit would be slowed that the next version does not have.
 
 use std::cmp::Ordering;
 
@@ -24,14 +24,14 @@ use crate::limit::{Carry, Config, Limit};
 type Limits = [(Option<String>, Limit)];
 
 impl Timeline {
-    /// The same with at most [`Timeline::MAX_EARLIER`] earlier versions.
+    /// The timeline with at most [`Timeline::MAX_EARLIER`] earlier versions.
     pub(super) fn bounded(self) -> Self {
         self.bounded_to(Self::MAX_EARLIER)
     }
 
     fn bounded_to(mut self, max: usize) -> Self {
         if self.earlier.len() > max {
-            // They are not dropped: a key with an override may still need them.
+            // They are merged, not dropped: a key with an override may still need them.
             for _ in 1..self.settled() {
                 self.merge(0);
             }
@@ -44,7 +44,7 @@ impl Timeline {
         self
     }
 
-    /// The version that is best merged with the next.
+    /// The version that is cheapest to merge with the next.
     fn cheapest(&self) -> Option<usize> {
         let price = |(index, three): (usize, &[Version])| {
             let [first, second, next] = three else { return None };
@@ -55,7 +55,7 @@ impl Timeline {
         self.earlier.windows(3).enumerate().filter_map(price).min().map(|(_, _, index)| index)
     }
 
-    /// Puts one version in the place of this and the next.
+    /// Replaces this version and the next by one.
     fn merge(&mut self, index: usize) {
         let Some((earlier, [first, second, later @ ..])) = self.earlier.split_at_mut_checked(index) else { return };
         let Some(next) = later.first() else { return };
@@ -68,11 +68,11 @@ impl Timeline {
         let shards = first.shards.max(second.shards);
         if shards > 1 {
             for (_, limit) in &mut limits {
-                // What shards cannot have.
+                // Without fields that shards cannot have.
                 *limit = Limit::new(&Config { max_debt: 0, initial: None, ..*limit.config() }).unwrap_or(*limit);
             }
         }
-        // A shard that was there all the time goes on with its part, and others begin empty.
+        // A shard that existed all the time continues with its part, and others start empty.
         let fewest_shards = first.fewest_shards().min(second.fewest_shards());
         let merged = within.map(|carry| Merged { carry, fewest_shards });
         *second = Version { since: first.since, carry: before, limits, shards, merged };
@@ -83,7 +83,7 @@ impl Timeline {
     }
 }
 
-/// The most names kept that no later version has: a bucket keeps as many dormant limits.
+/// Maximum names kept that no later version has: a bucket keeps as many dormant limits.
 const MAX_LEFT: usize = 8;
 
 /// Drops the limits that neither `second` nor a later version has, except those that take longest to fill.
@@ -100,7 +100,7 @@ fn drop_left(limits: &mut Vec<(Option<String>, Limit)>, second: &Version, later:
 }
 
 impl Version {
-    /// How buckets came over within it, if it stands for several.
+    /// How buckets were carried over within it, if it stands for several.
     fn way(&self) -> Option<Carry> {
         self.merged.map(|merged| merged.carry)
     }
@@ -109,12 +109,12 @@ impl Version {
         self.merged.map_or(self.shards, |merged| merged.fewest_shards)
     }
 
-    /// Whether the numbers are those of the version before, and buckets go on.
+    /// Whether the numbers are those of the previous version, and buckets continue.
     fn is_unchanged_from(&self, before: &Self) -> bool {
         self.limits == before.limits && self.shards == before.shards && self.carry != Carry::Reset
     }
 
-    /// Whether it begins every bucket of the version before anew.
+    /// Whether it resets every bucket of the previous version.
     fn begins_anew(&self, before: &Self) -> bool {
         self.carry == Carry::Reset && before.limits.iter().all(|limit| find(&self.limits, limit).is_some())
     }
@@ -132,32 +132,32 @@ impl Version {
 
 /// How two neighbours are merged.
 struct Merger {
-    /// How buckets come over to both.
+    /// How buckets are carried over to both.
     before: Carry,
-    /// How they came from one to the next of those for which the two stand; `None` if it is one.
+    /// How they were carried over between the versions that the two stand for; `None` if that is only one.
     within: Option<Carry>,
-    /// How they come over to the next version.
+    /// How they are carried over to the next version.
     after: Carry,
     limits: Vec<(Option<String>, Limit)>,
     loss: Loss,
 }
 
-/// What becomes less exact: the least first.
+/// What becomes less exact: the smallest loss first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Loss {
     Nothing,
-    /// What the weaker numbers have less.
+    /// The reduction by weaker numbers.
     Numbers,
-    /// How buckets came over, too.
+    /// Also how buckets were carried over.
     Carry,
-    /// A limit that was not there all the time is slowed after the time of both, too, or begins anew without a reset of its own.
+    /// A limit that did not always exist is slowed after the time of both, too, or starts anew without a reset of its own.
     Dormant,
 }
 
 impl Merger {
     fn of(earlier: &[Version], first: &Version, second: &Version, next: &Version) -> Self {
         let Ways { before, within, after, loss } = Ways::of(first, second, next, earlier.is_empty());
-        // Shards go on as they are.
+        // Shards are carried over unchanged.
         let how = within.filter(|_| first.shards.max(second.shards) == 1).unwrap_or(Carry::AsIs);
         let limits = merged(earlier, first, second, how);
         let is_slowed = |one: &(Option<String>, Limit)| {
@@ -174,7 +174,7 @@ impl Merger {
     }
 }
 
-/// How buckets come over to two merged versions, within them, and to the next: as in [`Merger`].
+/// How buckets are carried over to two merged versions, within them, and to the next: as in [`Merger`].
 struct Ways {
     before: Carry,
     within: Option<Carry>,
@@ -193,7 +193,7 @@ impl Ways {
             return Self { before, within, after, loss: Loss::Nothing };
         }
         let is_suited = |carry| carry == Carry::Reset || Some(carry) == within;
-        // There was none before the oldest.
+        // The oldest has no version before it.
         if is_suited(after) && (is_oldest || is_suited(before)) {
             let before = if before == Carry::Reset { before } else { within.unwrap_or(before) };
             let inner = [first.way(), second.way(), Some(second.carry)];
@@ -206,9 +206,9 @@ impl Ways {
     }
 }
 
-/// The limits of two merged versions after these earlier ones. One that only the first has keeps its numbers, which its buckets
-/// have from then on. One that only the second has does not refill, because it was not there all the time, unless a bucket of it was
-/// full when it came.
+/// The limits of two merged versions after these earlier ones. One that only the first has keeps its numbers, which its buckets have from
+/// then on. One that only the second has does not refill, because it did not exist all the time, unless its buckets were full when it was
+/// added.
 fn merged(earlier: &[Version], first: &Version, second: &Version, how: Carry) -> Vec<(Option<String>, Limit)> {
     let began_full = |one: &(Option<String>, Limit)| {
         let Config { capacity, initial, .. } = *one.1.config();
@@ -220,19 +220,19 @@ fn merged(earlier: &[Version], first: &Version, second: &Version, how: Carry) ->
     weakest(&first.limits, &second.after_reset(), how).into_iter().chain(came).collect()
 }
 
-/// The limits of the first, each the weaker of its own numbers and of those of the same name and kind.
+/// The limits of the first, each the weaker of its own numbers and those with the same name and kind.
 pub(super) fn weakest(first: &Limits, second: &Limits, how: Carry) -> Vec<(Option<String>, Limit)> {
     let weaker = |one: &(Option<String>, Limit)| find(second, one).map_or(one.1, |other| one.1.weaker(other, how));
     first.iter().map(|one| (one.0.clone(), weaker(one))).collect()
 }
 
-/// The limit of that name and kind.
+/// The limit with that name and kind.
 fn find<'a>(all: &'a Limits, (name, limit): &(Option<String>, Limit)) -> Option<&'a Limit> {
     let mut all = all.iter();
     all.find(|(other, own)| other == name && own.config().kind == limit.config().kind).map(|(_, own)| own)
 }
 
-/// How long a time is beside how long ago it ended: the less, the less does it matter when in it something was.
+/// A length of time relative to how long ago it ended: the smaller, the less it matters when something happened in it.
 #[derive(PartialEq, Eq)]
 pub(super) struct Coarseness {
     span: u64,

@@ -1,4 +1,4 @@
-//! The numbers: rates, bursts, times and costs.
+//! Numbers in the lint: rates, bursts, times and costs.
 
 use serde::Serialize;
 
@@ -9,81 +9,81 @@ use crate::policy::named::Policy;
 use crate::policy::named_limit::NamedLimit;
 use crate::sorted::sort_by;
 
-/// The numbers of one limit, and what follows from them.
+/// The numbers of one limit, and their consequences.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LimitFacts {
-    /// The limit's name, in a policy of several.
+    /// The limit's name, in a policy with several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Whether it can refuse; if not, it is in shadow. What is off has no facts.
+    /// Whether it can refuse; if not, it is in shadow. A disabled limit has no facts.
     pub is_enforced: bool,
     /// `token_bucket` or `fixed_window`.
     pub kind: &'static str,
-    /// Tokens that come back in each period.
+    /// Tokens refilled in each period.
     pub rate: u64,
     /// The period.
     pub period_ms: u64,
-    /// The most tokens at once, and so the largest cost that can pass.
+    /// Maximum tokens at once, and so the largest cost that can pass.
     pub capacity: u64,
-    /// What `consume` gets for good, if it is asked all the time. Less than the rate where the capacity is too small for it.
+    /// What `consume` gets in the long run, if called all the time. Less than the rate if the capacity is too small for it.
     pub long_run: LongRun,
-    /// What `consume` gets at once, at most.
+    /// Maximum tokens that `consume` gets at once.
     pub burst: u64,
-    /// What `consume` gets at most within the period of each limit of the policy, the shortest first; of those in shadow, if it
-    /// is in shadow itself.
+    /// Maximum tokens that `consume` gets within the period of each limit of the policy, shortest first; if in shadow, of each limit in
+    /// shadow.
     pub within: Vec<Admitted>,
-    /// How long an empty bucket takes to be full, at most. `None` if it never is.
+    /// Maximum time for an empty bucket to fill. `None` if it never does.
     pub full_after_ms: Option<u64>,
-    /// What debt adds, if the limit has any.
+    /// What debt adds, if the limit allows any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub debt: Option<DebtFacts>,
     /// What a crash may cost a key.
     pub crash: CrashCost,
-    /// What a key may get once more when the limit gets another name, because its bucket then starts anew.
+    /// What a key may get again when the limit is renamed, because its bucket then starts anew.
     pub change_grants: u64,
 }
 
 /// Tokens per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LongRun {
-    /// So many in each period.
+    /// Tokens in each period.
     pub tokens: u128,
     /// The period.
     pub period_ms: u128,
 }
 
-/// The most that is admitted within a length of time.
+/// Maximum admitted within a length of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Admitted {
-    /// How long, both ends included.
+    /// The length, both ends included.
     pub period_ms: u64,
-    /// The most tokens.
+    /// Maximum tokens.
     pub tokens: u128,
 }
 
 /// What reserving, borrowing and charging add.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DebtFacts {
-    /// The most that may be owed.
+    /// The largest debt.
     pub max_debt: u64,
-    /// What all verbs together get at once, at most.
+    /// Maximum tokens that all verbs together get at once.
     pub burst: u64,
-    /// What all verbs together get at most within the period of each limit of the policy.
+    /// Maximum tokens that all verbs together get within the period of each limit of the policy.
     pub within: Vec<Admitted>,
-    /// How long the deepest debt takes to be paid, at most. `None` if it never is.
+    /// Maximum time to pay the deepest debt. `None` if it is never paid.
     pub paid_after_ms: Option<u64>,
 }
 
 /// What a crash may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CrashCost {
-    /// The most tokens that a key may lose.
+    /// Maximum tokens that a key may lose.
     pub tokens: u64,
-    /// How long they take to come back, at most: 0 if there are none, `None` if they never do.
+    /// Maximum time for them to refill: 0 if there are none, `None` if they never do.
     pub back_after_ms: Option<u64>,
 }
 
-/// The facts of each limit: those that are enforced, then those in shadow.
+/// The facts of each limit: enforced ones, then those in shadow.
 pub(super) fn of(policy: &Policy) -> Vec<LimitFacts> {
     let of_all = |limits: &[NamedLimit], is_enforced: bool| {
         let mut periods: Vec<_> = limits.iter().map(|limit| limit.limit().config().period_ms).collect();
@@ -96,7 +96,7 @@ pub(super) fn of(policy: &Policy) -> Vec<LimitFacts> {
     all
 }
 
-/// What all enforced limits together admit, for the periods of each. Empty if there is only one.
+/// What all enforced limits together admit, for the period of each. Empty if there is only one.
 pub(super) fn together(limits: &[LimitFacts]) -> Vec<Admitted> {
     let enforced: Vec<_> = limits.iter().filter(|limit| limit.is_enforced).collect();
     let [first, others @ ..] = &*enforced else { return Vec::new() };
@@ -110,7 +110,7 @@ pub(super) fn together(limits: &[LimitFacts]) -> Vec<Admitted> {
     first.within.iter().enumerate().map(least).collect()
 }
 
-/// How long the deepest debt takes to be paid, at most.
+/// Maximum time to pay the deepest debt.
 pub(super) fn debt_paid_after_ms(limit: &Limit) -> Option<u64> {
     let (full, start) = full_at_start(limit);
     let indebted = limit.lowered(&limit.lowered(&full, limit.config().capacity), limit.config().max_debt);
@@ -121,7 +121,7 @@ pub(super) fn debt_paid_after_ms(limit: &Limit) -> Option<u64> {
     }
 }
 
-/// What a crash may cost a key of this limit.
+/// What a crash may cost a key under this limit.
 pub(super) fn crash_cost(limit: &NamedLimit) -> CrashCost {
     let tokens = limit.write_ahead();
     CrashCost { tokens, back_after_ms: back_after_ms(limit.limit(), tokens) }
@@ -158,13 +158,13 @@ fn facts(limit: &NamedLimit, is_enforced: bool, periods: &[u64]) -> LimitFacts {
     }
 }
 
-/// How long a bucket that lacks so many tokens takes to be full, at most.
+/// Maximum time for a bucket to fill that lacks this many tokens.
 fn back_after_ms(limit: &Limit, tokens: u64) -> Option<u64> {
     let (full, start) = full_at_start(limit);
     limit.full_at(&limit.lowered(&full, tokens), start).map(|at| at.abs_diff(start))
 }
 
-/// A full bucket, and a moment at which a window has just opened: from then the next takes longest to open.
+/// A full bucket at a moment when a window has just opened: then the next takes longest to open.
 fn full_at_start(limit: &Limit) -> (State, i64) {
     let start = limit.config().offset_ms.unwrap_or(0).cast_signed();
     let mut state = limit.new_state(start, 0);

@@ -1,4 +1,4 @@
-//! What people get wrong, and what they should know.
+//! Probable mistakes in policies, and surprises for their owners.
 
 use serde::{Serialize, Serializer};
 
@@ -11,17 +11,17 @@ use crate::policy::named::Policy;
 use crate::policy::named_limit::NamedLimit;
 use crate::policy::on_error::{Cause, OnError};
 
-/// Something about a policy that is probably a mistake, or that its owner should know.
+/// A probable mistake in a policy, or something its owner should know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// How serious it is.
     pub level: Level,
-    /// Which one it is. Codes do not change.
+    /// The kind of finding. Codes do not change.
     pub code: Code,
-    /// The name of the limit that it is about, if it is about one of several.
+    /// The limit it is about, if it is about one of several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
-    /// What there is to know, in a sentence.
+    /// The finding, in a sentence.
     pub text: String,
 }
 
@@ -29,13 +29,13 @@ pub struct Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// It is probably not what was meant.
+    /// Probably a mistake.
     Warning,
-    /// It may well be meant, and surprises people.
+    /// Possibly intended, but surprising.
     Note,
 }
 
-/// Which finding it is: in JSON a [word](Code::word).
+/// The kind of a finding: in JSON a [word](Code::word).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     /// Warning: no request passes.
@@ -66,9 +66,9 @@ pub enum Code {
     FailsOpen,
     /// Warning: a flood opens the limit that it meets.
     FloodOpens,
-    /// Note: what shards give up.
+    /// Note: what is lost by dividing a budget into shards.
     DividedCapacity,
-    /// Warning: each refused request asks all shards.
+    /// Warning: each refused request calls all shards.
     RefusedByEachShard,
     /// Note: a key may have no room for another `Idempotency-Key`.
     ManyIdempotencyKeys,
@@ -115,7 +115,7 @@ pub(super) fn of(policy: &Policy) -> Vec<Finding> {
     }
     for (index, limit) in policy.limits().iter().enumerate() {
         let (before, after) = policy.limits().split_at(index);
-        // Of two equal limits, the second is the one too many.
+        // Of two equal limits, the second is redundant.
         let is_tighter = |other: &&NamedLimit| is_always_tighter(other, limit);
         let tighter = before
             .iter()
@@ -139,7 +139,7 @@ pub(super) fn of(policy: &Policy) -> Vec<Finding> {
     findings.extend(off.map(|limit| not_enforced(limit, "is off: it is not asked and counts nothing")));
     findings.extend(of_shards(policy));
     findings.extend(many_idempotency_keys(policy));
-    // One that enforces nothing lets every request pass, whatever fails.
+    // A policy that enforces nothing lets every request pass, whatever fails.
     if !policy.limits().is_empty() {
         findings.extend(of_errors(policy.frontend().on_error));
     }
@@ -218,15 +218,15 @@ fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {
     findings
 }
 
-/// Whether `tighter` refuses whatever `limit` refuses: costs are the same in both and taken by `consume`, and both start full.
-/// In doubt, no.
+/// Whether `tighter` refuses everything that `limit` refuses: costs are the same in both and taken by `consume`, and both start full. In
+/// doubt, `false`.
 fn is_always_tighter(tighter: &NamedLimit, limit: &NamedLimit) -> bool {
     let (a, b) = (tighter.limit().config(), limit.limit().config());
     let is_slower = product(a.rate, b.period_ms) <= product(b.rate, a.period_ms);
     let initial = |config: &Config| config.initial.unwrap_or(config.capacity);
     let starts_full = b.initial.is_none_or(|initial| initial == b.capacity);
     match (a.kind, b.kind) {
-        // The level of `a` is never above that of `b`: not at first, and each millisecond adds less.
+        // The level of `a` is never above that of `b`: not at first, and it gains less each millisecond.
         (Kind::TokenBucket, Kind::TokenBucket) => {
             is_slower && a.capacity <= b.capacity && initial(a) <= initial(b) && a.max_debt <= b.max_debt
         }
@@ -238,7 +238,7 @@ fn is_always_tighter(tighter: &NamedLimit, limit: &NamedLimit) -> bool {
                 && initial(a) <= initial(b)
                 && a.max_debt <= b.max_debt
         }
-        // The most that passes `a` within any time is less than `b` is sure to have got by then.
+        // The most that passes `a` within any time is less than `b` is sure to have refilled by then.
         (Kind::FixedWindow, Kind::TokenBucket) => {
             let at_edge = u128::from(a.capacity).saturating_add(a.rate.min(a.capacity).into());
             a.max_debt == 0 && is_slower && starts_full && at_edge <= b.capacity.into()
@@ -255,7 +255,7 @@ fn is_always_tighter(tighter: &NamedLimit, limit: &NamedLimit) -> bool {
 fn is_aligned(inner: &Config, outer: &Config) -> bool {
     let is_multiple = outer.period_ms.is_multiple_of(inner.period_ms);
     let opens = |config: &Config| config.offset_ms.map(|offset_ms| offset_ms.checked_rem(inner.period_ms).unwrap_or(0));
-    // Without offsets, both have the phase of the key.
+    // Without offsets, both have the key's phase.
     is_multiple && opens(inner) == opens(outer)
 }
 
@@ -292,7 +292,7 @@ fn of_shards(policy: &Policy) -> Vec<Finding> {
     }
     let divided = policy.limits().iter().map(|limit| {
         let capacity = limit.limit().config().capacity;
-        // Not from the shards themselves: a page that only lints need not be able to make them.
+        // Computed without the shards themselves: a page that only lints should not include the code for them.
         let most = capacity.div_ceil(count.into());
         let text = format!(
             "in {count} shards, a capacity of {capacity} is {most} at most for one request: a larger cost never passes, and a cost c \
@@ -308,7 +308,7 @@ fn of_shards(policy: &Policy) -> Vec<Finding> {
     findings
 }
 
-/// For longer than usual, a key may be granted more requests than it remembers.
+/// With a longer lifetime than usual, a key may be granted more requests than it remembers.
 fn many_idempotency_keys(policy: &Policy) -> Option<Finding> {
     let ttl_ms = policy.frontend().idempotency_ttl_ms;
     let max = Policy::MAX_IDEMPOTENCY_KEYS;
@@ -353,5 +353,5 @@ fn product(a: u64, b: u64) -> u128 {
 
 const DAY_MS: u64 = 86_400_000;
 
-/// Tokens that are back sooner are hardly missed.
+/// Tokens that refill sooner are hardly missed.
 const LONG_LOSS_MS: u64 = 10_000;

@@ -1,5 +1,5 @@
-//! The lint: what a policy admits at worst and costs at worst, and what about it people get wrong. As data, with codes that do
-//! not change, and in words. The Worker's log, the command and the npm package all say the same, because they all ask here.
+//! The lint: what a policy admits and costs at worst, and probable mistakes in it. As data, with codes that do not change, and in words.
+//! The Worker's log, the command and the npm package all use it, so they agree.
 
 mod facts;
 mod findings;
@@ -13,29 +13,27 @@ pub use findings::{Code, Finding, Level};
 
 use super::named::Policy;
 
-/// What there is to say about a policy. It displays as a line that sums it up and, indented, a line for each limit's costs
-/// and one for each finding.
+/// The lint of a policy. It displays as a summary line and, indented, a line for each limit's costs and one for each finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Lint {
     /// The name of the policy.
     pub policy: String,
-    /// What it allows, in one line: as the policy displays.
+    /// What it allows, in one line: the policy's `Display`.
     pub summary: String,
-    /// For each limit that is asked: those that are enforced in the order written, then those in shadow.
+    /// For each limit not disabled: enforced ones in the order written, then those in shadow.
     pub limits: Vec<LimitFacts>,
-    /// The most that all enforced limits together admit of requests that cost the same in each, for the period of each limit.
+    /// Maximum that all enforced limits together admit of requests with equal costs in each, for the period of each limit.
     pub together: Vec<Admitted>,
-    /// What people get wrong, or should know. Empty if there is nothing.
+    /// Probable mistakes and surprises, if any.
     pub findings: Vec<Finding>,
 }
 
 impl Policy {
-    /// Says what the policy admits at worst, what a crash and a change may cost, and what is probably a mistake.
+    /// Computes what the policy admits at worst, what a crash and a change may cost, and probable mistakes.
     ///
-    /// All numbers are exact. Callers who take all they can really get what a limit admits at most, and no others get more;
-    /// refunds and resets are not counted. Of all limits together they get it where all are token buckets that have room
-    /// for two tokens and for what comes back in a millisecond; otherwise it may be more than they can get. Moments are whole
-    /// milliseconds, and a length of time includes both of its ends.
+    /// All numbers are exact. What a limit admits at most is reached by callers who take all they can, and exceeded by none; refunds and
+    /// resets are not counted. The maximum of all limits together is reached if all are token buckets with room for two tokens and for a
+    /// millisecond's refill; otherwise it may not be. Moments are whole milliseconds, and a length of time includes both ends.
     ///
     /// ```
     /// use tollgate::policy::Policies;
@@ -70,7 +68,7 @@ mod tests {
         Policies::parse(&format!(r#"{{"p":{policy}}}"#)).unwrap().get("p").unwrap().lint()
     }
 
-    /// Each finding: what is right, then what is wrong by one.
+    /// For each finding, a valid policy, then one that is wrong by one.
     #[test]
     fn a_finding_begins_where_it_says() {
         for (policy, codes) in [
@@ -81,11 +79,11 @@ mod tests {
             (r#"{"rate":"0/s","capacity":5,"initial":0}"#, "refuses_all"),
             (r#"{"rate":"1/s","capacity":0,"max_debt":1}"#, "only_debt"),
             (r#"{"rate":"0/s","capacity":0,"max_debt":1}"#, "only_debt never_refills debt_never_paid"),
-            // Rows that stay.
+            // Rows that are never deleted.
             (r#""0/s burst 5""#, "never_refills"),
             (r#"{"rate":"5/s","initial":4}"#, "kept_forever"),
             (r#"{"rate":"5/s","initial":5}"#, ""),
-            // A capacity that is too small for the rate.
+            // A capacity too small for the rate.
             (r#""3/s burst 1""#, ""), // 1 per 334ms
             (r#"{"rate":5,"period":"1ms","capacity":1}"#, "rate_not_reached"),
             (r#"{"rate":5,"period":"1ms","capacity":5}"#, ""),

@@ -1,4 +1,4 @@
-//! The facts and findings as people read them.
+//! The facts and findings as texts.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::limit::{Config, Kind, Limit};
 use crate::policy::named::Policy;
 use crate::policy::named_limit::NamedLimit;
 
-/// One line for people: what the policy allows, on average and at worst.
+/// A line about what the policy allows, on average and at worst.
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.name())?;
@@ -36,7 +36,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// The summary; indented, a line for what follows from each limit, and one for each finding.
+/// The summary; indented, a line for the consequences of each limit, and one for each finding.
 impl fmt::Display for Lint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.summary)?;
@@ -61,7 +61,7 @@ impl fmt::Display for Admitted {
     }
 }
 
-/// What times and costs follow from a limit; [`Policy`] displays what it admits.
+/// A limit's times and costs; [`Policy`] displays what it admits.
 impl fmt::Display for LimitFacts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(name) = &self.name {

@@ -1,10 +1,10 @@
 //! What a limit admits at worst, exactly: the most that callers who try everything can take within a length of time.
 //!
-//! Over `t` milliseconds a token bucket admits at most `capacity + ⌊rate · t / period⌋`. That is reached unless it overflows:
-//! time counts in whole milliseconds and tokens are taken whole, so what comes back in a millisecond is lost if it does not
-//! fit above the part of a token that is left. 5 per millisecond with a capacity of 1 is 1 per millisecond; 3 per second with
-//! a capacity of 1 is 1 per 334 ms. Callers who take all they can find the bucket in the same state after each overflow:
-//! full, then empty. So the time from one to the next is all there is to know.
+//! Over `t` milliseconds a token bucket admits at most `capacity + ⌊rate · t / period⌋`. That is reached unless it overflows: time counts
+//! in whole milliseconds and tokens are taken whole, so a millisecond's refill is lost if it does not fit above the remaining fraction of a
+//! token. 5 per millisecond with a capacity of 1 is 1 per millisecond; 3 per second with a capacity of 1 is 1 per 334 ms. Callers who take
+//! all they can find the bucket in the same state after each overflow: full, then empty. So the time between overflows determines
+//! everything.
 
 use crate::limit::{Config, Kind};
 
@@ -15,27 +15,27 @@ pub(super) struct Worst {
     pub(super) burst: u64,
     kind: Kind,
     period_ms: u64,
-    /// What comes back in each period, as written.
+    /// The refill in each period, as written.
     rate: u64,
     /// What they get in each cycle after the burst.
     pub(super) per_cycle: u128,
-    /// For a fixed window its period; for a token bucket the time from one overflow to the next, or else its period.
+    /// For a fixed window its period; for a token bucket the time between overflows, or its period if there are none.
     pub(super) cycle_ms: u128,
 }
 
 impl Worst {
-    /// Those who `consume`.
+    /// Callers who only `consume`.
     pub(super) fn of_consuming(config: &Config) -> Self {
         Self::new(config, 0)
     }
 
-    /// Those who may charge, borrow and reserve, too: with a level that may fall to `-max_debt`, they take as from a bucket
-    /// that holds so much more.
+    /// Callers who may charge, borrow and reserve, too: with a level that may fall to `-max_debt`, they take as from a bucket with that
+    /// much more capacity.
     pub(super) fn of_all_verbs(config: &Config) -> Self {
         Self::new(config, config.max_debt)
     }
 
-    /// The most that they take within `span_ms`, both ends included.
+    /// Maximum tokens that they take within `span_ms`, both ends included.
     pub(super) fn within(&self, span_ms: u64) -> u128 {
         let span = u128::from(span_ms);
         let later = match self.kind {
@@ -50,8 +50,8 @@ impl Worst {
         later.saturating_add(self.burst.into())
     }
 
-    /// Whether they get less than 99 % of what comes back. A little is lost wherever tokens are few and no round number of
-    /// milliseconds apart.
+    /// Whether they get less than 99 % of the refill. A little is always lost if tokens are few and not a whole number of milliseconds
+    /// apart.
     pub(super) fn loses_much(&self) -> bool {
         let offered = u128::from(self.rate).saturating_mul(self.cycle_ms);
         let got = self.per_cycle.saturating_mul(self.period_ms.into());
@@ -60,7 +60,7 @@ impl Worst {
 
     fn new(config: &Config, max_debt: u64) -> Self {
         let Config { kind, rate, period_ms, capacity, initial, .. } = *config;
-        // At rate 0 a bucket never gets above what it begins with.
+        // At rate 0 a bucket never exceeds its initial level.
         let most = if rate == 0 { initial.unwrap_or(capacity) } else { capacity };
         let burst = most.saturating_add(max_debt);
         let whole = (u128::from(rate), u128::from(period_ms));
@@ -72,14 +72,14 @@ impl Worst {
     }
 }
 
-/// For a bucket that is emptied of whole tokens in every millisecond: what it gives, and how long it takes, from an overflow
-/// to the next. `None` if it never overflows.
+/// The tokens and the time from one overflow to the next, for a bucket emptied of whole tokens in every millisecond. `None` if it never
+/// overflows.
 fn overflow(rate: u128, period_ms: u128, capacity: u128) -> Option<(u128, u128)> {
     let divisor = gcd(rate, period_ms).max(1);
     let (drops_per_token, drops_per_ms) = (period_ms.checked_div(divisor)?, rate.checked_div(divisor)?);
     let full = capacity.saturating_mul(drops_per_token);
-    // After `ms` without an overflow, `ms * drops_per_ms % drops_per_token` are left. It overflows in the next millisecond
-    // if these and `drops_per_ms` are more than `full`.
+    // After `ms` without an overflow, `ms * drops_per_ms % drops_per_token` are left. It overflows in the next millisecond if these and
+    // `drops_per_ms` exceed `full`.
     let fits = full.checked_sub(drops_per_ms);
     let ms = match fits {
         None => 0,
@@ -92,9 +92,8 @@ fn overflow(rate: u128, period_ms: u128, capacity: u128) -> Option<(u128, u128)>
     Some((before.saturating_add(capacity), ms.checked_add(1)?))
 }
 
-/// The smallest `n` for which `n * step % modulus` is between `from` and `to`, both included. The numbers shrink as in
-/// Euclid's algorithm: if no multiple of `step` lies there before the first turn, the turns themselves are such a problem,
-/// modulo `step`.
+/// The smallest `n` for which `n * step % modulus` is in `from..=to`. The numbers shrink as in Euclid's algorithm: if no multiple of `step`
+/// is in the range before the first wrap, the wraps themselves form such a problem, modulo `step`.
 fn first_multiple_between(step: u128, modulus: u128, from: u128, to: u128) -> Option<u128> {
     if from > to {
         return None;

@@ -1,9 +1,9 @@
-//! What a policy is for a key that has overrides, and since when.
+//! The versions of a policy for a key with overrides.
 //!
-//! The policy changes now and then, and so does each override that matches the key: it is set, replaced, ended or removed.
-//! At each moment the most specific override with numbers that was in force then was applied to the policy of then. So the key has had
-//! its own sequence of numbers, and its buckets are carried over at each moment at which these changed: refills before it
-//! count at the old ones, refills after it at the new.
+//! The policy changes from time to time, and so does each override that matches the key: it is set, replaced, ended or removed. At each
+//! moment the most specific override with numbers in force is applied to the policy of that moment. So the key has its own sequence of
+//! numbers, and its buckets are carried over at each moment at which these changed: refills before it count at the old ones, refills after
+//! it at the new.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::policy::timeline::{self, Merged, Timeline};
 use crate::policy::weakest::weakest;
 use crate::sorted::sort_by;
 
-/// `policy` as it is at `now` for a key with these overrides, the most specific first.
+/// `policy` at `now` for a key with these overrides, the most specific first.
 pub(super) fn compose(policy: &Policy, overrides: &[History], now: i64) -> Policy {
     let in_force = || overrides.iter().filter_map(|history| history.at(now));
     let standing = in_force().next().map_or(Standing::Limited, |InForce { plan, until }| match plan {
@@ -51,12 +51,12 @@ fn timeline(policy: &Policy, overrides: &[History], now: i64) -> Timeline {
         shards: version.shards,
         merged: version.merged,
     });
-    // Isolates have one for each key with an override that they are asked for.
+    // Isolates have one for each requested key with an override.
     let timeline = Timeline::new(since, carry, earlier.collect()).with_unnamed(own.unnamed().map(str::to_owned));
     timeline.without_settled().bounded()
 }
 
-/// The limits of an earlier version. `unnamed` is what the one without a name is called now.
+/// The limits of an earlier version. `unnamed` is the current name of the one without a name.
 fn named(policy: &str, limits: &[(Option<String>, Limit)], unnamed: Option<&str>) -> Vec<NamedLimit> {
     let named = |(name, limit): &(Option<String>, Limit)| match name {
         Some(name) => NamedLimit::new(policy, Some(name), *limit, 0),
@@ -69,7 +69,7 @@ fn by_account(limits: &[NamedLimit]) -> Vec<(Option<String>, Limit)> {
     limits.iter().map(|limit| (limit.account().map(str::to_owned), *limit.limit())).collect()
 }
 
-/// Limits that are in force from a moment on.
+/// Limits in force from a moment on.
 #[derive(Clone, Debug)]
 pub(super) struct Version {
     pub(super) since: i64,
@@ -77,12 +77,11 @@ pub(super) struct Version {
     pub(super) carry: Carry,
     pub(super) limits: Vec<NamedLimit>,
     pub(super) shards: u8,
-    /// If it stands for several.
+    /// If it stands for several versions.
     pub(super) merged: Option<Merged>,
 }
 
-/// The versions of the limits under these overrides, the most specific first, where without any they are `base`: at least one,
-/// oldest first.
+/// The versions of the limits under these overrides, the most specific first, which are `base` without any: at least one, oldest first.
 pub(super) fn versions(base: &[Version], overrides: &[History], now: i64) -> Vec<Version> {
     let overrides: Vec<_> = overrides.iter().map(|history| history.steps(now)).collect();
     let starts = base.iter().map(|version| version.since);
@@ -111,7 +110,7 @@ pub(super) fn versions(base: &[Version], overrides: &[History], now: i64) -> Vec
         if !is_reset && versions.last().is_some_and(is_same) {
             continue;
         }
-        // Numbers of an override's own were the same before the first version that is still known of the base.
+        // An override's own numbers were the same before the base's first known version.
         let were_same = versions.is_empty()
             && has_own_numbers
             && merged.is_none()
@@ -123,13 +122,13 @@ pub(super) fn versions(base: &[Version], overrides: &[History], now: i64) -> Vec
     versions
 }
 
-/// What may be in force at a moment: one plan with numbers or none, except in a time of which several changes were merged.
+/// The plans possibly in force at a moment: at most one with numbers, unless several changes were merged.
 struct Plans<'a> {
     with_numbers: Vec<&'a Plan>,
     /// Whether the numbers may be those of the policy.
     is_neutral: bool,
     is_merged: bool,
-    /// How tokens come over at that moment, if the most specific override that changes says so.
+    /// How tokens are carried over at that moment, if the most specific changing override says so.
     carry: Option<Carry>,
 }
 
@@ -147,7 +146,7 @@ fn plans_at<'a>(overrides: &'a [Vec<Step<'a>>], moment: i64) -> Plans<'a> {
     found
 }
 
-/// The last that began at `moment` or before; of several that began together, the last.
+/// The last that started at `moment` or before; of several that started together, the last.
 fn latest<T>(sorted: &[T], moment: i64, since: impl Fn(&T) -> i64) -> Option<&T> {
     let count = sorted.partition_point(|one| since(one) <= moment);
     sorted.get(count.checked_sub(1)?)
@@ -166,7 +165,7 @@ mod tests {
     use super::*;
     use crate::limit::{Config, Decision, State};
 
-    /// Moments are few, so that changes meet.
+    /// Few moments, so that changes coincide.
     const LAST: i64 = 60;
 
     fn limit(config: &Config) -> NamedLimit {
@@ -221,7 +220,7 @@ mod tests {
         ]
     }
 
-    /// A plan with its end, if there is one, and how tokens come over.
+    /// A plan with its optional end, and how tokens are carried over.
     type Stated = (Option<(Plan, Option<i64>)>, Option<Carry>);
 
     fn histories() -> impl Strategy<Value = History> {
@@ -253,7 +252,7 @@ mod tests {
         })
     }
 
-    /// The most specific override with numbers in this millisecond, looked up in the plainest way.
+    /// The most specific override with numbers in this millisecond, found the simplest way.
     fn plan_at(overrides: &[History], moment: i64) -> Option<&Plan> {
         let in_force = overrides.iter().filter_map(|history| {
             let change = history.changes.iter().rev().find(|change| change.since <= moment)?;
@@ -262,7 +261,7 @@ mod tests {
         in_force.map(|state| &state.plan).find(|plan| matches!(plan, Plan::Multiple(_) | Plan::Limits(_)))
     }
 
-    /// What the numbers are in this millisecond.
+    /// The numbers in this millisecond.
     fn numbers_at(base: &[Version], overrides: &[History], moment: i64) -> Limit {
         let own = &base.iter().rev().find(|version| version.since <= moment).unwrap().limits;
         plan_at(overrides, moment).map_or(*own[0].limit(), |plan| *plan.apply(own)[0].limit())
@@ -275,7 +274,7 @@ mod tests {
         of_policy || own_carry_at(overrides, moment) == Some(Carry::Reset)
     }
 
-    /// What the most specific override says that changes in this millisecond, unless a more specific one has numbers.
+    /// The carry of the most specific override that changes in this millisecond, unless a more specific one has numbers.
     fn own_carry_at(overrides: &[History], moment: i64) -> Option<Carry> {
         let above = (0..=overrides.len()).map(|count| &overrides[..count]);
         let mut carries = overrides.iter().zip(above).filter(|(_, above)| plan_at(above, moment).is_none());
@@ -301,8 +300,8 @@ mod tests {
     proptest! {
         #![proptest_config(crate::chance::config(1_000))]
 
-        /// Whenever it is asked, a bucket that follows the versions decides like one that is carried over in every millisecond
-        /// in which the numbers change.
+        /// Whenever it is requested, a bucket that follows the versions decides like one that is carried over in every millisecond in which
+        /// the numbers change.
         #[test]
         fn a_bucket_follows_every_change_at_its_moment(
             base in bases(),
@@ -337,7 +336,7 @@ mod tests {
             }
         }
 
-        /// Of a clock that is behind the registry's, too: what the registry says is in force counts.
+        /// Also with a clock behind the registry's: changes in force at the registry count.
         #[test]
         fn versions_are_in_order_and_each_differs_from_the_one_before_or_is_a_reset(
             base in bases(),

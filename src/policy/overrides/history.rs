@@ -1,4 +1,4 @@
-//! What was in force for one key or prefix, and since when; as values and as bytes.
+//! What was in force for one key or prefix over time, as values and as bytes.
 //!
 //! ```text
 //! for each change, oldest first; numbers are LEB128, seven bits to a byte and the least first
@@ -26,33 +26,33 @@ pub struct History {
     pub(super) changes: Vec<Change>,
 }
 
-/// From a moment on, another override or none.
+/// Another override, or none, from a moment on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) since: i64,
     /// If it stands for several, the last of them.
     pub(super) state: Option<InForce>,
-    /// What else may have been in force since then; empty unless it stands for several. [`Plan::Banned`] is any that leaves the
-    /// numbers as they are.
+    /// Other plans possibly in force since then; empty unless it stands for several. [`Plan::Banned`] represents any that does not change
+    /// the numbers.
     pub(super) beside: Vec<Plan>,
-    /// How tokens come over at that moment; `None` for the usual way.
+    /// How tokens are carried over at that moment; `None` for the default.
     pub(super) carry: Option<Carry>,
 }
 
-/// An override that is in force.
+/// An override in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InForce {
-    /// What it makes of the policy.
+    /// Its effect on the policy.
     pub plan: Plan,
     /// When it ends, in Unix milliseconds.
     pub until: Option<i64>,
 }
 
-/// The most changes that are kept of one key or prefix. Beyond that, one stands for several: it is as if the weakest of
-/// them had been in force all the time.
+/// Maximum changes kept of one key or prefix. Beyond that, one stands for several, as if the weakest of them had been in force all the
+/// time.
 pub const MAX_CHANGES: usize = 8;
 
-/// One moment at which something changes, with all ends carried out.
+/// A moment at which something changes, including ends.
 pub(super) struct Step<'a> {
     pub(super) since: i64,
     pub(super) state: Option<&'a InForce>,
@@ -61,27 +61,27 @@ pub(super) struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// What may be in force.
+    /// The plans possibly in force.
     pub(super) fn plans(&self) -> impl Iterator<Item = &Plan> {
         self.state.map(|state| &state.plan).into_iter().chain(self.beside)
     }
 
-    /// Whether a less specific override, or the policy, may count.
+    /// Whether a less specific override, or the policy, may apply.
     pub(super) fn is_neutral(&self) -> bool {
         self.state.is_none() || self.plans().any(Plan::is_neutral)
     }
 }
 
 impl History {
-    /// Records that from `since` on, a moment after all others, this override is in force, or none. `carry` says how tokens come over, if not in
-    /// the usual way.
+    /// Records that this override, or none, is in force from `since` on, a moment after all others. `carry` says how tokens are carried
+    /// over, if not by default.
     pub fn push(&mut self, since: i64, state: Option<InForce>, carry: Option<Carry>) {
         self.changes.push(Change { since, state, beside: Vec::new(), carry });
         while self.changes.len() > MAX_CHANGES
             && let Some(index) = self.cheapest(since)
         {
             let second = self.changes.remove(index.saturating_add(1));
-            // What has come over as it is must not get the difference of the capacities after all.
+            // Tokens carried over unchanged must not get the difference of the capacities after all.
             let may_gain = matches!(second.carry, Some(Carry::AsIs | Carry::Proportional));
             if let Some(next) = self.changes.get_mut(index.saturating_add(1)).filter(|_| may_gain) {
                 next.carry = next.carry.filter(|carry| *carry == Carry::Reset).or(Some(Carry::AsIs));
@@ -92,8 +92,7 @@ impl History {
         }
     }
 
-    /// The change that is best merged with the next: if the numbers are the same, that costs nothing; else the longer ago they
-    /// were, the less.
+    /// The change that is cheapest to merge with the next: equal numbers cost nothing; otherwise the older, the cheaper.
     fn cheapest(&self, now: i64) -> Option<usize> {
         let price = |(index, three): (usize, &[Change])| {
             let [first, second, next] = three else { return None };
@@ -108,14 +107,14 @@ impl History {
         self.steps(now).last()?.state
     }
 
-    /// The latest change: since when, and what is in force since then unless it has ended.
+    /// The latest change: its moment, and what is in force since then unless it has ended.
     #[must_use]
     pub fn latest(&self) -> Option<(i64, Option<&InForce>)> {
         self.changes.last().map(|change| (change.since, change.state.as_ref()))
     }
 
-    /// The changes up to `now`, and the ends among them. What the registry says is in force already counts, even if its clock
-    /// is ahead of this one.
+    /// The changes up to `now`, and the ends among them. A change in force at the registry counts even if the registry's clock is ahead of
+    /// this one.
     pub(super) fn steps(&self, now: i64) -> Vec<Step<'_>> {
         let mut steps = Vec::with_capacity(self.changes.len());
         let nexts = self.changes.iter().skip(1).map(|next| next.since).chain([i64::MAX]);
@@ -126,7 +125,7 @@ impl History {
                 && end <= now
                 && end < next
             {
-                // As it began, but its end begins nothing anew.
+                // As at its start, but an end resets nothing.
                 let carry = carry.filter(|carry| *carry != Carry::Reset);
                 steps.push(Step { since: end.max(since), state: None, beside: &[], carry });
             }
@@ -134,12 +133,12 @@ impl History {
         steps
     }
 
-    /// The next moment after `now` at which [`History::steps`] are others.
+    /// The next moment after `now` at which [`History::steps`] differ.
     pub(super) fn next_end(&self, now: i64) -> Option<i64> {
         self.changes.last()?.state.as_ref()?.until.filter(|&end| end > now)
     }
 
-    /// As bytes.
+    /// Encodes the history as bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -167,7 +166,7 @@ impl History {
         bytes
     }
 
-    /// What [`History::encode`] wrote; `None` for other bytes.
+    /// Decodes bytes from [`History::encode`]; `None` for others.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = Rest(bytes);
@@ -208,7 +207,7 @@ impl Change {
         self.state.as_ref().is_none_or(|state| state.plan.is_neutral()) && self.beside.iter().all(Plan::is_neutral)
     }
 
-    /// Whether the numbers are the same in the time of both.
+    /// Whether the numbers are the same in both periods.
     fn is_same_as(&self, next: &Self) -> bool {
         let plans = |change: &Self| change.state.as_ref().map(|state| state.plan.clone());
         let is_single = self.beside.is_empty() && next.beside.is_empty();
@@ -218,12 +217,12 @@ impl Change {
         self.is_neutral() && next.is_neutral() || is_single && !self.ends_before(next) && plans(self) == plans(next)
     }
 
-    /// Whether there is nothing in force for a while before the next.
+    /// Whether nothing is in force for a while before the next.
     fn ends_before(&self, next: &Self) -> bool {
         self.state.as_ref().is_none_or(|state| state.until.is_some_and(|until| until < next.since))
     }
 
-    /// Stands for the next one, too.
+    /// Merges the next one into this.
     fn merge(&mut self, next: Self) {
         if self.is_same_as(&next) {
             self.state = next.state.filter(|state| !state.plan.is_neutral());
@@ -327,7 +326,7 @@ pub(super) fn number(bytes: &mut Vec<u8>, mut value: u64) {
     bytes.push((value & 0x7f) as u8);
 }
 
-/// Bytes that are being read.
+/// The bytes still to be read.
 pub(super) struct Rest<'a>(pub(super) &'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -470,7 +469,7 @@ mod tests {
         let rest = |from: i64| (from..=8).map(|since| (since, vec![]));
         assert_eq!(steps(&history), [(0, vec![plan(2)])].into_iter().chain(rest(2)).collect::<Vec<_>>());
         assert_eq!(History::decode(&history.encode()), Some(history.clone()));
-        // Many bans in succession, or the same numbers with another end, take the place of one change.
+        // Many bans in succession, or the same numbers with another end, replace a single change.
         for since in 9..40 {
             push(&mut history, since, Plan::Banned);
         }
@@ -481,7 +480,7 @@ mod tests {
             history.push(since, Some(InForce { plan: plan(3), until: Some(since + 2) }), None);
         }
         assert_eq!(steps(&history).iter().filter(|(since, _)| *since >= 40).count(), 3, "two, and the end of the last");
-        // One that ends before the next is not the same all the time.
+        // One that ends before the next is not continuous with it.
         history.push(100, Some(InForce { plan: plan(3), until: None }), None);
         for since in 101..200 {
             push(&mut history, since, plan(if since % 2 == 0 { 0 } else { 5 }));
@@ -512,7 +511,7 @@ mod tests {
         }
         let least = Plan::Multiple(Multiple { numerator: 7, denominator: 3 });
         assert_eq!(plans, [Plan::Limits(vec![numbers("a", 1, 4)]), least.clone()]);
-        // Of which one leaves a limit as it is.
+        // One of them leaves a limit unchanged.
         Plan::Limits(vec![numbers("b", 2, 2)]).add_to(&mut plans);
         let both = Plan::Limits(vec![numbers("a", 1, 4), numbers("b", 2, 2)]);
         assert_eq!(plans, [both, least, Plan::Banned]);

@@ -1,11 +1,11 @@
-//! Overrides: for one key, or for all text keys of a prefix, something else than the policy says.
+//! Overrides: for one key, or for all text keys with a prefix, a replacement for the policy's limits.
 //!
-//! A deployment may have 10⁵ of them, and every isolate must find that of a key without asking anyone. So an isolate keeps
-//! for each only 128 bits of a keyed hash, and in a few more bytes what is in force since when. The most specific counts: the key's
-//! own, else that of its longest prefix, else the policy. Only prefixes of lengths that occur are looked up.
+//! A deployment may have 10⁵ of them, and every isolate must find a key's override without a call. So for each override an isolate keeps
+//! only 128 bits of a keyed hash, and a few more bytes of history. The most specific counts: the key's own, else that of its longest
+//! prefix, else the policy. Only prefixes of existing lengths are looked up.
 //!
-//! Each override that is added costs an isolate at most [`MEMORY_PER_OVERRIDE`] bytes and those of its [`History`]: some 25
-//! for other numbers of one limit.
+//! Each added override costs an isolate at most [`MEMORY_PER_OVERRIDE`] bytes and those of its [`History`]: about 25 for other numbers of
+//! one limit.
 
 mod compose;
 mod history;
@@ -28,7 +28,7 @@ pub use self::history::{History, InForce, MAX_CHANGES};
 pub use self::parse::{MAX_PREFIX_LEN, WrittenKeys, WrittenOverride};
 pub use self::plan::{Multiple, Numbers, Plan};
 
-/// The overrides of all policies, as an isolate has them.
+/// The overrides of all policies in an isolate.
 #[derive(Debug, Default)]
 pub struct Overrides {
     hasher: KeyHasher,
@@ -36,7 +36,7 @@ pub struct Overrides {
     composed: Mutex<Composed>,
 }
 
-/// Which keys of a policy an override is for: one, or those of a prefix.
+/// Selects the keys of a policy that an override is for: one key, or those with a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Selector {
     policy: Box<str>,
@@ -47,18 +47,18 @@ pub struct Selector {
     hash: SelectorHash,
 }
 
-/// What an override costs an isolate, in bytes, beside its [`History`]: the hash, where the history is, what the allocator needs,
-/// and the room to take over the next page. In WebAssembly 10⁵ of other numbers grow the memory by 12 MB.
+/// An override's memory in an isolate, in bytes, without its [`History`]: the hash, the pointer to the history, the allocator's overhead,
+/// and room for the next page. In WebAssembly 10⁵ with other numbers grow the memory by 12 MB.
 pub const MEMORY_PER_OVERRIDE: usize = 104;
 
 impl Selector {
-    /// The override of the key with that hash.
+    /// Selects the key with that hash.
     #[must_use]
     pub fn key(policy: &str, key: KeyHash) -> Self {
         Self::of(policy.into(), 0, key)
     }
 
-    /// The override of all text keys that begin so: 1 to [`MAX_PREFIX_LEN`] bytes.
+    /// Selects all text keys with that prefix of 1 to [`MAX_PREFIX_LEN`] bytes.
     #[must_use]
     pub fn prefix(hasher: &KeyHasher, policy: &str, prefix: &str) -> Self {
         let prefix_len = u16::try_from(prefix.len()).unwrap_or(u16::MAX);
@@ -88,20 +88,20 @@ impl Selector {
         Some(self.prefix_len).filter(|&len| len > 0)
     }
 
-    /// Tells it from all others.
+    /// Identifies the selector.
     #[must_use]
     pub const fn hash(&self) -> SelectorHash {
         self.hash
     }
 
-    /// The keys and the history of one record.
+    /// The selector and the history in one record.
     #[must_use]
     pub fn of_record(record: &[u8]) -> Option<(Self, &[u8])> {
         let mut rest = Rest(record);
         self::record(&mut rest).filter(|_| rest.0.is_empty())
     }
 
-    /// Appends to `records` that this is the history of these keys. An empty one forgets them.
+    /// Appends the selector with this history to `records`. An empty history deletes it.
     pub fn record(&self, history: &[u8], records: &mut Vec<u8>) {
         for part in [self.policy.as_bytes(), history] {
             number(records, part.len() as u64);
@@ -113,20 +113,20 @@ impl Selector {
 }
 
 impl Overrides {
-    /// None, of keys that are hashed so.
+    /// No overrides yet; keys are hashed by `hasher`.
     #[must_use]
     pub fn new(hasher: KeyHasher) -> Self {
         Self { hasher, ..Self::default() }
     }
 
-    /// Whether any are by prefix, or were until lately: then the key itself is needed to know which are its own.
+    /// Whether any are by prefix, or were until recently: then the key itself is needed to find its overrides.
     #[must_use]
     pub fn has_prefixes(&self, policy: &str) -> bool {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         table.lengths.get(policy).is_some_and(|lengths| lengths.keys().any(|&len| len > 0))
     }
 
-    /// Takes over [records](Selector::record).
+    /// Applies [records](Selector::record).
     ///
     /// # Errors
     /// If they are malformed; then nothing has changed.
@@ -153,7 +153,7 @@ impl Overrides {
         self.len() == 0
     }
 
-    /// What `policy` is at `now` for the key of these [bytes](crate::access::Key::to_bytes).
+    /// `policy` at `now` for the key with these [bytes](crate::access::Key::to_bytes).
     #[must_use]
     pub fn apply(&self, policy: &Arc<Policy>, key: &[u8], now: i64) -> Arc<Policy> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
@@ -161,7 +161,7 @@ impl Overrides {
         let Some((most_specific, _)) = found.first() else {
             return Arc::clone(policy);
         };
-        // It determines the others: they are prefixes of it.
+        // It determines the others, which are prefixes of it.
         if let Some(composed) = self.composed().get(most_specific, policy, now) {
             return composed;
         }
@@ -178,7 +178,7 @@ impl Overrides {
     }
 }
 
-/// Records of overrides that cannot be read.
+/// Malformed records of overrides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedRecords;
 
@@ -190,26 +190,26 @@ impl std::fmt::Display for MalformedRecords {
 
 impl std::error::Error for MalformedRecords {}
 
-/// 128 bits, which no two overrides share: of a hash of the policy and the key's hash, or of a keyed hash of the policy and the prefix.
+/// 128 bits, which no two overrides share: from a hash of the policy and the key's hash, or a keyed hash of the policy and the prefix.
 pub type SelectorHash = [u8; 16];
 
-/// Sorted by their hashes, without gaps.
+/// Sorted by hash, without gaps.
 #[derive(Debug, Default)]
 struct Table {
     entries: Vec<Entry>,
-    /// Of each policy, how many overrides there are of each length; 0 is for those of one key.
+    /// For each policy, the number of overrides for each prefix length; 0 is for those of one key.
     lengths: SortedMap<String, SortedMap<u16, u32>>,
 }
 
 #[derive(Debug)]
 struct Entry {
     hash: SelectorHash,
-    /// Encoded.
+    /// The encoded history.
     history: Box<[u8]>,
 }
 
 impl Table {
-    /// The most specific first.
+    /// The matching overrides, most specific first.
     fn find(&self, hasher: &KeyHasher, policy: &str, key: &[u8]) -> Vec<(SelectorHash, &[u8])> {
         let Some(lengths) = self.lengths.get(policy) else {
             return Vec::new();
@@ -236,7 +236,7 @@ impl Table {
     }
 
     fn update(&mut self, records: Vec<(Selector, &[u8])>) {
-        // Of several for the same keys, the last counts.
+        // Of several with the same selector, the last counts.
         let mut records: Vec<_> = (0_usize..).zip(records).collect();
         sort_by(&mut records, |(a, (of_a, _)), (b, (of_b, _))| of_a.hash.cmp(&of_b.hash).then(b.cmp(a)));
         records.dedup_by(|(_, (next, _)), (_, (first, _))| next.hash == first.hash);
@@ -274,9 +274,9 @@ impl Table {
         });
     }
 
-    /// Inserts these, which are sorted too.
+    /// Inserts sorted entries.
     fn insert(&mut self, new: Vec<Entry>) {
-        // Exactly as many: growing by half would waste as much.
+        // Exact capacity: growing by half would waste as much.
         let mut merged = Vec::with_capacity(self.entries.len().saturating_add(new.len()));
         let mut new = new.into_iter().peekable();
         for entry in mem::take(&mut self.entries) {
@@ -304,20 +304,20 @@ fn record<'a>(rest: &mut Rest<'a>) -> Option<(Selector, &'a [u8])> {
 
 const HASH_LEN: usize = 16;
 
-/// Tells the overrides of one policy from those of another for the same key. One-way: an operator may give any hash as that of a key, and
-/// must not be able to choose one that is an override of a policy which is not theirs.
+/// Distinguishes the overrides of one policy from those of another for the same key. One-way: an operator may give any hash as that of a
+/// key, and must not be able to choose one that selects an override of a policy outside its rights.
 fn hash_in(policy: &str, key: KeyHash) -> SelectorHash {
-    // No name has a zero.
+    // Names contain no zero byte.
     let digest = Sha256::new().chain_update(policy).chain_update([0]).chain_update(key).finalize();
     digest.first_chunk().copied().unwrap_or_default()
 }
 
-/// Hashes a policy's name and the beginning of a key.
+/// Hashes a policy's name and the start of a key.
 struct PrefixHasher(Hmac<Sha256>);
 
 impl PrefixHasher {
     fn new(hasher: &KeyHasher, policy: &str) -> Self {
-        // No key begins so, and no name has a zero.
+        // No key starts like this, and names contain no zero byte.
         Self(hasher.hmac().chain_update([0xff, 0]).chain_update(policy).chain_update([0]))
     }
 
@@ -325,17 +325,17 @@ impl PrefixHasher {
         Self(self.0.chain_update(bytes))
     }
 
-    /// The bytes so far are the prefix.
+    /// The hash with the bytes so far as the prefix.
     fn prefix(&self) -> SelectorHash {
         first(self.0.clone())
     }
 }
 
-/// What policies are for the keys that were asked for lately, by the most specific override.
+/// Policies for recently requested keys, by their most specific override.
 #[derive(Debug, Default)]
 struct Composed {
     recent: SortedMap<SelectorHash, One>,
-    /// How large those are: see [`One::size`].
+    /// The total size of the recent ones: see [`One::size`].
     recent_size: usize,
     older: SortedMap<SelectorHash, One>,
 }
@@ -344,9 +344,9 @@ struct Composed {
 struct One {
     base: Arc<Policy>,
     composed: Arc<Policy>,
-    /// From this moment on.
+    /// Valid from this moment on.
     from: i64,
-    /// Before this moment.
+    /// Valid until before this moment.
     ends_at: i64,
 }
 
@@ -371,7 +371,7 @@ impl Composed {
 }
 
 impl One {
-    /// In limits: its own, those of its earlier versions, and four for the rest.
+    /// In limits: its own, those of its earlier versions, and four for everything else.
     fn size(&self) -> usize {
         let limits = |policy: &Policy| {
             let earlier = policy.timeline().earlier().iter().map(|version| version.limits.len());
@@ -382,12 +382,12 @@ impl One {
     }
 }
 
-/// Twice as many limits are kept, and one policy more, of some 150 bytes each: 1.2 MB. Most policies have six or seven.
+/// Twice as many limits are kept, and one more policy, at about 150 bytes each: 1.2 MB. Most policies have six or seven.
 const MAX_COMPOSED: usize = 4_096;
 
 #[cfg(test)]
 impl Overrides {
-    /// Those of a policy in which a single key has these fields.
+    /// The overrides with these fields for a single key of a policy.
     pub(crate) fn of_key(policy: &str, key: &str, fields: &str) -> Self {
         let text = format!(r#"{{"policy":"{policy}","key":"{key}",{fields}}}"#);
         let written = WrittenOverride::parse("it", &text).unwrap();
@@ -436,7 +436,7 @@ mod tests {
         records
     }
 
-    /// A text of few letters, so that prefixes are often common.
+    /// A text over a small alphabet, so that common prefixes are frequent.
     fn texts() -> impl Strategy<Value = String> {
         prop::collection::vec(prop::sample::select(vec!["a", "b", "ab", "\u{e9}"]), 1..6)
             .prop_map(|parts| parts.concat())
@@ -444,16 +444,16 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Act {
-        /// Multiplies the rate of keys by so much, or forgets the override for 0.
+        /// Multiplies the rate of keys, or deletes the override if 0.
         Set(&'static str, bool, String, u32),
-        /// All acts since are taken over together.
+        /// Applies all acts since the last update together.
         Update,
     }
 
     proptest! {
         #![proptest_config(crate::chance::config(256))]
 
-        /// The one that a look through a list finds.
+        /// The one that a linear search finds.
         #[test]
         fn the_most_specific_override_is_found(
             acts in prop::collection::vec(

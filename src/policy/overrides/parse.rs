@@ -1,4 +1,4 @@
-//! An override as people write it.
+//! Overrides as written.
 
 use std::borrow::Cow;
 
@@ -17,42 +17,42 @@ use crate::policy::shown::shown_value;
 pub struct WrittenOverride<'a> {
     /// The policy's name, not yet known to exist.
     pub policy: Cow<'a, str>,
-    /// Which keys.
+    /// The keys it is for.
     pub keys: WrittenKeys<'a>,
-    /// What it makes of the policy.
+    /// Its effect on the policy.
     pub plan: Plan,
     /// When it ends, in Unix milliseconds.
     pub until: Option<i64>,
 }
 
-/// For which keys an override is.
+/// The keys an override is for.
 #[derive(Clone, Debug)]
 pub enum WrittenKeys<'a> {
-    /// For this one, as in requests: JSON, not yet read.
+    /// A single one, as in requests: JSON, not parsed yet.
     One(&'a str),
-    /// For all that are text and begin so.
+    /// All text keys with this prefix.
     Prefix(Cow<'a, str>),
 }
 
-/// The longest prefix in bytes: that of the longest key.
+/// Maximum length of a prefix in bytes: that of a key.
 pub const MAX_PREFIX_LEN: usize = 512;
 
 /// The largest multiple, and the largest divisor of one.
 const MAX_MULTIPLE: u64 = 1_000_000;
 
 impl<'a> WrittenOverride<'a> {
-    /// Reads an override. `place` names it in errors. It has `policy`, `key` or `prefix`, perhaps `until`, and one of:
+    /// Parses an override. `place` names it in errors. It has `policy`, `key` or `prefix`, optionally `until`, and one of:
     ///
     /// | field | meaning |
     /// |---|---|
     /// | the fields of a limit | other numbers, for a policy of one limit without a name |
-    /// | `limits` | a list of limits of the policy, by their names, with other numbers |
-    /// | `multiple` | so many times the policy's numbers, from 0.000001 to 1 000 000 |
+    /// | `limits` | a list of limits of the policy, by name, with other numbers |
+    /// | `multiple` | a factor for the policy's numbers, from 0.000001 to 1 000 000 |
     /// | `banned` | `true`: nothing may be taken |
     /// | `unlimited` | `true`: nothing is refused |
     ///
     /// # Errors
-    /// Every [`PolicyError`] there is, not only the first.
+    /// All [`PolicyError`]s, not only the first.
     pub fn parse(place: &str, text: &'a str) -> Result<Self, Vec<PolicyError>> {
         let mut errors = Vec::new();
         let json = Json::parse(text).map_err(|error| {
@@ -75,10 +75,10 @@ impl<'a> WrittenOverride<'a> {
 }
 
 impl<'a> WrittenKeys<'a> {
-    /// Reads for which keys of which policy an override is: `policy`, and `key` or `prefix`.
+    /// Parses the selector of an override: `policy`, and `key` or `prefix`.
     ///
     /// # Errors
-    /// Every [`PolicyError`] there is, not only the first.
+    /// All [`PolicyError`]s, not only the first.
     pub fn parse(place: &str, text: &'a str) -> Result<(Cow<'a, str>, Self), Vec<PolicyError>> {
         let mut errors = Vec::new();
         let json = Json::parse(text).map_err(|error| {
@@ -142,7 +142,7 @@ fn until(fields: &Fields<'_>, reader: &mut Reader<'_>) -> Option<i64> {
     until
 }
 
-/// `None` with at least one more error.
+/// `None` after adding at least one error.
 fn plan(fields: &Fields<'_>, reader: &mut Reader<'_>, policy: &str) -> Option<Plan> {
     let before = reader.errors.len();
     let given: Vec<_> = PLANS.into_iter().filter(|field| fields.get(field).is_some()).collect();
@@ -177,7 +177,7 @@ fn plan(fields: &Fields<'_>, reader: &mut Reader<'_>, policy: &str) -> Option<Pl
     }
 }
 
-/// The numbers of limits, by their names.
+/// The numbers of limits, by name.
 fn limits(fields: &Fields<'_>, reader: &mut Reader<'_>, policy: &str) -> Plan {
     let list = fields.get("limits").and_then(Json::array).unwrap_or_default();
     for (index, limit) in list.into_iter().enumerate() {

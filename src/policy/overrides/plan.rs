@@ -1,19 +1,19 @@
-//! What an override makes of its policy's limits.
+//! An override's effect on its policy's limits.
 
 use crate::limit::{Carry, Config, ConfigError, Kind, Limit, MAX_SPAN_MS, MAX_TOKENS};
 use crate::policy::named::Policy;
 use crate::policy::named_limit::NamedLimit;
 
-/// What an override makes of its policy.
+/// An override's effect on its policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// Nothing may be taken. Meanwhile the buckets refill as without this override.
+    /// Nothing may be taken. The buckets refill as without this override.
     Banned,
     /// Nothing is refused. The buckets count what would have been granted without this override.
     Unlimited,
-    /// So many times the policy's numbers.
+    /// A multiple of the policy's numbers.
     Multiple(Multiple),
-    /// Other numbers for the limits of these names. The policy's other limits stay as they are.
+    /// Other numbers for the named limits. The policy's other limits are unchanged.
     Limits(Vec<Numbers>),
 }
 
@@ -34,13 +34,13 @@ pub struct Numbers {
 }
 
 impl Plan {
-    /// Whether it leaves the numbers as they are, of the policy or of a less specific override.
+    /// Whether it leaves the numbers of the policy or of a less specific override unchanged.
     pub(super) const fn is_neutral(&self) -> bool {
         matches!(self, Self::Banned | Self::Unlimited)
     }
 
-    /// Adds it to the plans of a time in which one after the other was in force: the weakest of them are enough. Any plan that is neutral
-    /// is [`Plan::Banned`] among them.
+    /// Adds it to plans that were in force one after another: only the weakest are needed. Any neutral plan is represented by
+    /// [`Plan::Banned`].
     pub(super) fn add_to(self, plans: &mut Vec<Self>) {
         let mut is_whole = true;
         match self {
@@ -64,7 +64,7 @@ impl Plan {
                 None => plans.push(Self::Limits(own)),
             },
         }
-        // Where one leaves a limit as it is in the policy, that counts, too.
+        // A plan that leaves a limit unchanged counts as the policy's numbers, too.
         if !is_whole && !plans.contains(&Self::Banned) {
             plans.push(Self::Banned);
         }
@@ -78,8 +78,8 @@ impl Plan {
         if let Self::Limits(limits) = self { Some(limits) } else { None }
     }
 
-    /// The limits of a policy that has `limits`: as many, of the same names, in the same order. Of numbers that cannot be kept
-    /// exact, the largest that can.
+    /// The limits of a policy with `limits`: the same names in the same order. If numbers cannot be exact, the largest exact ones below
+    /// them.
     pub(super) fn apply(&self, limits: &[NamedLimit]) -> Vec<NamedLimit> {
         match self {
             Self::Banned | Self::Unlimited => limits.to_vec(),
@@ -88,7 +88,7 @@ impl Plan {
                 let apply = |limit: &NamedLimit| {
                     let mut numbers = all.iter().filter(|numbers| numbers.is_for(limit));
                     let Some(first) = numbers.next() else { return limit.clone() };
-                    // Plans of a time of which several were merged may have them under both names.
+                    // Plans of a time with several merged changes may have them under both names.
                     let same = numbers.filter(|other| other.limit.config().kind == first.limit.config().kind);
                     let weakest = same.fold(first.limit, |one, other| one.weaker(&other.limit, Carry::AsIs));
                     limit.with_numbers(weakest, first.write_ahead)
@@ -98,7 +98,7 @@ impl Plan {
         }
     }
 
-    /// What is wrong with it for that policy; `None` if nothing is.
+    /// Why it does not fit that policy, if so.
     #[must_use]
     pub fn misfit(&self, policy: &Policy) -> Option<String> {
         let limits: Vec<_> = policy.limits().iter().chain(policy.shadow_limits()).collect();
@@ -123,7 +123,7 @@ impl Numbers {
         self.name == other.name && self.limit.config().kind == other.limit.config().kind
     }
 
-    /// Whether they are numbers of that limit: by its name, or from before it had one.
+    /// Whether these are numbers of that limit: by its name, or by its account from before it had one.
     fn is_for(&self, limit: &NamedLimit) -> bool {
         [limit.name(), limit.account()].contains(&self.name.as_deref())
     }
@@ -169,7 +169,7 @@ impl Multiple {
         product(self.numerator, other.denominator) < product(other.numerator, self.denominator)
     }
 
-    /// The limit with so many times the numbers.
+    /// The limit with multiplied numbers.
     fn of(self, named: &NamedLimit) -> NamedLimit {
         let config = *named.limit().config();
         let limit = self.config(&config).map_or(*named.limit(), |config| nearest(config, named.limit()));
@@ -177,8 +177,8 @@ impl Multiple {
         named.with_numbers(limit, write_ahead)
     }
 
-    /// So many times the numbers, whole tokens rounded up; `None` if a rate would be too large. The rate of a token bucket stays
-    /// exact: if tokens are divided, its period is multiplied.
+    /// Multiplied numbers, whole tokens rounded up; `None` if a rate would be too large. A token bucket's rate stays exact: to divide
+    /// tokens, its period is multiplied.
     fn config(self, config: &Config) -> Option<Config> {
         let Self { numerator, denominator } = self;
         let Config { kind, rate, period_ms, capacity, max_debt, initial, .. } = *config;
@@ -198,7 +198,7 @@ impl Multiple {
         let rate = u64::try_from(rate).ok().filter(|&rate| rate <= MAX_TOKENS)?;
         let initial = initial.map(|tokens| self.tokens(tokens));
         let multiplied = Config { rate, period_ms, capacity: self.tokens(capacity), initial, ..*config };
-        // What is as large as can be, such as `max_debt = "unlimited"`, stays so.
+        // The maximum, as from `max_debt = "unlimited"`, stays the maximum.
         let is_largest = max_debt > 0 && max_debt == Limit::largest_debt(config);
         let max_debt = if is_largest { Limit::largest_debt(&multiplied) } else { self.tokens(max_debt) };
         Some(Config { max_debt, ..multiplied })
@@ -210,7 +210,7 @@ impl Multiple {
     }
 }
 
-/// The limit of these numbers, or of the largest below them that can be kept exact.
+/// The limit with these numbers, or with the largest exact ones below them.
 fn nearest(mut config: Config, own: &Limit) -> Limit {
     // Each number is lowered at most once.
     for _ in 0..4 {
@@ -281,7 +281,7 @@ mod tests {
             assert_eq!(plan.misfit(&self::policy(policy)), None, "{policy}");
             let [made] = &plan.apply(&limits(policy))[..] else { panic!("one limit") };
             let [made, expected] = [made, expected].map(|limit| *limit.limit().config());
-            // As many tokens in the same time, with whatever period.
+            // Tokens per time, whatever the period.
             let in_period = |of: &Config, period: &Config| u128::from(of.rate) * u128::from(period.period_ms);
             assert_eq!(in_period(&made, &expected), in_period(&expected, &made), "{policy}");
             assert_eq!(made, Config { rate: made.rate, period_ms: made.period_ms, ..expected }, "{policy}");
