@@ -1,4 +1,4 @@
-//! What operators change in the registry, and what they are told.
+//! Operators' changes to the registry, and the answers.
 
 use std::sync::Arc;
 
@@ -15,31 +15,31 @@ pub struct PolicyChange<'a> {
     pub name: &'a str,
     /// The new policy as written, JSON; `None` deletes it.
     pub text: Option<&'a str>,
-    /// What must be so before.
+    /// The precondition.
     pub condition: Condition,
     /// How tokens are carried over; `None` for the default.
     pub carry: Option<Carry>,
-    /// Who changes it: the name of a token.
+    /// The name of the token that makes the change.
     pub by: &'a str,
-    /// Whether only to say what would change.
+    /// Whether only to return what would change.
     pub is_dry_run: bool,
 }
 
-/// What must be so for a change to be made.
+/// The precondition of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// There is no such policy.
+    /// The policy does not exist.
     Absent,
-    /// There is one, of any version.
+    /// The policy exists, in any version.
     Present,
-    /// There is one, of one of these versions.
+    /// The policy exists in one of these versions.
     Version(Vec<i64>),
 }
 
-/// What has changed, or would.
+/// A change, made or only tried.
 #[derive(Clone, Debug)]
 pub struct Changed {
-    /// In words, line by line.
+    /// Its description, one line each.
     pub changes: Vec<String>,
     /// The policy afterwards; `None` if it was deleted.
     pub standing: Option<Standing>,
@@ -47,22 +47,22 @@ pub struct Changed {
     pub is_new: bool,
 }
 
-/// A policy as it stands.
+/// A policy's current state.
 #[derive(Clone, Debug)]
 pub struct Standing {
     /// With its name.
     pub policy: Arc<Policy>,
     /// As written: JSON.
     pub text: String,
-    /// The moment since which it is in force.
+    /// The moment it came into force.
     pub version: i64,
-    /// Who has written it.
+    /// Its author.
     pub source: Source,
     /// Whether only a deployment can change it.
     pub is_fixed: bool,
 }
 
-/// Who has written a policy.
+/// The author of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A deployment, in `wrangler.toml`.
@@ -71,23 +71,23 @@ pub enum Source {
     Admin,
 }
 
-/// Why a change is not made.
+/// Why a change was not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeError {
     /// There is no such policy.
     Unknown,
-    /// The condition does not hold: this is the version that there is.
+    /// The condition does not hold: this is the current version.
     Version(Option<i64>),
     /// Only a deployment can change it.
     Fixed,
-    /// There are as many policies as there can be.
+    /// The maximum number of policies exists.
     TooMany {
-        /// So many.
+        /// The maximum.
         max: usize,
     },
     /// The text is longer than `max` bytes.
     TooLong {
-        /// So many bytes.
+        /// The maximum, in bytes.
         max: usize,
     },
     /// The policy has errors.
@@ -96,97 +96,97 @@ pub enum ChangeError {
     SetsFixed,
 }
 
-/// A change of overrides: of all or of none.
+/// A change of overrides, all or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverridesChange<'a> {
     /// `{"overrides": [...], "removed": [...]}`, as written.
     pub text: &'a str,
-    /// Who changes them: the name of a token.
+    /// The name of the token that makes the change.
     pub by: &'a str,
-    /// The only policies that the token may name, if not all.
+    /// The only policies that the token may name, unless all.
     pub only: Option<&'a [String]>,
-    /// How tokens come over; `None` for the usual way.
+    /// How tokens are carried over; `None` for the default.
     pub carry: Option<Carry>,
-    /// Whether only to say what would change.
+    /// Whether only to return what would change.
     pub is_dry_run: bool,
 }
 
-/// What has changed, or would.
+/// A change of overrides, made or only tried.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OverridesChanged {
-    /// How many are new.
+    /// The number of new ones.
     pub created: usize,
-    /// How many take the place of another.
+    /// The number of replaced ones.
     pub replaced: usize,
-    /// How many are there no more.
+    /// The number of removed ones.
     pub removed: usize,
-    /// How many are the same as before.
+    /// The number of unchanged ones.
     pub unchanged: usize,
     /// The moment of the change; `None` if there was none.
     pub at: Option<i64>,
 }
 
-/// Why overrides are not changed.
+/// Why overrides were not changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OverridesError {
-    /// What is wrong, line by line.
+    /// The errors, one line each.
     Invalid(Vec<String>),
     /// There would be more than `max`.
     TooMany {
-        /// The bound that was reached.
+        /// The maximum that was exceeded.
         max: usize,
-        /// Whether it is one of the overrides under the policies of the token, and not of all.
+        /// Whether it is the maximum for the policies of the token, rather than for all.
         is_own: bool,
         /// Whether the token is restricted to some policies.
         is_restricted: bool,
-        /// Whether all that the change would add are bans.
+        /// Whether all overrides that the change would add are bans.
         are_bans: bool,
     },
 }
 
-/// An override as it stands.
+/// An override's current state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverrideStanding {
     /// As written: JSON.
     pub text: String,
-    /// The moment since which it is in force.
+    /// The moment it came into force.
     pub since: i64,
-    /// Tells it from all others: 32 hexadecimal digits.
+    /// Its unique id: 32 hexadecimal digits.
     pub id: String,
     /// The hash of its key; `None` if it is for a prefix.
     pub object: Option<String>,
 }
 
-/// An act, as the registry keeps it.
+/// An act in the audit log.
 #[derive(Clone, Debug, Serialize)]
 pub struct AuditLine<'a> {
-    /// Its number: one more than that of the act before.
+    /// Its number: one more than the previous act's.
     pub number: u64,
     /// When it was done.
     pub at: i64,
-    /// Who has done it: the name of a token, or `deployment` and its id.
+    /// The actor: the name of a token, or `deployment` and its id.
     pub by: &'a str,
-    /// What was done, such as `policy.replaced`.
+    /// The act, such as `policy.replaced`.
     pub act: &'a str,
-    /// To which policy.
+    /// The policy.
     pub policy: &'a str,
-    /// To which key: its hash; of an override by prefix, the id of that.
+    /// The hash of the key; for an override by prefix, its id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<&'a str>,
-    /// What became of the tokens of keys.
+    /// How keys' tokens were carried over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub carry: Option<&'a str>,
-    /// What there was before.
+    /// The state before.
     pub before: Option<&'a RawValue>,
-    /// What there is now.
+    /// The state after.
     pub after: Option<&'a RawValue>,
-    /// Whether the answer to an earlier request was repeated, and nothing was done.
+    /// Whether only an earlier answer was repeated, and nothing was done.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub replayed: bool,
-    /// How many acts share this line, if several: `at` is the moment of the last of them.
+    /// How many acts share this line, if several: `at` is the moment of the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// The moment of the first of them.
+    /// The moment of the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_at: Option<i64>,
 }

@@ -1,18 +1,18 @@
-//! What an operator has done to a key, for the audit log.
+//! An operator's act on a key, for the audit log.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::json::Json;
 
-/// What an operator has done to a key.
+/// An operator's act on a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyAct {
-    /// What was done, such as `key.reset`.
+    /// The act, such as `key.reset`.
     pub act: String,
-    /// Who has done it: the name of a token.
+    /// The name of the token.
     pub by: String,
-    /// How the key is called: never as callers write it.
+    /// The key's name in the log, never as callers write it.
     pub key: String,
     /// The policy.
     pub policy: String,
@@ -45,7 +45,7 @@ impl KeyAct {
         serde_json::to_string(&Written { act, by, key, policy, before, after, replayed }).unwrap_or_default()
     }
 
-    /// Reads an act; `None` if it is not one.
+    /// Parses an act; `None` if it is malformed.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         let fields = Json::parse(text).ok()?.fields().ok()?;
@@ -63,7 +63,7 @@ impl KeyAct {
     }
 }
 
-/// JSON, to be written as it is.
+/// JSON, to be written unchanged.
 pub(crate) fn raw(text: Option<&str>) -> Option<&RawValue> {
     serde_json::from_str(text?).ok()
 }
@@ -72,7 +72,7 @@ pub(crate) fn raw(text: Option<&str>) -> Option<&RawValue> {
 mod tests {
     use super::*;
 
-    /// A frontend and a registry of neighbouring versions write and read it.
+    /// Frontends and registries of neighbouring versions exchange it.
     #[test]
     fn the_format_is_unchanged() {
         let level = |level: i64| Some(format!(r#"[{{"limit":"api","level":{level}}}]"#));

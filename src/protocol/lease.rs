@@ -1,4 +1,4 @@
-//! Tokens that a frontend takes in advance, to spend without asking.
+//! Tokens that a frontend takes in advance, to spend without a call.
 //!
 //! ```text
 //! of a request
@@ -16,20 +16,20 @@
 
 use super::numbers::{Reader, Unreadable, Writer};
 
-/// How many milliseconds after `until` the object still withholds a lease, before it counts all of it as spent: a frontend's clock may step
-/// back while a call takes two seconds, and stand still while a request computes.
+/// Milliseconds after `until` during which the object still withholds a lease, before it counts all of it as spent: a frontend's clock may
+/// step back while a call takes two seconds, and stand still while a request computes.
 pub const LATE_MS: u64 = 3_000;
 
-/// What a frontend says about leases of the only policy that it asks for.
+/// The lease messages of a frontend, about the only policy of its request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseRequest {
     /// How long the tokens shall be usable, in milliseconds.
     pub lease_ms: u64,
     /// How long the frontend would wait for them, in milliseconds: meanwhile it refuses by itself.
     pub horizon_ms: u64,
-    /// The tokens wanted of each limit. All 0 if it only returns some.
+    /// The tokens wanted of each limit; all 0 if it only returns some.
     pub wanted: Vec<u64>,
-    /// The leases that it will not spend from any more.
+    /// The leases that it no longer spends from.
     pub ended: Vec<EndedLease>,
 }
 
@@ -38,26 +38,26 @@ pub struct LeaseRequest {
 pub struct EndedLease {
     /// Its id.
     pub id: u64,
-    /// The tokens of each limit that were spent of it; the rest is given back.
+    /// The spent tokens of each limit; the rest is given back.
     pub spent: Vec<u64>,
 }
 
-/// Tokens that one frontend may spend. The object keeps them from everybody else until it has them back, or for some time
-/// after they can last be spent.
+/// Tokens that one frontend may spend. The object withholds them from all others until it has them back, or for some time after they can
+/// last be spent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// Random, 64 bits.
     pub id: u64,
-    /// When the tokens have come back that are leased, by the object's clock: not before its `now`.
+    /// When the leased tokens have refilled, by the object's clock: not before its `now`.
     pub from: i64,
-    /// Until when they may be spent.
+    /// When they can no longer be spent.
     pub until: i64,
-    /// How many of each limit.
+    /// For each limit.
     pub tokens: Vec<u64>,
 }
 
 impl LeaseRequest {
-    /// The most leases that one request says have ended. A frontend remembers as many until the object has heard of them.
+    /// Maximum ended leases reported in one request, and so remembered by a frontend until the object has confirmed them.
     pub const MAX_ENDED: usize = 16;
 
     /// Whether any tokens are wanted.
@@ -68,7 +68,7 @@ impl LeaseRequest {
 
     pub(super) fn write(&self, writer: &mut Writer) {
         let limits = self.wanted.len();
-        // One of a version with other limits means nothing to this one.
+        // One from a version with other limits is meaningless here.
         let ended = || self.ended.iter().filter(|ended| ended.spent.len() == limits);
         let each = limits.saturating_add(2);
         let len = ended().count().saturating_mul(each).saturating_add(limits).saturating_add(3);
@@ -178,7 +178,7 @@ mod tests {
         for len in 0..7 {
             let mut writer = Writer::new(Format::NEWEST, 0);
             writer.section(REQUESTED, len);
-            // Two limits are announced, and one lease that has ended.
+            // Announces two limits, and one ended lease.
             [2_000, 0, 2, 1, 1, 0, 9].iter().take(len).for_each(|&number| writer.whole(number));
             let text = writer.finish();
             let (reader, _) = Reader::new(&text).ok().unwrap();

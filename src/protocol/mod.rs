@@ -1,24 +1,23 @@
-//! What a frontend and an object say to each other: values on both sides, texts of numbers on the way.
+//! Messages between a frontend and an object: values on both sides, texts of numbers in transit.
 //!
-//! A text is the cheapest value to pass through JavaScript and from one object to another. A frontend calls
-//! `decide(names, request, definitions)` of an object: the [wire names](crate::policy::Policy::wire_name) of the policies,
-//! separated by commas; an [`ObjectRequest`]; and nothing else, at first. It gets an [`ObjectReply`].
+//! A text is the cheapest value to pass through JavaScript and between objects. A frontend calls an object's `decide(names, request,
+//! definitions)`: the [wire names](crate::policy::Policy::wire_name) of the policies, separated by commas; an [`ObjectRequest`]; and at
+//! first no definitions. It gets an [`ObjectReply`].
 //!
-//! While a deployment spreads, frontends and objects of neighbouring versions and settings meet:
+//! During a roll-out, frontends and objects of neighbouring versions and settings meet:
 //!
-//! * Numbers begin with their [`Format`]. An object answers in the format of the request. It answers a request in a format
-//!   newer than its own with [`ObjectReply::FormatUnknown`], and the frontend repeats it in one that the object knows.
-//! * Numbers end with sections, each with its kind and its length, and readers skip those that they do not know. So an
-//!   addition that an older version may ignore needs no new format.
-//! * An object decides under its own policies. It answers names that it does not have with
-//!   [`ObjectReply::PolicyUnknown`], and the frontend repeats the request with the
-//!   [definitions](crate::policy::Policy::definition) of the policies, one to a line. The object then decides under those.
+//! * Numbers start with their [`Format`]. An object answers in the format of the request. It answers a request in a format newer than its
+//!   own with [`ObjectReply::FormatUnknown`], and the frontend retries in one that the object knows.
+//! * Numbers end with sections, each with its kind and length, and readers skip unknown ones. So an addition that an older version may
+//!   ignore needs no new format.
+//! * An object decides under its own policies. If it lacks one, it answers [`ObjectReply::PolicyUnknown`], and the frontend retries with
+//!   the [definitions](crate::policy::Policy::definition) of the policies, one to a line. The object then decides under those.
 //!
-//! * Policies of a registry change while frontends run. A frontend asks for each by its [id](crate::policy::Policy::id): see
-//!   [`Known`]. An object that has not been sent that version yet answers [`ObjectReply::PolicyUnknown`] too. One whose bucket
-//!   has moved on to a newer version answers [`ObjectReply::PolicyOutdated`] with that one, and the frontend asks under it.
+//! * Policies of a registry change while frontends run. A frontend requests each by its [id](crate::policy::Policy::id): see [`Known`]. An
+//!   object that has not received that version yet also answers [`ObjectReply::PolicyUnknown`]. One whose bucket is at a newer version
+//!   answers [`ObjectReply::PolicyOutdated`] with that one, and the frontend retries under it.
 //!
-//! None of these replies has done anything.
+//! After any of these replies, nothing was done.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

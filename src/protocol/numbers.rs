@@ -1,4 +1,4 @@
-//! How values become numbers, and numbers values again.
+//! Encodes values as numbers and decodes them.
 //!
 //! ```text
 //! format      as the format says, up to
@@ -7,26 +7,26 @@
 //! ...         so many numbers; then the next section
 //! ```
 //!
-//! They travel as a text, in decimal with a space between them: with an array in its place a grant took 7 %
-//! more processor time. Each number is at most 2⁵³, so that a JavaScript number holds it exactly: in format 2 they were an array of those.
+//! They are sent as text, in decimal with a space between them: as an array, a grant took 7 % more processor time. Each number is at most
+//! 2⁵³, so that a JavaScript number holds it exactly: format 2 was an array of those.
 
 use std::mem;
 
-/// A way to write requests and replies.
+/// An encoding of requests and replies.
 ///
-/// A change that an older version must not ignore needs a new format: another action, or another field before the
-/// sections. The version that introduces a format still reads and writes the older ones.
+/// A change that an older version must not ignore needs a new format, such as another action, or another field before the sections. The
+/// version that introduces a format still reads and writes the older ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Format(u8);
 
 impl Format {
-    /// The oldest that this version reads and writes.
+    /// The oldest format that this version reads and writes.
     pub const OLDEST: Self = Self(2);
 
-    /// The newest that this version reads and writes. A frontend tries it first.
+    /// The newest format that this version reads and writes. A frontend tries it first.
     pub const NEWEST: Self = Self(if cfg!(feature = "test-next-format") { 4 } else { 3 });
 
-    /// The format of that number; `None` if this version does not know it.
+    /// The format with that number; `None` if this version does not know it.
     #[must_use]
     pub fn from_number(number: u64) -> Option<Self> {
         let format = Self(u8::try_from(number).ok()?);
@@ -40,7 +40,7 @@ impl Format {
     }
 }
 
-/// Why numbers cannot be read.
+/// Why numbers are unreadable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
     /// This version does not know their format.
@@ -49,11 +49,11 @@ pub enum Unreadable {
     Malformed,
 }
 
-/// Numbers that are being written.
+/// Writes numbers.
 pub(super) struct Writer(String);
 
 impl Writer {
-    /// With room for so many numbers.
+    /// With room for this many numbers.
     pub(super) fn new(format: Format, capacity: usize) -> Self {
         let mut writer = Self(String::with_capacity(capacity.saturating_mul(USUAL_DIGITS)));
         writer.small(format.0);
@@ -89,7 +89,7 @@ impl Writer {
         self.signed(moment.unwrap_or(NEVER));
     }
 
-    /// The value as 32-bit words, highest first, because a number holds only 53 bits.
+    /// Writes the value as 32-bit words, highest first, because a number holds only 53 bits.
     pub(super) fn words<const COUNT: u32>(&mut self, value: u128) {
         for word in (0..COUNT).rev() {
             let shift = word.saturating_mul(u32::BITS);
@@ -98,7 +98,7 @@ impl Writer {
         }
     }
 
-    /// Begins a section of that kind, which has `len` numbers.
+    /// Starts a section with `len` numbers.
     pub(super) fn section(&mut self, kind: u8, len: usize) {
         self.signed(marker_of(kind));
         self.whole(len as u64);
@@ -114,7 +114,7 @@ impl Writer {
     }
 }
 
-/// Adds a section of that kind to what was written.
+/// Appends a section to encoded text.
 pub(super) fn append_section<const LEN: usize>(text: &mut String, kind: u8, values: [u64; LEN]) {
     let mut writer = Writer(mem::take(text));
     writer.section(kind, LEN);
@@ -124,7 +124,7 @@ pub(super) fn append_section<const LEN: usize>(text: &mut String, kind: u8, valu
     *text = writer.0;
 }
 
-/// Numbers that are being read.
+/// Reads numbers.
 pub(super) struct Reader<'a>(&'a str);
 
 impl<'a> Reader<'a> {
@@ -142,7 +142,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn signed(&mut self) -> Result<i64, Unreadable> {
-        // By bytes: what `split_once` does first takes longer than these few.
+        // By bytes: the setup of `split_once` takes longer than searching these few.
         let end = self.0.bytes().position(|byte| byte == b' ').unwrap_or(self.0.len());
         let (first, rest) = self.0.split_at_checked(end).ok_or(Unreadable::Malformed)?;
         self.0 = rest.strip_prefix(' ').unwrap_or(rest);
@@ -161,7 +161,7 @@ impl<'a> Reader<'a> {
         (0..COUNT).try_fold(0, |high: u128, _| Ok((high << u32::BITS) | u128::from(self.whole()?)))
     }
 
-    /// The section of that kind, if there is one among those that follow.
+    /// The following section of that kind, if there is one.
     pub(super) fn section(&self, kind: u8) -> Result<Option<Self>, Unreadable> {
         let mut rest = Self(self.0);
         while !rest.is_empty() {
@@ -184,7 +184,7 @@ impl<'a> Reader<'a> {
         self.is_empty() || self.0.starts_with('-')
     }
 
-    /// The next `len` numbers, which are not read any more.
+    /// Removes and returns the next `len` numbers.
     fn split_off(&mut self, len: u64) -> Result<Self, Unreadable> {
         let all = self.0;
         for _ in 0..len {
@@ -195,19 +195,19 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What begins a section of that kind.
+/// The number that starts a section of that kind.
 const fn marker_of(kind: u8) -> i64 {
     (kind as i64).saturating_neg()
 }
 
-/// Stands for never: no real moment is so early.
+/// Represents never: no real moment is this early.
 const NEVER: i64 = -9_007_199_254_740_991;
 
-/// A moment has 13 and a space, an id or a level up to 17, and most others two.
+/// A moment has 13 digits and a space, an id or a level up to 17, and most others two.
 const USUAL_DIGITS: usize = 8;
 
-/// What the next version might add, so that tests can run two versions side by side: a field before all others, which needs
-/// a new format, and a section, which does not.
+/// A possible addition of the next version, so that tests can run two versions side by side: a field before all others, which needs a new
+/// format, and a section, which does not.
 const TEST_FIELD: u8 = 77;
 const TEST_SECTION: [i64; 4] = [-1, 2, 40, 2];
 

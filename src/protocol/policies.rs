@@ -1,4 +1,4 @@
-//! Under which policies an object decides.
+//! The policies under which an object decides.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::request::Known;
 use crate::policy::{Policies, Policy};
 use crate::sorted::SortedMap;
 
-/// The policies whose definitions frontends have sent, by their ids. All objects of an isolate share them.
+/// The policies in definitions from frontends, by id. All objects of an isolate share them.
 #[derive(Debug, Default)]
 pub struct Definitions {
     by_id: SortedMap<u64, Arc<Policy>>,
@@ -16,18 +16,18 @@ pub struct Definitions {
 }
 
 impl Definitions {
-    /// The most that are kept. A policy takes about a kilobyte; one that was dropped is sent again.
+    /// Maximum number kept. A policy takes about a kilobyte; a dropped one is sent again.
     pub const MAX: usize = 1_024;
 
-    /// None yet.
+    /// Starts without any.
     #[must_use]
     pub const fn new() -> Self {
         Self { by_id: SortedMap::new(), ids: VecDeque::new() }
     }
 
-    /// The policies of these [wire names](Policy::wire_name), separated by commas. Those with an id in `known` are the versions
-    /// that were asked for. Of the others the object's own, if it has them, so that all frontends get the same decisions; else
-    /// the frontend's, if it sent their [definitions](Policy::definition), one to a line. `None` asks for the definitions: see
+    /// The policies with these [wire names](Policy::wire_name), separated by commas. Those with an id in `known` are the requested
+    /// versions. The others are the object's own, if it has them, so that all frontends get the same decisions; else the frontend's, if it
+    /// sent their [definitions](Policy::definition), one to a line. `None` requests the definitions: see
     /// [`PolicyUnknown`](super::ObjectReply::PolicyUnknown).
     #[must_use]
     pub fn asked(
@@ -54,7 +54,7 @@ impl Definitions {
         Some(asked)
     }
 
-    /// The policy of that definition, if it is the one asked for.
+    /// The policy in that definition, if it is the requested one.
     fn learn(&mut self, name: &str, id: Option<u64>, definition: &str) -> Option<Arc<Policy>> {
         let policy = Policy::from_definition(definition).ok().map(Arc::new)?;
         if policy.wire_name() != name || id.is_some_and(|id| policy.id() != id) {
@@ -103,18 +103,18 @@ mod tests {
             Some(rates.collect::<Vec<_>>())
         };
 
-        // Other numbers under the same names: the object's own.
+        // Other numbers under the same names: the object's own apply.
         let as_before = newer(&list(&[a.clone(), b.clone()]));
         assert_eq!(asked(&older, &as_before, &["same", "list"], false), Some(vec![5, 1, 2]));
         assert_eq!(asked(&older, &as_before, &["same", "list"], true), Some(vec![5, 1, 2]));
-        // A policy that it does not have, alone and among others; and so in the other direction.
+        // A policy that it lacks, alone and among others; and in the other direction.
         for (own, other, name, expected) in [(&older, &as_before, "new", [5, 8]), (&as_before, &older, "gone", [6, 7])]
         {
             assert_eq!(asked(own, other, &[name], false), None);
             assert_eq!(asked(own, other, &["same", name], false), None);
             assert_eq!(asked(own, other, &["same", name], true), Some(expected.to_vec()));
         }
-        // Other limits: the costs are in their order.
+        // Other limits: the costs are in the frontend's order.
         for (limits, expected) in [
             (vec![a.clone()], vec![1]),
             (vec![b.clone(), a.clone()], vec![2, 1]),

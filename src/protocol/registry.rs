@@ -1,5 +1,5 @@
-//! What a frontend and the registry of policies say to each other. Every few seconds at most, so it is JSON, and readers
-//! ignore fields that they do not know.
+//! Messages between a frontend and the registry of policies. They are rare, every few seconds, so they are JSON, and readers ignore unknown
+//! fields.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::json::{Fields, Json};
 
-/// A frontend's question: what has changed since?
+/// A frontend's poll for changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Poll<'a> {
     /// The latest change that the frontend knows; 0 if it knows none.
@@ -19,11 +19,11 @@ pub struct Poll<'a> {
     pub born_at: i64,
     /// Identifies the policies of the frontend's deployment: see [`deployment_id`].
     pub deployment: Cow<'a, str>,
-    /// These policies: the JSON of `POLICIES`. Only sent when the registry wants them.
+    /// These policies: the JSON of `POLICIES`. Only sent when the registry requests them.
     pub policies: Option<&'a str>,
-    /// Up to where the frontend has the overrides: what the last answer said, if there was one.
+    /// The cursor after the frontend's overrides, from the last answer.
     pub overrides_at: Option<Cow<'a, str>>,
-    /// Whether it is taking over all of them, page by page.
+    /// Whether it is loading all overrides, page by page.
     pub is_loading: bool,
 }
 
@@ -33,28 +33,28 @@ pub struct Poll<'a> {
 pub struct Update {
     /// The latest change of the registry.
     pub as_of: i64,
-    /// When the registry was empty. A frontend that knows another moment knows another registry, whose rows were lost.
+    /// When the registry was empty. A frontend with another moment knows another registry, whose rows were lost.
     pub born_at: i64,
-    /// Whether the frontend should ask again, with the policies of its deployment.
+    /// Whether the frontend should poll again, with the policies of its deployment.
     pub wants_policies: bool,
-    /// Whether `policies` are all there are, and not only those that have changed.
+    /// Whether `policies` has all policies, rather than only changed ones.
     pub is_whole: bool,
-    /// Policies by name; `None` for one that was deleted.
+    /// Policies by name; `None` for a deleted one.
     pub policies: Vec<(String, Option<Versioned>)>,
-    /// [Records](crate::policy::overrides::Selector::record) of the overrides that have changed.
+    /// [Records](crate::policy::overrides::Selector::record) of changed overrides.
     pub overrides: Vec<u8>,
-    /// Whether these are the first of all there are.
+    /// Whether this is the first page of all overrides.
     pub overrides_are_first: bool,
-    /// Up to where these are.
+    /// Cursor after this page.
     pub overrides_at: String,
-    /// Whether there are more. Then the frontend asks again, and the rest of the answer comes with the last ones; if it is whole,
-    /// the policies are also here.
+    /// Whether there are more. Then the frontend polls again, and the rest of the answer comes with the last page; if it has all policies,
+    /// they are also on the first.
     pub has_more: bool,
-    /// JSON: which operators [look on](crate::metrics::Listeners), if any do.
+    /// The [live listeners](crate::metrics::Listeners), if any, as JSON.
     pub listeners: Option<String>,
 }
 
-/// A policy as the registry keeps it.
+/// A policy in the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Versioned {
     /// As written: JSON.
@@ -71,7 +71,7 @@ pub fn deployment_id(policies: &str) -> String {
 }
 
 impl<'a> Poll<'a> {
-    /// The question as text.
+    /// The poll as text.
     #[must_use]
     pub fn to_text(&self) -> String {
         #[derive(Serialize)]
@@ -97,7 +97,7 @@ impl<'a> Poll<'a> {
         serde_json::to_string(&written).unwrap_or_default() // our own type cannot fail to serialize
     }
 
-    /// Reads a question; `None` if it is not one.
+    /// Parses a poll; `None` if it is malformed.
     #[must_use]
     pub fn from_text(text: &'a str) -> Option<Self> {
         let fields = Json::parse(text).ok()?.fields().ok()?;
@@ -166,7 +166,7 @@ impl Update {
         serde_json::to_string(&written).unwrap_or_default() // our own type cannot fail to serialize
     }
 
-    /// Reads an answer; `None` if it is not one.
+    /// Parses an answer; `None` if it is malformed.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         let fields = Json::parse(text).ok()?.fields().ok()?;
@@ -217,7 +217,7 @@ const fn is_false(flag: &bool) -> bool {
 mod tests {
     use super::*;
 
-    /// The neighbouring versions write and read it too.
+    /// Neighbouring versions exchange them.
     #[test]
     fn the_formats_are_unchanged() {
         let own = Some(r#"{"api":"1/s"}"#);

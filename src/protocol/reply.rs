@@ -1,4 +1,4 @@
-//! What an object answers.
+//! An object's reply.
 //!
 //! ```text
 //! kind           0 decided, 1 no reservation, 2 request id reused, 3 too many reservations, 4 policy unknown, 5 format unknown,
@@ -24,7 +24,7 @@
 //! then, of a refund or a reset of the first of several shards, a section with when it was first done, and over how many shards
 //! ```
 //!
-//! After any reply there may be a section with the rows that storage has read and written.
+//! Any reply may be followed by a section with the rows that storage has read and written.
 
 use super::Rows;
 use super::lease::Lease;
@@ -32,12 +32,12 @@ use super::numbers::{Format, Reader, Unreadable, Writer};
 use crate::limit::{Decision, Limit, Snapshot, State};
 use crate::policy::NoticeKind;
 
-/// What an object answers.
+/// An object's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObjectReply {
     /// Done, or refused.
     Decided(Decided),
-    /// The reservation does not exist, or no longer.
+    /// The reservation does not exist, or no longer does.
     NoReservation,
     /// The id was used for another request.
     RequestIdReused,
@@ -45,89 +45,88 @@ pub enum ObjectReply {
     ReservationClosed,
     /// The key cannot have more lasting request ids. Nothing was done.
     TooManyRequestIds {
-        /// How many it has.
+        /// The number it has.
         used: u64,
-        /// In how many milliseconds enough of them are forgotten.
+        /// Milliseconds until enough of them are forgotten.
         retry_after_ms: u64,
     },
     /// The key cannot have more open reservations, or raises of them.
     TooManyReservations {
-        /// How many that is.
+        /// The maximum.
         max: u64,
     },
-    /// The key cannot have more budgets whose limits come with requests, until one of them is full again. Nothing was done.
+    /// The key cannot have more budgets with limits from requests, until one of them is full again. Nothing was done.
     TooManyInline {
-        /// How many that is.
+        /// The maximum.
         max: u64,
     },
-    /// The object does not have one of the policies. Nothing was done: repeat the request with their definitions.
+    /// The object lacks one of the policies. Nothing was done: retry with their definitions.
     PolicyUnknown,
-    /// A bucket has moved on to a newer version of its policy than the frontend knows. Nothing was done: repeat the request
-    /// under that version.
+    /// A bucket is at a newer version of its policy than the frontend knows. Nothing was done: retry under that version.
     PolicyOutdated {
-        /// A [`Known::as_of`](super::Known::as_of) under which all of the newer versions were asked for.
+        /// A [`Known::as_of`](super::Known::as_of) with which all of the newer versions were requested.
         as_of: i64,
         /// Their [definitions](crate::policy::Policy::definition), one to a line.
         definitions: String,
     },
-    /// The object does not know the request's format. Nothing was done: repeat the request in one that it knows.
+    /// The object does not know the request's format. Nothing was done: retry in one that it knows.
     FormatUnknown {
-        /// The number of the newest that it knows: see [`Format::from_number`].
+        /// The number of its newest format: see [`Format::from_number`].
         newest: u64,
     },
 }
 
-/// A decision with everything its response reports. All moments are Unix milliseconds.
+/// A decision with everything that its response includes. All moments are Unix milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decided {
     /// The moment of the decision.
     pub now: i64,
-    /// Whether this is the answer to an earlier, equal request.
+    /// Whether this is an earlier answer to the same request.
     pub is_replayed: bool,
-    /// Whether a reservation was closed that was over.
+    /// Whether an expired reservation was closed.
     pub is_late: bool,
-    /// How many reservations of the key are open.
+    /// The number of the key's open reservations.
     pub open_reservations: u64,
     /// The reservation that was opened or extended.
     pub reservation: Option<Reserved>,
-    /// One for each limit of each policy.
+    /// For each limit of each policy.
     pub limits: Vec<LimitAnswer>,
-    /// One for each limit in shadow of each policy, as many as the request has costs for: what would have been if it were
-    /// enforced. `None` if it was not asked. Empty where none was asked.
+    /// For each limit in shadow of each policy, as many as the request has costs for: the decision if it were enforced. `None` if it was
+    /// not tried. Empty if none was.
     pub shadow: Vec<Option<LimitAnswer>>,
-    /// What was left of each limit before a charge, a refund or a reset, in whole tokens; below zero what was owed. Empty after
-    /// anything else, for a replay, and from an older object.
+    /// The level of each limit before a charge, a refund or a reset, in whole tokens; negative if owed. Empty after anything else, for a
+    /// replay, and from an older object.
     pub before: Vec<i64>,
-    /// The notices that are due. The object has recorded that they are given; whether they arrive is the frontend's concern.
+    /// The notices that are due. The object has recorded them as given; delivery is up to the frontend.
     pub notices: Vec<DueNotice>,
-    /// Whether a frontend may refuse by this answer for a moment: no reservation and no hold can end and give something back. Not for
-    /// a replay, and not from an older object: those say so of refusals and looks only, or of nothing.
+    /// Whether a frontend may refuse by this answer for a moment: no reservation or hold can end and give something back. Never for a
+    /// replay. An older object sets it only for refusals and looks, or never.
     pub may_be_kept: bool,
-    /// The tokens that the frontend gets in advance.
+    /// The tokens leased to the frontend.
     pub lease: Option<Lease>,
-    /// How the first shard of a budget does, or did, its part of a refund or a reset: the other shards do theirs accordingly.
+    /// How the first shard of a budget does, or did, its part of a refund or a reset: the other shards follow it.
     pub spread: Option<Spread>,
 }
 
-/// How a refund or a reset is spread over the shards of a budget, fixed when the first of them carries it out.
+/// How a refund or a reset is spread over a budget's shards, fixed when the first of them does its part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spread {
-    /// When the first shard carried it out.
+    /// When the first shard did its part.
     pub at: i64,
-    /// How many shards the budget had then; 1 if it was not divided.
+    /// The budget's number of shards then; 1 if not divided.
     pub shards: u8,
 }
 
-/// A notice to be sent: of one of the policies that were asked.
+/// A notice to send about one of the requested policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DueNotice {
-    /// The policy, by its position.
+    /// The policy's position.
     pub policy: u64,
-    /// What of.
+    /// The kind.
     pub kind: NoticeKind,
 }
 
-/// A reservation as its owner sees it.
+/// A reservation as shown to its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserved {
     /// Below 2⁵².
@@ -136,7 +135,7 @@ pub struct Reserved {
     pub expires_at: i64,
 }
 
-/// The answer of one limit.
+/// One limit's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitAnswer {
     /// Its own decision.
@@ -163,7 +162,7 @@ impl LimitAnswer {
 }
 
 impl Decided {
-    /// An answer at `now`, of a key without reservations.
+    /// An answer at `now` for a key without reservations.
     #[must_use]
     pub fn new(now: i64, limits: Vec<LimitAnswer>) -> Self {
         let (shadow, before) = (Vec::new(), Vec::new());
@@ -183,7 +182,7 @@ impl Decided {
         }
     }
 
-    /// The answer of all limits together; those in shadow have no part in it.
+    /// The decision of all limits together, without those in shadow.
     #[must_use]
     pub fn decision(&self) -> Decision {
         let start = Decision::Allow { tokens: 0, ready_at: self.now };
@@ -192,7 +191,7 @@ impl Decided {
 }
 
 impl ObjectReply {
-    /// The reply as a text, in the format of the request.
+    /// The reply as text, in the format of the request.
     #[must_use]
     pub fn to_text(&self, format: Format) -> String {
         let limits = if let Self::Decided(decided) = self { decided.limits.len() } else { 0 };
@@ -230,7 +229,7 @@ impl ObjectReply {
         writer.finish()
     }
 
-    /// The reply that [`ObjectReply::to_text`] wrote, and what [`Rows::append_to`] added.
+    /// Parses the text of [`ObjectReply::to_text`], and what [`Rows::append_to`] added.
     ///
     /// # Errors
     /// See [`Unreadable`].
@@ -349,7 +348,7 @@ impl Decided {
         if let Some(mut section) = rest.section(NOTICES)? {
             while !section.is_empty() {
                 let (policy, kind) = (section.whole()?, section.whole()?);
-                // One of a later version is not for us.
+                // A notice of a later version is ignored.
                 notices.extend(NoticeKind::from_number(kind).map(|kind| DueNotice { policy, kind }));
             }
         }
@@ -382,7 +381,7 @@ impl Spread {
 }
 
 impl LimitAnswer {
-    /// What `limit` says, and how it stands at `now` in this state.
+    /// A limit's answer and state at `now`.
     #[must_use]
     pub fn new(limit: &Limit, decision: Decision, state: &State, now: i64) -> Self {
         Self {
@@ -394,7 +393,7 @@ impl LimitAnswer {
         }
     }
 
-    /// Whole tokens left after it, or, below zero, owed.
+    /// Whole tokens left after it; negative if owed.
     #[must_use]
     pub fn level(&self) -> i64 {
         if self.owed > 0 { self.owed.cast_signed().saturating_neg() } else { self.remaining.cast_signed() }
@@ -417,7 +416,7 @@ impl LimitAnswer {
         writer.signed(snapshot.at);
     }
 
-    /// The answer that begins with this kind of decision.
+    /// Reads an answer whose decision is of this kind.
     fn read(kind: u64, rest: &mut Reader<'_>) -> Result<Self, Unreadable> {
         let (tokens, at) = (rest.whole()?, rest.signed()?);
         let decision = match kind {
@@ -443,16 +442,16 @@ const BEFORE: u8 = 4;
 /// The kind of the section about notices.
 const NOTICES: u8 = 5;
 
-/// The kind of the section that says that a frontend may answer from it.
+/// The kind of the section for [`Decided::may_be_kept`].
 const MAY_BE_KEPT: u8 = 6;
 
-/// The kind of the section that says how an act is spread over shards.
+/// The kind of the section for [`Decided::spread`].
 const SPREAD: u8 = 10;
 
-/// Stands where a kind of decision would: a limit in shadow that was not asked.
+/// In place of a kind of decision: a limit in shadow that was not tried.
 const NO_ANSWER: u64 = 3;
 
-/// How many numbers come before those of the limits, and how many each of these has.
+/// How many numbers precede those of the limits, and how many each limit has.
 const HEAD_LEN: usize = 7;
 const LIMIT_LEN: usize = 8;
 
@@ -557,7 +556,7 @@ mod tests {
         }
     }
 
-    /// What an object of the version before this one answers.
+    /// A reply from an object of the previous version.
     #[cfg(not(feature = "test-next-format"))]
     #[test]
     fn format_2_is_unchanged() {

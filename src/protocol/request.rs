@@ -1,4 +1,4 @@
-//! What a frontend asks of an object.
+//! A frontend's request to an object.
 //!
 //! ```text
 //! action         0 look, 1 take, 2 reserve, 3 hold, 4 settle, 5 cancel, 6 extend
@@ -29,53 +29,52 @@ use crate::limit::Verb;
 pub struct ObjectRequest {
     /// What to do.
     pub action: Action,
-    /// Identifies repetitions of this request.
+    /// Identifies retries of this request.
     pub request_id: Option<RequestId>,
-    /// For each policy the cost of each of its limits. The names of the policies travel beside the numbers.
+    /// The cost of each limit of each policy. The policies' names are sent beside the numbers.
     pub costs: Vec<Vec<u64>>,
-    /// The same for the limits of its [shadow](crate::policy::Policy::shadow). Empty if no policy has one.
+    /// The same for the limits in [shadow](crate::policy::Policy::shadow). Empty if no policy has any.
     pub shadow_costs: Vec<Vec<u64>>,
-    /// What the frontend knows of the policies from the registry, if there is one.
+    /// The frontend's versions of the policies from the registry, if there is one.
     pub known: Option<Known>,
-    /// Whether to give the [notices](super::DueNotice) that are due: the frontend has somewhere to send them.
+    /// Whether to report due [notices](super::DueNotice): the frontend can send them.
     pub wants_notices: bool,
-    /// What it says about leases. Only if it asks for a single policy, and never with limits in shadow.
+    /// Its lease messages. Only for a request about a single policy, and never with limits in shadow.
     pub lease: Option<LeaseRequest>,
 }
 
-/// Which versions of the policies a frontend asks for.
+/// The versions of the policies in a frontend's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// The moment of the latest change by the registry that the frontend knows; 0 for none. It orders frontends: an object
-    /// never goes back to what it was asked under an earlier one.
+    /// The moment of the registry's latest change known to the frontend; 0 for none. It orders frontends: an object never goes back to
+    /// versions requested by an earlier one.
     pub as_of: i64,
     /// The [id](crate::policy::Policy::id) of each policy; 0 for one that the registry does not have.
     pub ids: Vec<u64>,
 }
 
-/// What to do with the buckets of a key.
+/// The action on a key's buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Say what the verb would do.
+    /// Return what the verb would do.
     Look(Verb),
     /// Do what the verb does.
     Take(Verb),
     /// Do what the verb does, and open a reservation that can be settled later.
     Reserve(Verb),
-    /// Withhold the tokens from other callers until the hold is settled or cancelled: the first phase of a batch over
-    /// several keys. The frontend chooses the id, so that it can cancel even a hold whose answer was lost; 0 leaves it
-    /// to the object.
+    /// Withhold the tokens from other callers until the hold is settled or cancelled: the first phase of a batch over several keys. The
+    /// frontend chooses the id, so that it can cancel even a hold whose answer was lost; 0 leaves it to the object.
     Hold(u64),
     /// Close a reservation at its real costs, or, with no costs, at the reserved ones.
     Settle(u64),
     /// Close a reservation and give everything back.
     Cancel(u64),
-    /// Let a reservation last longer from now on, and take these costs for it besides, if there are any.
+    /// Prolong a reservation from now, and take these costs for it in addition, if any.
     Extend(u64),
 }
 
 impl Action {
-    /// Whether it may lower a level, and so lead to notices. A hold does only once it is settled.
+    /// Whether it may lower a level, and so cause notices. A hold does so only once settled.
     #[must_use]
     pub const fn lowers(self) -> bool {
         match self {
@@ -86,31 +85,31 @@ impl Action {
     }
 }
 
-/// Identifies a request and its repetitions.
+/// Identifies a request and its retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestId {
-    /// The same in each repetition: made from the client's `Idempotency-Key`, or by the frontend for its own retry.
+    /// The same in each retry: from the client's `Idempotency-Key`, or made by the frontend for its own retry.
     pub id: u128,
     /// A hash of the request. The same id with another fingerprint is a client error.
     pub fingerprint: u64,
-    /// How long the answer must be remembered, also after a crash. 0 for an id that a frontend made for its own retry: it retries at
-    /// once or never.
+    /// How long the answer must be remembered, even after a crash. 0 for an id that a frontend made for its own retry: it retries at once
+    /// or never.
     pub ttl_ms: u64,
-    /// Whether the caller has a grant: what it may have the object remember is limited.
+    /// Whether the caller has a grant, which limits what the object remembers for it.
     pub by_grant: bool,
 }
 
 impl RequestId {
-    /// How long a lasting id is kept unless the request says otherwise.
+    /// How long a lasting id is kept by default.
     pub const USUAL_TTL_MS: u64 = 3_600_000;
 
-    /// Whether it is a client's, of which the answer must survive a crash.
+    /// Whether it is a client's, whose answer must survive a crash.
     #[must_use]
     pub const fn is_lasting(&self) -> bool {
         self.ttl_ms > 0
     }
 
-    /// Whether that is the id of the same request.
+    /// Whether both identify the same request.
     #[must_use]
     pub const fn is_of_same(&self, other: &Self) -> bool {
         self.id == other.id && self.fingerprint == other.fingerprint
@@ -172,7 +171,7 @@ impl ObjectRequest {
         writer.finish()
     }
 
-    /// The request that [`ObjectRequest::to_text`] wrote, and the format in which to answer it.
+    /// Parses the text of [`ObjectRequest::to_text`], with the format for the answer.
     ///
     /// # Errors
     /// See [`Unreadable`].
@@ -248,10 +247,10 @@ const SHADOW: u8 = 3;
 /// The kind of the section that asks for notices.
 const NOTICES: u8 = 4;
 
-/// The kind of the section about what the request's id is to be remembered for.
+/// The kind of the section about how long and for whom the request's id is remembered.
 const TERMS: u8 = 6;
 
-/// With a request id, one cost and one policy that a registry has; more only need more room.
+/// With a request id, one cost and one policy of a registry; more only need more room.
 const USUAL_LEN: usize = 19;
 
 #[cfg(test)]
@@ -320,7 +319,7 @@ mod tests {
         }
     }
 
-    /// A section may be of any length, also of none, and there may be several.
+    /// Sections may have any length, including zero, and there may be several.
     #[test]
     fn unknown_sections_are_skipped() {
         for request in requests() {
@@ -332,7 +331,7 @@ mod tests {
         }
     }
 
-    /// What a frontend of the version before this one sends.
+    /// A request from a frontend of the previous version.
     #[cfg(not(feature = "test-next-format"))]
     #[test]
     fn format_2_is_unchanged() {
