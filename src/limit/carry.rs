@@ -25,7 +25,7 @@ pub enum Carry {
 }
 
 impl Carry {
-    /// All of them.
+    /// All strategies.
     pub const ALL: [Self; 4] = [Self::AsIs, Self::Proportional, Self::Additive, Self::Reset];
 
     /// Its name in requests and in stored policies.
@@ -82,8 +82,7 @@ impl Limit {
 }
 
 impl Limit {
-    /// The level, in drops, that a level of a limit of the same kind becomes, rounded down, if it were neither clipped nor too deep. Not for
-    /// [`Carry::Reset`].
+    /// The level, in drops, after carrying it over from a limit of the same kind, rounded down, before clipping. Not for [`Carry::Reset`].
     pub(super) fn carried_level(&self, old: &Self, level: i128, how: Carry) -> i128 {
         let tokens = |drops| scaled(drops, self.drops_per_token.get(), old.drops_per_token);
         let old_full = NonZeroU64::new(old.full.unsigned_abs());
@@ -104,7 +103,7 @@ impl Limit {
 fn scaled(level: i128, new: u64, old: NonZeroU64) -> i128 {
     let (whole, part) = (i128::from(new / old), new % old);
     let mut bits = level.clamp(-FARTHEST, FARTHEST).wrapping_shl(i128::BITS - FARTHEST_BITS);
-    // What the leading bits, the sign first, times `new` are by `old`.
+    // The leading bits, the sign first, times `new`, divided by `old`.
     let (mut quotient, mut rest) =
         if level < 0 { ((-1_i128).wrapping_sub(whole), old.get().wrapping_sub(part)) } else { (0, 0) };
     for _ in 0..FARTHEST_BITS {
@@ -117,7 +116,7 @@ fn scaled(level: i128, new: u64, old: NonZeroU64) -> i128 {
     quotient
 }
 
-/// Farther from 0 than what can be refilled and spent together. Times 2⁶¹, it fits.
+/// Farther from 0 than any refill and spending together. Times 2⁶¹, it fits.
 const FARTHEST: i128 = 1 << 66;
 const FARTHEST_BITS: u32 = 67;
 

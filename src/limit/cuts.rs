@@ -1,4 +1,4 @@
-//! A bucket whose past may still change: what reservations cost is known only when they are settled.
+//! A bucket with a past that may still change: the costs of reservations are known only when they are settled.
 //!
 //! A level is the least that any moment of the past has left of a full bucket:
 //!
@@ -6,16 +6,16 @@
 //! level(t) = min over s <= t of (full + refill(s, t) - spent(s, t))
 //! ```
 //!
-//! Had a reservation cost less, everything since its opening would have been fuller by the difference; but no fuller than the
-//! capacity allowed at any later moment. So the minimum is *cut* at the opening of each reservation that is open: into pieces, oldest first.
-//! To settle one raises the pieces before its opening, whose minimum includes what it has taken, and leaves those after it as they are.
-//! The level is the least of all pieces. Then nothing needs the cut any more, and its two neighbours become one piece.
+//! Had a reservation cost less, everything since its opening would have been fuller by the difference, but no fuller than the capacity
+//! allowed at any later moment. So the minimum is *cut* at the opening of each open reservation: into pieces, oldest first. Settling one
+//! raises the pieces before its opening, whose minimum includes what it has taken, and leaves those after it unchanged. The level is the
+//! minimum of all pieces. Then the cut is no longer needed, and its two neighbours become one piece.
 //!
-//! All pieces refill alike and lack whatever is taken. Only the newest piece has moments at which the bucket
-//! is full: it is clipped, and all others fall behind it. So it is kept as a [`State`], which refills like any bucket; of each cut
-//! is kept how far the piece before it is above the piece after it.
+//! All pieces refill alike and lack everything taken. Only the newest piece has moments at which the bucket is full: it is clipped, and all
+//! others fall behind it. So it is kept as a [`State`], which refills like any bucket; each cut is kept as the distance of the piece before
+//! it above the piece after it.
 //!
-//! The same is found by replaying the whole history with the real cost in place of the reserved one, as `tests/ledger/late.rs` does.
+//! The result equals replaying the whole history with the real cost in place of the reserved one, as `tests/ledger/late.rs` does.
 
 use super::arithmetic::{Limit, product};
 use super::carry::Carry;
@@ -24,14 +24,14 @@ use super::state::{MAX_DROPS, State};
 /// The pieces of one bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cuts {
-    /// What there would be if the pieces before the last cut did not count.
+    /// The level if the pieces before the last cut did not count.
     newest: State,
-    /// For each cut, oldest first, by how many drops the piece before it is above the piece after it; [`VOID`] if the pieces before it do not
-    /// count any more.
+    /// For each cut, oldest first, by how many drops the piece before it is above the piece after it; [`VOID`] if the pieces before it no
+    /// longer count.
     steps: Vec<i64>,
 }
 
-/// The pieces before this cut are older than a reset, after which nothing that was taken before it matters. Above every distance that does.
+/// The pieces before this cut are older than a reset, so they no longer matter. Greater than every distance that does.
 const VOID: i64 = 1 << 62;
 
 impl Cuts {
@@ -40,12 +40,12 @@ impl Cuts {
         Self { newest: state, steps: Vec::new() }
     }
 
-    /// A bucket in which so many cuts are older than anything that matters to it.
+    /// A bucket whose `cuts` are all older than anything that matters to it.
     pub(crate) fn void(state: State, cuts: usize) -> Self {
         Self { newest: state, steps: vec![VOID; cuts] }
     }
 
-    /// As it was stored.
+    /// The cuts as they were stored.
     pub(crate) fn stored(newest: State, steps: Vec<i64>) -> Self {
         Self { newest, steps: steps.into_iter().map(|step| step.clamp(-VOID, VOID)).collect() }
     }
@@ -65,14 +65,14 @@ impl Cuts {
         self.lose(lost);
     }
 
-    /// Cuts after what was taken last, at `now`: for the new piece, the bucket counts as full.
+    /// Cuts after the last take, at `now`: for the new piece, the bucket counts as full.
     pub(crate) fn open(&mut self, limit: &Limit, now: i64) {
         self.refill(limit, now);
         self.steps.push(self.newest.level.saturating_sub(limit.full));
         self.newest.level = limit.full;
     }
 
-    /// Takes as much as has changed the bucket from `before` to `after`.
+    /// Takes the difference between the bucket's states `before` and `after`.
     pub(crate) fn take(&mut self, limit: &Limit, before: &State, after: &State, now: i64) {
         if before == after {
             return;
@@ -82,7 +82,7 @@ impl Cuts {
         self.newest.level = self.newest.level.saturating_sub(taken).max(-MAX_DROPS);
     }
 
-    /// Gives tokens back to it.
+    /// Gives tokens back.
     pub(crate) fn refund(&mut self, limit: &Limit, tokens: u64, now: i64) {
         self.refill(limit, now);
         let level = self.newest.level.saturating_add(limit.clipped_drops(tokens));
@@ -90,13 +90,13 @@ impl Cuts {
         self.lose(level.saturating_sub(self.newest.level));
     }
 
-    /// It is `full` now, and what was before does not matter.
+    /// The bucket is `full` now, and the past no longer matters.
     pub(crate) fn reset(&mut self, full: State) {
         self.newest = full;
         self.lose(VOID);
     }
 
-    /// As it was read from storage beside this state, which may be of another moment: what a crash has cost the pieces, it has not cost the state.
+    /// The stored cuts beside this state, which may be from another moment: what a crash cost the pieces, it did not cost the state.
     pub(crate) fn beside(mut self, limit: &Limit, state: &State) -> Self {
         let at = self.newest.at.max(state.at);
         self.refill(limit, at);
@@ -104,7 +104,7 @@ impl Cuts {
         self
     }
 
-    /// No piece is below so many tokens, which may be fewer than none.
+    /// Raises each piece to at least this level, which may be negative.
     pub(crate) fn raise_to(&mut self, least: &State) {
         let mut levels = self.levels();
         for level in &mut levels {
@@ -113,7 +113,7 @@ impl Cuts {
         self.set_levels(&levels);
     }
 
-    /// Each piece is the lower of those of the two, which have the same cuts.
+    /// Lowers each piece to that of `other` if that is lower. Both have the same cuts.
     pub(crate) fn lower_of(&mut self, mut other: Self, limit: &Limit, now: i64) {
         let at = now.max(self.newest.at).max(other.newest.at);
         self.refill(limit, at);
@@ -125,7 +125,7 @@ impl Cuts {
         self.set_levels(&levels);
     }
 
-    /// Takes the bucket over to a limit with other numbers, as [`Limit::carry`] does with its level: each piece by itself.
+    /// Carries the bucket over to a limit with other numbers, as [`Limit::carry`] does with its level: each piece by itself.
     pub(crate) fn carry(&mut self, new: &Limit, old: &Limit, how: Carry, now: i64, phase: u64) {
         self.refill(old, now);
         let carried = new.carry(old, self.newest, how, now, phase);
@@ -138,18 +138,18 @@ impl Cuts {
         self.lose(lost.max(0));
     }
 
-    /// Takes the bucket over to a limit of any kind, of which the newest piece is given: with as many tokens, but for the `excess`.
+    /// Carries the bucket over to a limit of any kind, with this newest piece: as many tokens, minus the `excess`.
     pub(crate) fn take_over(&mut self, new: &Limit, old: &Limit, newest: State, excess: i128, now: i64) {
         self.refill(old, now);
         self.carry_levels(new, old, Carry::AsIs);
         let excess = excess.saturating_mul(new.drops_per_token.get().into());
         let level = i128::from(self.newest.level).saturating_sub(excess);
-        // What it has more than was carried over, or less, the others have not.
+        // The other pieces do not share the difference between it and the carried level.
         self.lose(clamped(level.saturating_sub(newest.level.into())));
         self.newest = newest;
     }
 
-    /// Moves the level of each piece, which is then rounded once. Rounded distances would add up.
+    /// Carries over the level of each piece, so that each is rounded once. Rounding distances would accumulate.
     fn carry_levels(&mut self, new: &Limit, old: &Limit, how: Carry) {
         let mut levels = self.levels();
         for level in levels.iter_mut().filter(|level| **level != i128::MAX) {
@@ -163,13 +163,13 @@ impl Cuts {
         self.newest = limit.raised(&self.newest, tokens);
     }
 
-    /// Takes tokens, at that moment.
+    /// Takes tokens at that moment.
     pub(crate) fn spend(&mut self, limit: &Limit, tokens: u64, at: i64) {
         self.refill(limit, at);
         self.newest = limit.lowered(&self.newest, tokens);
     }
 
-    /// How many tokens more can have been taken at the opening of that cut: so many that what there is besides those `withheld` is no less than
+    /// How many more tokens can have been taken at the opening of that cut, such that the level without those `withheld` is no lower than
     /// the largest debt allows, if it `may_owe` any, or than it is. All refills up to now are credited.
     pub(crate) fn room(&self, limit: &Limit, cut: usize, withheld: u64, may_owe: bool) -> u64 {
         let withheld = limit.clipped_drops(withheld);
@@ -180,8 +180,8 @@ impl Cuts {
         limit.whole_tokens(clamped(room))
     }
 
-    /// At the opening of this cut `taken` tokens were taken where it should have been `real`: brings `state` to what there is then. Returns how
-    /// many tokens that are more.
+    /// Settles the opening of this cut, where `taken` tokens were taken instead of `real`, and updates `state`. Returns how many more
+    /// tokens it has.
     pub(crate) fn settle(
         &mut self,
         limit: &Limit,
@@ -195,15 +195,15 @@ impl Cuts {
         let back = limit.clipped_drops(taken).saturating_sub(limit.clipped_drops(real));
         *step = plus(*step, back);
         let (before, level) = (limit.refilled(state, now).level, self.level());
-        // What came back beyond the capacity since the state's moment may be handed over to other numbers: less of it, if more was taken.
+        // Refills beyond the capacity since the state's moment may be passed on to other numbers: less of them, if more was taken.
         if back < 0 || level != before {
             *state = State { level, at: self.newest.at };
         }
         limit.whole_tokens(level.saturating_sub(before))
     }
 
-    /// The states after each of these settlements at no cost: the moment, the cut, and what was taken. As [`Cuts::settle`] one after the other, but
-    /// each takes the logarithm of the number of cuts.
+    /// The states after each of these settlements at no cost: the moment, the cut, and what was taken. Equal to [`Cuts::settle`] one after
+    /// the other, but each takes time logarithmic in the number of cuts.
     pub(crate) fn settled(
         &self,
         limit: &Limit,
@@ -233,13 +233,13 @@ impl Cuts {
         states
     }
 
-    /// Closes a cut: nothing more will be known of what was taken at its opening.
+    /// Closes a cut: what was taken at its opening is now final.
     pub(crate) fn close(&mut self, cut: usize) {
         if cut >= self.steps.len() {
             return;
         }
         let step = self.steps.remove(cut);
-        // The lower of its neighbours stays. What is missing from the other is added to the distance to that one's neighbour.
+        // The lower of its neighbours stays. What the other lacks is added to the distance to that one's neighbour.
         let (above, below) = (step.max(0), step.min(0));
         let (older, newer) = self.steps.split_at_mut_checked(cut).unwrap_or_default();
         if let Some(older) = older.last_mut() {
@@ -251,7 +251,7 @@ impl Cuts {
         }
     }
 
-    /// The least of all pieces.
+    /// The minimum of all pieces.
     fn level(&self) -> i64 {
         let mut level = i128::from(self.newest.level);
         let mut least = level;
@@ -286,7 +286,7 @@ impl Cuts {
         self.newest.level = levels.last().map_or(self.newest.level, |level| clamped(*level));
     }
 
-    /// The newest piece lost so much that did not fit: all others are above it by as much more.
+    /// The newest piece lost this much because it did not fit: all others are above it by as much more.
     fn lose(&mut self, drops: i64) {
         if let Some(last) = self.steps.last_mut() {
             *last = plus(*last, drops);
@@ -294,11 +294,11 @@ impl Cuts {
     }
 }
 
-/// A tree over steps, each of whose nodes has the sum of its steps, and the least of all sums of its last ones.
+/// A tree over steps, in which each node has the sum of its steps, and the minimum over all sums of its last ones.
 struct LeastSums(Vec<(i128, i128)>);
 
 impl LeastSums {
-    /// What the pieces before a void step are above the newest: more than any that counts.
+    /// The distance of pieces before a void step above the newest: more than any that counts.
     const ABOVE_ALL: i128 = 1 << 100;
 
     fn of(steps: &[i64]) -> Self {
@@ -339,14 +339,14 @@ impl LeastSums {
         }
     }
 
-    /// The least of all sums of the last steps, of one at least.
+    /// The minimum over all sums of the last steps, of at least one.
     fn least(&self) -> i128 {
         self.0.get(1).map_or(Self::ABOVE_ALL, |(_, least)| *least)
     }
 }
 
 impl Limit {
-    /// As [`Limit::refilled`], with how many drops did not fit.
+    /// As [`Limit::refilled`], with the number of drops that did not fit.
     fn refilled_and_lost(&self, state: &State, now: i64) -> (State, i64) {
         let refilled = self.refilled(state, now);
         if now < state.at {
@@ -357,7 +357,7 @@ impl Limit {
     }
 }
 
-/// A distance with so many drops more. What is void stays so.
+/// A distance increased by this many drops. A void one stays void.
 fn plus(step: i64, drops: i64) -> i64 {
     if step >= VOID { VOID } else { step.saturating_add(drops).clamp(-VOID, VOID) }
 }

@@ -36,8 +36,8 @@ impl Verb {
         matches!(self, Self::Consume | Self::Reserve { .. } | Self::Borrow { .. } | Self::ConsumeUpTo)
     }
 
-    /// The verb for a part with this cost of a policy, some part of which has a cost if `has_cost`: one of zero has no say beside another,
-    /// since to give nothing back is granted in any debt.
+    /// The verb for a part with this cost of a policy, some part of which has a cost if `has_cost`: a part with a cost of zero has no say
+    /// beside another, since giving back nothing is granted in any debt.
     #[inline]
     #[must_use]
     pub(crate) const fn beside(self, cost: u64, has_cost: bool) -> Self {

@@ -5,10 +5,10 @@ use super::carry::Carry;
 use super::config::{Config, ConfigError, Kind};
 
 impl Limit {
-    /// A limit under which no bucket fares better than under this one or `other`, where buckets go from one to the other by
-    /// `how`: as many tokens ([`Carry::AsIs`], [`Carry::Reset`]), as large a share of the capacity ([`Carry::Proportional`]), or
-    /// as many tokens missing ([`Carry::Additive`]; a capacity that has no room for them may forget some). A full bucket stays
-    /// full. Both are of one kind; windows that do not open together add nothing.
+    /// A limit under which no bucket fares better than under this one or `other`, when buckets are carried over from one to the other by
+    /// `how`: with as many tokens ([`Carry::AsIs`], [`Carry::Reset`]), as large a share of the capacity ([`Carry::Proportional`]), or as
+    /// many tokens missing ([`Carry::Additive`]; a capacity without room for them may forget some). A full bucket stays full. Both are of
+    /// one kind; windows that do not open together add nothing.
     #[must_use]
     pub fn weaker(&self, other: &Self, how: Carry) -> Self {
         let (own, of_other) = (self.config(), other.config());
@@ -19,7 +19,7 @@ impl Limit {
             return self.frozen().weaker(&other.frozen().with_windows_of(self), how);
         }
         let is_slower = match how {
-            // Of the same kind, so ticks are as long.
+            // Of the same kind, so ticks have the same length.
             Carry::Proportional => is_below((self.refill, self.full), (other.refill, other.full)),
             _ => is_below(pace(own), pace(of_other)),
         };
@@ -34,14 +34,14 @@ impl Limit {
         let max_debt = own.max_debt.max(of_other.max_debt);
         let config = Config { capacity, max_debt, initial, ..*slower.config() };
         match Self::new(&config) {
-            // A bucket cannot owe more than comes back in the longest time.
+            // A bucket cannot owe more than refills in the longest time.
             Err(ConfigError::MaxDebtTooLarge { max, .. }) => Self::new(&Config { max_debt: max, ..config }),
             limit => limit,
         }
         .unwrap_or(*slower)
     }
 
-    /// The same, with new buckets that have no larger share of the capacity than those of the two.
+    /// The same limit, with new buckets that have no larger share of the capacity than those of the two.
     fn begun_with_share(&self, one: &Self, other: &Self) -> Self {
         let capacity = self.config().capacity;
         let of_own = |limit: &Self| {
@@ -52,7 +52,7 @@ impl Limit {
         self.begun_with(capacity, of_own(one).min(of_own(other)))
     }
 
-    /// The same, with new buckets in which no fewer tokens are missing than in those of the two, and with the room to miss them.
+    /// The same limit, with new buckets that lack at least as many tokens as those of the two, and have room to lack them.
     fn begun_missing(&self, one: &Self, other: &Self) -> Self {
         let missing = |config: &Config| config.capacity.saturating_sub(start(config));
         let most = missing(one.config()).max(missing(other.config()));
@@ -60,7 +60,7 @@ impl Limit {
         self.begun_with(capacity, capacity.saturating_sub(most))
     }
 
-    /// The same with other new buckets, which are empty if there cannot be such.
+    /// The same limit with these new buckets, or with empty ones if that is impossible.
     fn begun_with(&self, capacity: u64, tokens: u64) -> Self {
         let initial = Some(tokens).filter(|&tokens| tokens < capacity);
         let with = |capacity, initial| Self::new(&Config { capacity, initial, ..*self.config() });
@@ -73,20 +73,20 @@ impl Limit {
         !is_below(pace(self.config()), pace(other.config()))
     }
 
-    /// The same without refills.
+    /// The same limit without refills.
     #[must_use]
     pub fn frozen(&self) -> Self {
         Self::new(&Config { rate: 0, ..*self.config() }).unwrap_or(*self) // a rate of 0 suits every capacity
     }
 
-    /// The same with the windows of `other`.
+    /// The same limit with the windows of `other`.
     fn with_windows_of(&self, other: &Self) -> Self {
         let Config { period_ms, offset_ms, .. } = *other.config();
         Self::new(&Config { period_ms, offset_ms, ..*self.config() }).unwrap_or(*self)
     }
 }
 
-/// What a new bucket has.
+/// The initial tokens of a new bucket.
 fn start(config: &Config) -> u64 {
     config.initial.unwrap_or(config.capacity)
 }
@@ -95,7 +95,7 @@ fn pace(config: &Config) -> (i64, i64) {
     (config.rate.cast_signed(), config.period_ms.cast_signed())
 }
 
-/// Whether the first fraction is below the second, or as small. One with a denominator of 0 is the smallest: a bucket that holds nothing.
+/// Whether the first fraction is at most the second. One with a denominator of 0 is the smallest: a bucket that holds nothing.
 fn is_below((own, of): (i64, i64), (other, of_other): (i64, i64)) -> bool {
     let product = |a: i64, b: i64| i128::from(a).saturating_mul(b.into());
     of == 0 || (of_other != 0 && product(own, of_other) <= product(other, of))
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!((config.rate, config.period_ms, config.capacity, config.max_debt), (1, 1 << 45, 1, 63));
     }
 
-    /// Where levels are carried over as a share or as what is missing, too.
+    /// Also where levels are carried over as a share or as missing tokens.
     #[test]
     fn a_new_bucket_begins_with_the_lesser_share_or_the_most_missing() {
         let limit = |rate, capacity, initial| {
