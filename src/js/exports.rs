@@ -1,6 +1,6 @@
-//! What the module exports. JavaScript owns the memory and passes each bucket's address; the `size` bytes from there
-//! belong to the bucket alone. All other arguments are whole numbers: moments within ±2⁵², the rest from 0 to 2⁵³ − 1.
-//! Other numbers give wrong answers, and do no other harm.
+//! The module's exports. JavaScript owns the memory and passes each bucket's address; the `size` bytes from there belong to that bucket
+//! alone. All other arguments are whole numbers: moments within ±2⁵², the rest from 0 to 2⁵³ − 1. Other numbers give wrong answers, and do
+//! no other harm.
 
 #![expect(unsafe_code, reason = "an export keeps its name; nothing else here is unsafe")]
 
@@ -9,8 +9,8 @@ use core::mem::MaybeUninit;
 use super::number::{f64_from_i64, f64_from_u64, i64_from_f64, u64_from_f64};
 use crate::limit::{Carry, Config, ConfigError, Decision, Kind, Limit, Snapshot, State, Verb};
 
-/// One limit, one key's state, and the last answer. The state comes first and has 16 bytes, so that JavaScript can keep
-/// copies of it for many keys.
+/// One limit, one key's state, and the last answer. The state comes first and has 16 bytes, so that JavaScript can keep copies of it for
+/// many keys.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Bucket {
@@ -19,14 +19,14 @@ pub struct Bucket {
     answer: Decision,
 }
 
-/// How many bytes a bucket takes, at an address that is a multiple of 8.
+/// The size of a bucket in bytes; its address must be a multiple of 8.
 #[unsafe(no_mangle)]
 pub extern "C" fn size() -> usize {
     size_of::<Bucket>()
 }
 
-/// Makes a bucket at an unused address. Returns 0, or the position of the parameter that is too large, counting from 1
-/// for `rate`; then `*max` is the largest value it may have.
+/// Makes a bucket at an unused address. Returns 0, or the position of the parameter that is too large, counting from 1 for `rate`; then
+/// `*max` is its largest valid value.
 #[unsafe(no_mangle)]
 pub extern "C" fn make(
     bucket: &mut MaybeUninit<Bucket>,
@@ -67,15 +67,14 @@ pub extern "C" fn make(
     position
 }
 
-/// [`Limit::try_consume`]: an export of its own because it is called most.
+/// [`Limit::try_consume`]: a separate export because it is called most.
 #[unsafe(no_mangle)]
 pub extern "C" fn consume(bucket: &mut Bucket, now: f64, cost: f64) -> bool {
     bucket.limit.try_consume(&mut bucket.state, i64_from_f64(now), u64_from_f64(cost))
 }
 
-/// Decides and, only if `apply`, takes what is granted. `verb` is a number from [`Verb::to_number`], and a
-/// `max_wait_ms` of infinity is any wait. Returns 0 for [`Decision::Allow`], 1 for [`Decision::Wait`], 2 for
-/// [`Decision::Never`].
+/// Decides and, only if `apply`, takes what is granted. `verb` is a number from [`Verb::to_number`], and a `max_wait_ms` of infinity allows
+/// any wait. Returns 0 for [`Decision::Allow`], 1 for [`Decision::Wait`], 2 for [`Decision::Never`].
 #[unsafe(no_mangle)]
 pub extern "C" fn decide(bucket: &mut Bucket, verb: u32, now: f64, cost: f64, max_wait_ms: f64, apply: bool) -> u32 {
     let max_wait_ms = Some(u64_from_f64(max_wait_ms));
@@ -92,9 +91,9 @@ pub extern "C" fn decide(bucket: &mut Bucket, verb: u32, now: f64, cost: f64, ma
     }
 }
 
-/// Reads one number. Of the last [`decide`]: 0 is how many tokens it granted, or the largest cost if it said never; 1
-/// is when it grants, infinity for never. Of the [`Snapshot`] at `now`: 2 is `tokens`, 3 is `drops`, 4 is `at`. 5 is
-/// [`Limit::full_at`], infinity for never; 6 is how many drops make a token.
+/// Reads one number. Of the last [`decide`]: 0 is the number of tokens granted, or the largest cost after `Never`; 1 is when they are
+/// granted, infinity for never. Of the [`Snapshot`] at `now`: 2 is `tokens`, 3 is `drops`, 4 is `at`. 5 is [`Limit::full_at`], infinity for
+/// never; 6 is the number of drops in a token.
 #[unsafe(no_mangle)]
 pub extern "C" fn get(Bucket { limit, state, answer }: &Bucket, which: u32, now: f64) -> f64 {
     let now = i64_from_f64(now);

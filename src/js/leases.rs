@@ -1,7 +1,7 @@
-//! The leases of `LeasingLimiter` in the npm package, from a module of its own: a frontend's lease pool, asked by numbers.
+//! The leases of `LeasingLimiter` in the npm package, in a module of their own: a frontend's lease pool with a numeric interface.
 //!
 //! JavaScript has one [`Numbers`] for arguments and answers that are lists, and one [`Keeper`] for each key. It makes the calls, keeps the
-//! time and waits. Moments are whole milliseconds by its clock; a length of a lease of 0 is not known yet.
+//! time and waits. Moments are whole milliseconds by its clock; a lease's length of 0 means that it is not known yet.
 
 #![expect(
     unsafe_code,
@@ -26,22 +26,22 @@ use crate::protocol::{EndedLease, Lease, LeaseRequest};
 #[derive(Debug)]
 pub struct Numbers([u64; SIZE]);
 
-/// As many as the longest request takes.
+/// Enough for the longest request.
 const SIZE: usize = REQUEST_LEN + MAX_LIMITS + LeaseRequest::MAX_ENDED * (1 + MAX_LIMITS);
-/// With the decision.
+/// Including the decision.
 const REQUEST_LEN: usize = 5;
 const ANSWER_LEN: usize = 7;
 
-/// Of a policy.
+/// Maximum limits of a policy.
 const MAX_LIMITS: usize = 8;
 
 /// The leases of one key.
 #[derive(Debug)]
 pub struct Keeper {
     pool: LeasePool,
-    /// Until when each lease can be spent from by the clock on the wall, which goes on while a machine sleeps.
+    /// When each lease ends by the wall clock, which continues while a machine sleeps.
     ends: Vec<(u64, i64)>,
-    /// The calls that have no answer yet.
+    /// Calls without an answer yet.
     calls: Vec<Call>,
     last_call: u32,
     refused: Option<Refused>,
@@ -50,60 +50,60 @@ pub struct Keeper {
 #[derive(Debug)]
 struct Call {
     id: u32,
-    /// The cost that the service was asked for; empty if none.
+    /// The cost requested from the service; empty if none.
     costs: Vec<u64>,
     request: LeaseRequest,
 }
 
-/// What the service has refused last.
+/// The service's last refusal.
 #[derive(Debug)]
 struct Refused {
     costs: Vec<u64>,
     retry_at: i64,
-    /// Until when that is believed.
+    /// How long it is assumed to hold.
     until: i64,
 }
 
-/// How long a refusal is believed, since others may give tokens back: as long as the service believes one by default. It is also how long tokens
-/// are waited for.
+/// How long a refusal is assumed to hold, since others may give tokens back: the service's own default. Also how long tokens are waited
+/// for.
 const REFUSAL_MS: u64 = 1_000;
 
-/// How long a lease lasts, until one has shown it.
+/// The length assumed for a lease until the first one arrives.
 const GUESSED_LEASE_MS: u64 = 1_000;
 
-/// The address of numbers.
+/// The address of the numbers.
 #[unsafe(no_mangle)]
 pub extern "C" fn lease_numbers() -> *mut Numbers {
     Box::into_raw(Box::new(Numbers([0; SIZE])))
 }
 
-/// The address of what a new key has.
+/// The address of a new key's keeper.
 #[unsafe(no_mangle)]
 pub extern "C" fn lease_keep(now: f64) -> *mut Keeper {
     let pool = LeasePool::new(i64_from_f64(now));
     Box::into_raw(Box::new(Keeper { pool, ends: Vec::new(), calls: Vec::new(), last_call: 0, refused: None }))
 }
 
-/// Gives the memory of a keeper back.
+/// Frees a keeper.
 ///
 /// # Safety
-/// It comes from [`lease_keep`], and is not used any more.
+/// It must come from [`lease_keep`], and must not be used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lease_forget(keeper: *mut Keeper) {
     // SAFETY: see above.
     drop(unsafe { Box::from_raw(keeper) });
 }
 
-/// Goes on to other limits: what was leased of the earlier ones counts as spent.
+/// Switches to other limits: earlier leases count as spent.
 #[unsafe(no_mangle)]
 pub extern "C" fn lease_restart(keeper: &mut Keeper, now: f64) {
     keeper.pool.restart(i64_from_f64(now));
     (keeper.ends, keeper.refused) = (Vec::new(), None);
 }
 
-/// Counts a request for the costs, if it `is_new`; of limits that are not known yet there are 0. Then decides about it: returns 1 if the leases grant
-/// them, 2 if they will later, 3 if the service has refused them lately, and 0 if it must be asked. Except for 0 the numbers are the decision. To
-/// 1 and 2 is added 4, if it `may_renew` and a request is to be made in the background; then the numbers are that, too.
+/// Counts a request for the costs, if it `is_new`; unknown limits count as 0. Then decides it: returns 1 if the leases grant them, 2 if
+/// they will later, 3 if the service has refused them lately, and 0 if it must be called. Except after 0 the numbers are the decision. 4 is
+/// added to 1 and 2 if it `may_renew` and a request is due in the background; then the numbers contain that, too.
 #[unsafe(no_mangle)]
 pub extern "C" fn lease_consume(
     keeper: &mut Keeper,
@@ -125,7 +125,7 @@ pub extern "C" fn lease_consume(
     }
     let (answer, retry_at) = match keeper.pool.decide(&costs, now) {
         Some(Decision::Allow { .. }) => {
-            keeper.refused = None; // it would pass later now
+            keeper.refused = None; // it would now pass later
             (1, now)
         }
         Some(Decision::Wait { retry_at }) => (2, retry_at),
@@ -136,7 +136,7 @@ pub extern "C" fn lease_consume(
     };
     numbers.set(0, f64_from_i64(retry_at));
     numbers.set(1, lease_remaining(keeper, limits, f64_from_i64(now)));
-    // Not while a refusal is repeated: the next lease could have the tokens that are waited for.
+    // Not while repeating a refusal: the next lease could have the tokens it waits for.
     let renewal = if answer < 3 && may_renew { keeper.pool.request(limits, needs, now, false) } else { None };
     match renewal {
         Some(request) => {
@@ -147,14 +147,14 @@ pub extern "C" fn lease_consume(
     }
 }
 
-/// How many tokens of each limit the leases have.
+/// The tokens of each limit left in the leases.
 #[unsafe(no_mangle)]
 pub extern "C" fn lease_remaining(keeper: &Keeper, limits: usize, now: f64) -> f64 {
     let left = (0..limits).map(|limit| keeper.pool.usable(limit, i64_from_f64(now)));
     f64_from_u64(left.min().unwrap_or(0))
 }
 
-/// Ends all leases for a request for the costs, which the service is asked for. The numbers are what else to ask it for.
+/// Ends all leases before the service is called for the costs. The numbers are the lease request to send with the call.
 #[unsafe(no_mangle)]
 pub extern "C" fn lease_ask(keeper: &mut Keeper, numbers: &mut Numbers, limits: usize, lease_ms: f64, now: f64) {
     let costs = numbers.costs(limits);
@@ -164,7 +164,7 @@ pub extern "C" fn lease_ask(keeper: &mut Keeper, numbers: &mut Numbers, limits: 
     keeper.call(numbers, costs, request);
 }
 
-/// Takes over the answer to a call, which began and ended at these moments. Returns after how many milliseconds to call [`lease_end`] about the lease
+/// Takes the answer to a call, which began and ended at these moments. Returns the delay in milliseconds before [`lease_end`] for the lease
 /// that came with it; -1 if none came.
 #[unsafe(no_mangle)]
 pub extern "C" fn lease_answered(
@@ -204,7 +204,7 @@ pub extern "C" fn lease_answered(
     f64_from_u64(ms)
 }
 
-/// Takes note that a call was not answered.
+/// Records that a call was not answered.
 #[unsafe(no_mangle)]
 pub extern "C" fn lease_failed(keeper: &mut Keeper, call: u32, lease_ms: f64, now: f64) {
     if let Some(call) = keeper.answer(call) {
@@ -212,8 +212,8 @@ pub extern "C" fn lease_failed(keeper: &mut Keeper, call: u32, lease_ms: f64, no
     }
 }
 
-/// What to do about the lease whose id is the first of the numbers, if it is idle or over: returns 0 if the request is to be made that the numbers
-/// are then, in how many milliseconds to ask again, or -1 if nothing is left of it.
+/// The next step for the lease whose id is the first number, if it is idle or over: returns 0 if the request in the numbers must be sent,
+/// the delay in milliseconds before checking again, or -1 if nothing is left of it.
 #[unsafe(no_mangle)]
 pub extern "C" fn lease_end(
     keeper: &mut Keeper,
@@ -248,7 +248,7 @@ pub extern "C" fn lease_close(keeper: &mut Keeper, numbers: &mut Numbers, limits
 }
 
 impl Keeper {
-    /// Goes on to now. A machine may have slept, and a clock on the wall may have been set: the one that has gone further counts.
+    /// Advances to now. A machine may have slept, and a wall clock may have been set: the one that has advanced further counts.
     fn advance(&mut self, now: f64, wall: f64) -> i64 {
         let wall = i64_from_f64(wall);
         let is_over = |&(_, ends_at): &(u64, i64)| ends_at <= wall;
@@ -323,7 +323,7 @@ fn needs(lease_ms: f64) -> LeaseNeeds<'static> {
 mod tests {
     use super::*;
 
-    /// A keeper, and numbers, after two requests for `costs`, to the second of which a lease of two seconds is answered: of twice the costs.
+    /// A keeper and its numbers after two requests for `costs`, the second answered with a lease of twice the costs for two seconds.
     fn leasing(costs: &[u64]) -> (Box<Keeper>, Box<Numbers>) {
         // SAFETY: nothing else has these addresses.
         let (mut keeper, mut numbers) = unsafe { (Box::from_raw(lease_keep(0.0)), Box::from_raw(lease_numbers())) };

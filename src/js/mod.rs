@@ -1,16 +1,16 @@
 //! The core for JavaScript: convert, call, convert. It makes no decisions and does no arithmetic of its own.
 //!
-//! Only numbers cross, so a call costs no more than a call: no text, no object, no allocation on either side. The class
-//! that people use is `Bucket` in `www/package/src/bucket.ts`. It checks its arguments and makes the errors;
-//! `core.ts` beside it owns the memory and knows each bucket's address.
+//! Only numbers cross, so a call costs no more than a call: no text, no object, no allocation on either side. The public class is `Bucket`
+//! in `www/package/src/bucket.ts`. It checks its arguments and makes the errors; `core.ts` beside it owns the memory and the address of
+//! each bucket.
 //!
-//! Every browser downloads the module, so it is small: it formats nothing, allocates nothing, imports nothing and
-//! cannot panic. It does without wasm-bindgen, whose glue alone would be as large. Measure every addition with `npm run
-//! bench:package -- --sizes`: one growing `Vec` brings 2 KB of panic messages.
+//! Every browser downloads the module, so it must be small: it formats nothing, allocates nothing, imports nothing and cannot panic. It
+//! does without wasm-bindgen, whose glue alone would be as large. Measure every addition with `npm run bench:package -- --sizes`: one
+//! growing `Vec` brings 2 KB of panic messages.
 //!
-//! Leases are in a module of their own, which servers load: it allocates.
+//! Leases are in a separate module for servers: it allocates.
 
-// And where neither is asked for: tests/browser has these files without the crate's features.
+// Also without either feature: tests/browser includes these files without the crate's features.
 #[cfg(any(feature = "js", not(feature = "leases")))]
 mod exports;
 #[cfg(feature = "leases")]

@@ -1,22 +1,20 @@
 //! A limiter for many keys in one process: one policy, a state for each key, bounded memory.
 //!
-//! A map of states alone grows with every key that was ever seen. But a bucket that is full again equals one that never
-//! was, and the moment of that is known: [`Limit::expires_at`]. So each key waits in a queue under that moment, and is
-//! forgotten once it has come. A decision does not touch the queue; it only makes the key's moment there too early.
-//! When that comes, the key is queued again under the true one. So each decision pays for at most one move in the queue,
-//! `O(log n)`, and no decision makes more than a fixed number of them. Only when the clock has stepped back by more than a
-//! minute is a shard's queue made anew, in one pass.
+//! A plain map of states grows with every key ever seen. But a bucket that is full again equals a new one, and the moment of that is known:
+//! [`Limit::expires_at`]. So each key waits in a queue under that moment, and is forgotten once it has passed. A decision does not touch
+//! the queue, which makes the key's queued moment too early. When that moment comes, the key is queued again under the true one. So each
+//! decision causes at most one later move in the queue, `O(log n)`, and makes at most a fixed number of moves itself. Only when the clock
+//! has stepped back by more than a minute is a shard's queue rebuilt, in one pass.
 //!
 //! # When all keys are in use
-//! At most `max_keys` keys have an entry. When all of them are still needed, a new key is **refused**, with the moment at
-//! which the first of the others may be forgotten. To evict one of them instead would fill its bucket early and break its
-//! promise. So an attacker with many keys cannot get a token more out of any key, nor any memory beyond the bound, nor
-//! delay a key that has an entry. He can keep *new* keys out, as long as he spends a token of each of `max_keys` keys
-//! in the time in which a token comes back. Make that expensive: let a key be something that costs (an account, or with the
-//! feature `api` an `access::Network` instead of an address), and `max_keys` as large as memory allows.
+//! At most `max_keys` keys have an entry. When all of them are still needed, a new key is **refused** until the moment at which the first
+//! of the others may be forgotten. Evicting one of them instead would fill its bucket early and break its promise. So an attacker with many
+//! keys cannot get an extra token out of any key, nor any memory beyond the bound, nor delay a key that has an entry. The attacker can keep
+//! *new* keys out by spending a token of each of `max_keys` keys in the time in which a token refills. Make that expensive: use keys that
+//! cost something (an account, or with the feature `api` an `access::Network` instead of an address), and as large a `max_keys` as memory
+//! allows.
 //!
-//! Limits whose buckets never expire ([`Limit::expires_at`]), at rate 0 or with `initial` below the capacity, keep
-//! their keys for ever.
+//! Limits whose buckets never expire ([`Limit::expires_at`]), at rate 0 or with `initial` below the capacity, keep their keys forever.
 #![forbid(unsafe_code)]
 
 mod shard;
@@ -31,11 +29,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::limit::{Decision, Limit, Part, State, Verb, decide_all};
 use shard::{Shard, due_at};
 
-/// A limiter for many keys. It is shared by reference: all methods take `&self`, and threads that ask for different keys
-/// seldom wait for each other.
+/// A limiter for many keys. It is shared by reference: all methods take `&self`, and threads with different keys seldom wait for each
+/// other.
 ///
-/// Moments are Unix milliseconds. Threads read their clocks before they get here, so a moment may be a little behind
-/// one that was seen already; then the later one counts.
+/// Moments are Unix milliseconds. Threads read their clocks before calling, so a moment may be slightly behind the latest one seen; then
+/// the later one counts.
 ///
 /// ```
 /// use tollgate::keyed::KeyedLimiter;
@@ -56,28 +54,28 @@ use shard::{Shard, due_at};
 pub struct KeyedLimiter<K, const N: usize = 1, S = RandomState> {
     limits: [Limit; N],
     max_keys: usize,
-    /// How many keys have an entry: at most `max_keys`.
+    /// The number of keys with an entry: at most `max_keys`.
     len: AtomicUsize,
     hasher: S,
-    /// A power of two of them.
+    /// Their number is a power of two.
     shards: Box<[Locked<K, N, S>]>,
 }
 
 type Locked<K, const N: usize, S> = Padded<Mutex<Shard<K, N, S>>>;
 
-/// The answer of all limits.
+/// The answers of all limits.
 #[derive(Clone, Debug)]
 pub struct Answer<'a, const N: usize> {
-    /// The answer of all together.
+    /// The combined decision.
     pub decision: Decision,
-    /// The moment of the decision: the one that was given, or a later one that was seen before.
+    /// The moment of the decision: the given one, or a later one seen before.
     pub now: i64,
-    /// Each limit with its own answer and the state that this leaves. `None` if the key is new and all entries are in use.
+    /// Each limit with its own answer and the resulting state. `None` if the key is new and all entries are in use.
     pub parts: Option<[Part<'a>; N]>,
 }
 
 impl<K: Hash + Eq, const N: usize> KeyedLimiter<K, N> {
-    /// A limiter of `limits`, all of which must grant, for at most `max_keys` keys at once. With 0 it grants nothing.
+    /// A limiter with `limits`, all of which must grant, for at most `max_keys` keys at once. With 0 it grants nothing.
     #[must_use]
     pub fn new(limits: [Limit; N], max_keys: usize) -> Self {
         Self::with_hasher(limits, max_keys, RandomState::new())
@@ -85,8 +83,8 @@ impl<K: Hash + Eq, const N: usize> KeyedLimiter<K, N> {
 }
 
 impl<K: Hash + Eq, const N: usize, S: BuildHasher + Clone> KeyedLimiter<K, N, S> {
-    /// The same with another hash function. Use this where it matters that the standard one takes longer than the
-    /// decision, and callers do not choose their keys.
+    /// The same with another hash function. Use this where the standard one takes longer than the decision, and callers do not choose their
+    /// keys.
     #[must_use]
     pub fn with_hasher(limits: [Limit; N], max_keys: usize, hasher: S) -> Self {
         let shards = max_keys.div_ceil(KEYS_PER_SHARD).next_power_of_two().min(MAX_SHARDS);
@@ -94,7 +92,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher + Clone> KeyedLimiter<K, N, S>
         Self { limits, max_keys, len: AtomicUsize::new(0), hasher, shards }
     }
 
-    /// Takes `cost` tokens of each limit and reports true, or takes none.
+    /// Takes `cost` tokens of each limit and returns `true`, or takes none.
     pub fn try_consume<Q>(&self, key: &Q, now: i64, cost: u64) -> bool
     where
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
@@ -110,7 +108,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher + Clone> KeyedLimiter<K, N, S>
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
         K: Borrow<Q>,
     {
-        // One limit has a faster way than several.
+        // A single limit has a fast path.
         let decided = self.with(key, now, true, |states, now| match (&self.limits[..], &mut states[..]) {
             ([limit], [state]) => limit.consume(state, now, cost),
             _ => self.decide_parts(states, now, [cost; N], Verb::Consume).0,
@@ -118,8 +116,8 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher + Clone> KeyedLimiter<K, N, S>
         decided.unwrap_or_else(|full| full.decision)
     }
 
-    /// Does what `verb` says with the cost of each limit, and tells everything about it. When all entries are in use,
-    /// no verb that would change the bucket of a new key is granted.
+    /// Applies `verb` with the cost of each limit, and returns each limit's answer. When all entries are in use, no verb that would change
+    /// the bucket of a new key is granted.
     pub fn ask<Q>(&self, key: &Q, now: i64, costs: [u64; N], verb: Verb) -> Answer<'_, N>
     where
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
@@ -132,7 +130,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher + Clone> KeyedLimiter<K, N, S>
         asked.unwrap_or_else(|Full { decision, now }| Answer { decision, now, parts: None })
     }
 
-    /// The answer that [`KeyedLimiter::decide`] would give, with nothing taken and no key remembered.
+    /// The answer that [`KeyedLimiter::decide`] would give, taking nothing and remembering no key.
     pub fn peek<Q>(&self, key: &Q, now: i64, cost: u64) -> Decision
     where
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
@@ -149,7 +147,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher + Clone> KeyedLimiter<K, N, S>
         &self.limits
     }
 
-    /// How many keys have an entry, at most `max_keys`. Some of them may be full again and not forgotten yet.
+    /// The number of keys with an entry, at most `max_keys`. Some may be full again and not forgotten yet.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
@@ -174,8 +172,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher + Clone> KeyedLimiter<K, N, S>
         (decision, parts)
     }
 
-    /// Calls `f` with the states of `key` and, only if `apply`, remembers what it leaves, unless a new key would have the
-    /// same.
+    /// Calls `f` with the states of `key` and, only if `apply`, stores the result, unless it equals a new key's states.
     fn with<Q, A, F>(&self, key: &Q, now: i64, apply: bool, f: F) -> Result<A, Full>
     where
         F: Fn(&mut [State; N], i64) -> A,
@@ -215,8 +212,8 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher + Clone> KeyedLimiter<K, N, S>
         }
     }
 
-    /// Forgets keys that are full again, in the first shard from `first` that has any. Returns `now` if one had, and
-    /// otherwise the moment at which one may have.
+    /// Forgets keys that are full again, in the first shard from `first` that has any. Returns `now` if one had, otherwise the moment at
+    /// which one may have.
     fn make_room(&self, first: usize, now: i64) -> i64 {
         let mut room_at = i64::MAX;
         for step in 0..self.shards.len() {
@@ -225,7 +222,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher + Clone> KeyedLimiter<K, N, S>
             if self.forget(&mut shard, now_here, STEPS_FOR_ROOM) > 0 {
                 return now;
             }
-            // Behind a moment that has come, but was too early, there may be one that is true.
+            // Behind a moment that has passed but was too early, there may be a true one.
             let next = shard.next_due(&self.limits, now_here);
             room_at = room_at.min(next.max(now.saturating_add(1)));
         }
@@ -264,20 +261,20 @@ impl<K, const N: usize, S> fmt::Debug for KeyedLimiter<K, N, S> {
     }
 }
 
-/// All entries are in use by others.
+/// All entries are in use by other keys.
 struct Full {
     decision: Decision,
     now: i64,
 }
 
-/// Alone on its cache lines, of which processors fetch two at once.
+/// Alone on its cache lines, which processors fetch in pairs.
 #[repr(align(128))]
 struct Padded<T>(T);
 
-/// Threads on 64 shards seldom meet; more would only make a full table slower, where a new key asks all of them.
+/// Threads on 64 shards seldom collide; more would only slow down a full table, where a new key checks all of them.
 const MAX_SHARDS: usize = 64;
 const KEYS_PER_SHARD: usize = 64;
 
-/// More than the one key that a decision may add, so that the forgetting keeps up.
+/// More than the one key that a decision may add, so that forgetting keeps up.
 const STEPS: usize = 2;
 const STEPS_FOR_ROOM: usize = 16;

@@ -1,4 +1,4 @@
-//! A part of the keys, behind one lock: their states, and when each may be forgotten.
+//! A part of the keys behind one lock: their states, and when each may be forgotten.
 
 use core::cmp::{Ordering, Reverse};
 use core::hash::{BuildHasher, Hash};
@@ -10,13 +10,13 @@ use crate::limit::{Limit, MAX_STEP_BACK_MS, State, Verb};
 /// Each key is in both, once: `queue.len() == states.len()`.
 pub(super) struct Shard<K, const N: usize, S> {
     pub(super) states: HashMap<K, [State; N], S>,
-    /// The earliest first.
+    /// Earliest first.
     queue: BinaryHeap<Reverse<Due<K>>>,
     /// The latest moment seen.
     latest: i64,
 }
 
-/// A key, and a moment at which to see whether it can be forgotten.
+/// A key, and the moment to check whether it can be forgotten.
 struct Due<K> {
     at: i64,
     key: K,
@@ -27,14 +27,14 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> Shard<K, N, S> {
         Self { states: HashMap::with_hasher(hasher), queue: BinaryHeap::new(), latest: i64::MIN }
     }
 
-    /// The moment that counts: the latest seen, unless the clock stepped back further than a bucket tolerates. Otherwise
-    /// a thread that is a little behind could find a bucket full that was forgotten by a later moment.
+    /// The moment that counts: the latest seen, unless the clock stepped back further than a bucket tolerates. Otherwise a thread slightly
+    /// behind could find a bucket full that was forgotten at a later moment.
     pub(super) fn advance(&mut self, now: i64, limits: &[Limit; N]) -> i64 {
         if self.latest.saturating_sub(now) <= MAX_STEP_BACK_MS {
             self.latest = self.latest.max(now);
             return self.latest;
         }
-        // Every moment is of the clock before, and may be years away. All keys continue from now with what they had.
+        // Every stored moment is from the previous clock, and may be years away. All keys continue from now with their levels.
         let latest = core::mem::replace(&mut self.latest, now);
         let mut queue = core::mem::take(&mut self.queue).into_vec();
         for Reverse(due) in &mut queue {
@@ -67,7 +67,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> Shard<K, N, S> {
         forgotten
     }
 
-    /// When to look for a key to forget: exact, or too early where tokens of the first were taken since it was queued.
+    /// When to check for a key to forget: exact, or too early if tokens of the first were taken since it was queued.
     pub(super) fn next_due(&self, limits: &[Limit; N], now: i64) -> i64 {
         let states_of = |due: &Reverse<Due<K>>| self.states.get(&due.0.key).map(|states| due_at(limits, states, now));
         self.queue.peek().map_or(i64::MAX, |first| states_of(first).map_or(first.0.at, |at| at.min(first.0.at)))

@@ -1,7 +1,7 @@
 //! The lint for the npm package: JSON in, JSON out, from a WebAssembly module that imports nothing.
 //!
-//! Only numbers cross. JavaScript calls [`text`] for the address of as many bytes as it wants to write, writes policies there,
-//! calls [`lint`], and reads as many bytes as that returns from where [`text`] says.
+//! Only numbers cross. JavaScript calls [`text`] with the number of bytes to write, writes policies at the address it returns, calls
+//! [`lint`], and reads as many bytes as that returns from where [`text`] says.
 #![expect(unsafe_code, reason = "an export keeps its name; nothing else here is unsafe")]
 
 #[cfg(target_arch = "wasm32")]
@@ -13,10 +13,10 @@ use serde::Serialize;
 
 use crate::policy::{Lint, Policies};
 
-/// The only text there is: the question, then the answer.
+/// The only text: first the question, then the answer.
 static TEXT: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
-/// The address of the text, which now has `len` bytes: as before, or followed by zeros.
+/// The address of the text, which now has `len` bytes: the previous ones, truncated or followed by zeros.
 #[unsafe(no_mangle)]
 pub extern "C" fn text(len: usize) -> *mut u8 {
     let mut text = TEXT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -24,7 +24,7 @@ pub extern "C" fn text(len: usize) -> *mut u8 {
     text.as_mut_ptr()
 }
 
-/// Replaces the text, which is the JSON of `POLICIES`, by what there is to say about them, and returns its length.
+/// Replaces the text, which is the JSON of `POLICIES`, by its lint, and returns the length.
 #[unsafe(no_mangle)]
 pub extern "C" fn lint() -> usize {
     let mut text = TEXT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -32,7 +32,7 @@ pub extern "C" fn lint() -> usize {
     text.len()
 }
 
-/// Either list is empty.
+/// One of the lists is empty.
 #[derive(Default, Serialize)]
 struct Answer {
     /// Every error in the policies.
@@ -45,7 +45,7 @@ struct Answer {
 struct Words {
     #[serde(flatten)]
     lint: Lint,
-    /// The lint as people read it.
+    /// The lint as text.
     text: String,
 }
 
@@ -58,7 +58,7 @@ fn answer(text: &[u8]) -> String {
         Ok(Err(errors)) => Answer { errors: errors.iter().map(ToString::to_string).collect(), ..Answer::default() },
         Err(error) => Answer { errors: vec![error.to_string()], ..Answer::default() },
     };
-    // Nothing in it can fail to be JSON.
+    // Serializing it cannot fail.
     serde_json::to_string(&answer).unwrap_or_default()
 }
 
