@@ -1,4 +1,4 @@
-//! What an isolate has counted, or all of them together.
+//! The counters of one isolate, or of all together.
 
 use super::histogram::Histogram;
 use super::refused_keys::RefusedKeys;
@@ -6,14 +6,14 @@ use super::words::{CallOutcome, NoticeOutcome, Outcome, PollOutcome, Repeat, Row
 use crate::policy::Cause;
 use crate::sorted::SortedMap;
 
-/// Counters, all of which only grow. Once a policy is known, counting takes no memory, except for the first refusals of its keys.
+/// Counters, all of which only grow. Counting a known policy allocates nothing, except for the first refusals of its keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub(super) policies: SortedMap<String, PolicyCounts>,
     pub(super) refused: SortedMap<String, RefusedKeys>,
-    /// Requests without a decision that were let pass.
+    /// Requests let through without a decision.
     pub(super) degraded: [u64; 3],
-    /// Requests without a decision that were answered 503.
+    /// Requests answered with a 503 without a decision.
     pub(super) unavailable: [u64; 3],
     pub(super) calls: [Histogram; 4],
     /// Rows of objects.
@@ -23,28 +23,28 @@ pub struct Counts {
     pub(super) notices: [u64; 3],
 }
 
-/// Those of a policy.
+/// The counters of a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PolicyCounts {
     pub(super) decisions: [u64; 9],
     /// Requests that a limit in shadow would have refused.
     pub(super) shadow_refusals: u64,
-    /// Requests that were refused without a call.
+    /// Requests refused without a call.
     pub(super) cached_refusals: u64,
     pub(super) leased_decisions: u64,
 }
 
-/// The most policies that are counted under their own names: twice those that a registry has.
+/// Maximum policies counted under their own names: twice those of a registry.
 pub const MAX_POLICIES: usize = 1_000;
 
-/// Further ones count under this name, which no policy can have.
+/// The name under which further policies are counted; no policy can have it.
 pub const OTHER_POLICIES: &str = "(other)";
 
-/// Policies whose limits come with requests count under this one: callers choose their names.
+/// The name under which policies with limits from requests are counted, since callers choose their names.
 pub const INLINE_POLICIES: &str = "(inline)";
 
 impl Counts {
-    /// Counts what became of a request to take tokens under a policy, and whether a limit in shadow would have refused it.
+    /// Counts the outcome of a request to take tokens under a policy, and whether a limit in shadow would have refused it.
     pub fn decided(&mut self, policy: &str, outcome: Outcome, is_refused_in_shadow: bool) {
         at(&mut self.policies, policy, |counts: &mut PolicyCounts| {
             add(&mut counts.decisions, outcome, 1);
@@ -52,54 +52,54 @@ impl Counts {
         });
     }
 
-    /// Counts a request that was refused without a call.
+    /// Counts a request refused without a call.
     pub fn remembered(&mut self, policy: &str) {
         at(&mut self.policies, policy, |counts: &mut PolicyCounts| {
             counts.cached_refusals = counts.cached_refusals.saturating_add(1);
         });
     }
 
-    /// Counts a request that was decided from a lease.
+    /// Counts a request decided from a lease.
     pub fn leased(&mut self, policy: &str) {
         at(&mut self.policies, policy, |counts: &mut PolicyCounts| {
             counts.leased_decisions = counts.leased_decisions.saturating_add(1);
         });
     }
 
-    /// Counts a refusal of a key, by its hash. `prefix` says how it begins, if that may be shown.
+    /// Counts a refusal of a key, by its hash. `prefix` returns the key's start, if it may be shown.
     pub fn refused(&mut self, policy: &str, key: u128, prefix: impl FnOnce() -> Option<String>) {
         at(&mut self.refused, policy, |keys: &mut RefusedKeys| keys.add(key, prefix));
     }
 
-    /// Counts a request that was let pass without a decision.
+    /// Counts a request let through without a decision.
     pub fn degraded(&mut self, cause: Cause) {
         add(&mut self.degraded, cause, 1);
     }
 
-    /// Counts a request that was answered 503.
+    /// Counts a request answered with a 503.
     pub fn unavailable(&mut self, cause: Cause) {
         add(&mut self.unavailable, cause, 1);
     }
 
-    /// Counts a call to an object, and how long it took.
+    /// Counts a call to an object, and its duration.
     pub fn called(&mut self, outcome: CallOutcome, ms: u64) {
         if let Some(histogram) = self.calls.get_mut(outcome.index()) {
             histogram.add(ms);
         }
     }
 
-    /// Counts what the storage of an object has done.
+    /// Counts an object's storage operations.
     pub fn stored(&mut self, rows_read: u64, rows_written: u64) {
         add(&mut self.rows, RowAccess::Read, rows_read);
         add(&mut self.rows, RowAccess::Written, rows_written);
     }
 
-    /// Counts something that is asked again.
+    /// Counts a retry.
     pub fn repeated(&mut self, reason: Repeat) {
         add(&mut self.repeats, reason, 1);
     }
 
-    /// Counts a question to the registry.
+    /// Counts a poll of the registry.
     pub fn polled(&mut self, outcome: PollOutcome) {
         add(&mut self.polls, outcome, 1);
     }
@@ -109,7 +109,7 @@ impl Counts {
         add(&mut self.notices, outcome, 1);
     }
 
-    /// Adds what another has counted.
+    /// Adds another's counts.
     pub fn merge(&mut self, other: &Self) {
         for (policy, more) in other.policies.iter() {
             at(&mut self.policies, policy, |counts: &mut PolicyCounts| {
@@ -138,7 +138,7 @@ pub(super) fn merge_refused(all: &mut SortedMap<String, RefusedKeys>, other: &So
     }
 }
 
-/// Changes what a policy has there.
+/// Changes the policy's value in the map.
 fn at<T: Default>(all: &mut SortedMap<String, T>, policy: &str, change: impl FnOnce(&mut T)) {
     if let Some(known) = all.get_mut(policy) {
         return change(known);

@@ -1,15 +1,15 @@
-//! How long calls take: counts by bounds of time.
+//! The durations of calls, counted in buckets.
 
-/// The upper bounds of the buckets, inclusive, in milliseconds; a last bucket has the rest.
+/// The upper bounds of the buckets, inclusive, in milliseconds; a last bucket has all above.
 ///
 /// A Worker's clock has whole milliseconds, so nothing is below 1. An object in the same data center answers in 1 to 5 ms, one at the
 /// other end of the world in 200 to 400 ms. Two calls may time out within the five seconds of a request, after 2 s each.
 pub const BOUNDS_MS: [u64; 12] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000];
 
-/// Lengths of time, counted.
+/// A histogram of durations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// How many are in each bucket and not in an earlier one; the last has those above all bounds.
+    /// The number in each bucket and not in an earlier one; the last has those above all bounds.
     buckets: [u64; BUCKETS],
     sum_ms: u64,
 }
@@ -17,13 +17,13 @@ pub struct Histogram {
 const BUCKETS: usize = BOUNDS_MS.len() + 1;
 
 impl Histogram {
-    /// The histogram of these buckets; `None` if it would have others.
+    /// The histogram with these buckets; `None` if their number is wrong.
     #[must_use]
     pub fn of(buckets: &[u64], sum_ms: u64) -> Option<Self> {
         Some(Self { buckets: buckets.try_into().ok()?, sum_ms })
     }
 
-    /// Counts one.
+    /// Counts a duration.
     pub fn add(&mut self, ms: u64) {
         let index = BOUNDS_MS.partition_point(|&bound| bound < ms);
         if let Some(bucket) = self.buckets.get_mut(index) {
@@ -32,7 +32,7 @@ impl Histogram {
         self.sum_ms = self.sum_ms.saturating_add(ms);
     }
 
-    /// Adds what another has counted.
+    /// Adds another's counts.
     pub fn merge(&mut self, other: &Self) {
         for (bucket, more) in self.buckets.iter_mut().zip(&other.buckets) {
             *bucket = bucket.saturating_add(*more);
@@ -40,13 +40,13 @@ impl Histogram {
         self.sum_ms = self.sum_ms.saturating_add(other.sum_ms);
     }
 
-    /// How many are in each bucket alone.
+    /// The number in each bucket alone.
     #[must_use]
     pub const fn buckets(&self) -> &[u64] {
         &self.buckets
     }
 
-    /// How many are within each bound, and within none: the last is the number of all.
+    /// The number within each bound, and then within none, which is the total.
     pub fn cumulative(&self) -> impl Iterator<Item = (Option<u64>, u64)> {
         let bounds = BOUNDS_MS.iter().copied().map(Some).chain([None]);
         let counts = self.buckets.iter().scan(0_u64, |sum, &count| {
@@ -56,13 +56,13 @@ impl Histogram {
         bounds.zip(counts)
     }
 
-    /// How many there are.
+    /// The number of all durations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().copied().fold(0, u64::saturating_add)
     }
 
-    /// All of them together.
+    /// The sum of all durations.
     #[must_use]
     pub const fn sum_ms(&self) -> u64 {
         self.sum_ms

@@ -1,11 +1,11 @@
-//! What is counted: decisions, failures, calls of objects, polls of the registry, and the keys that are refused most.
+//! Counters: decisions, failures, calls of objects, polls of the registry, and the keys refused most.
 //!
-//! Each isolate counts in a [`Counts`] of its own. Where there is a registry, it sends what it has counted as a [`Report`], with
-//! every poll, and the registry adds it up in [`Totals`], which are rendered for Prometheus. Everything here is in memory: a
-//! restart begins at zero, which Prometheus understands as a reset of a counter.
+//! Each isolate counts in its own [`Counts`]. With a registry, it sends them as a [`Report`] with every poll, and the registry adds them up
+//! in [`Totals`], which are rendered for Prometheus. Everything here is in memory: a restart begins at zero, which Prometheus understands
+//! as a counter reset.
 //!
-//! The sets of labels are bounded: outcomes, causes and reasons are the few words below, and at most [`MAX_POLICIES`] policies
-//! are counted under their own names; those that come with requests under one. A key is never a label.
+//! The sets of labels are bounded: outcomes, causes and reasons are the few words below, and at most [`MAX_POLICIES`] policies are counted
+//! under their own names; those from requests share one. A key is never a label.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -1,10 +1,10 @@
-//! The keys that are refused most, found in bounded memory.
+//! The keys refused most, found in bounded memory.
 //!
-//! This is the summary of Misra and Gries: at most [`CAPACITY`] keys have a counter. A key that finds no free one takes 1
-//! from each of them, and is not counted itself. Space-saving counters are the same numbers plus the smallest of them. In
-//! this form a sum of two summaries keeps its bound (Agarwal and others, "Mergeable Summaries", 2012).
+//! This is the summary of Misra and Gries: at most [`CAPACITY`] keys have a counter. If none is free, a new key takes 1 from each of them,
+//! and is not counted itself. Space-saving counters are the same numbers plus the smallest of them. In this form a sum of two summaries
+//! keeps its bound (Agarwal and others, "Mergeable Summaries", 2012).
 //!
-//! With `lost`, how often 1 was taken from all, the following holds for each key, whatever the order of additions and merges:
+//! With `lost` as the number of times 1 was taken from all, the following holds for each key, in any order of additions and merges:
 //!
 //! ```text
 //! count <= true count <= count + lost
@@ -19,13 +19,13 @@ use crate::sorted::sort_by;
 
 use crate::sorted::SortedMap;
 
-/// How many keys have a counter. With 64 the error is below 1.6 % of all refusals of the policy, in 1.5 kilobytes.
+/// The number of keys with a counter. With 64 the error is below 1.6 % of all refusals of the policy, in 1.5 kilobytes.
 pub const CAPACITY: usize = 64;
 
-/// The longest prefix in bytes: 64 characters.
+/// Maximum length of a prefix in bytes: 64 characters.
 const MAX_PREFIX_LEN: usize = 256;
 
-/// What is taken from all counters is taken from this many refusals at least: those of the counters, and one without.
+/// Minimum refusals that a decrement of all counters accounts for: one for each counter, and one without.
 const TAKEN_AT_ONCE: u64 = CAPACITY as u64 + 1;
 
 /// A summary of refusals by key. A key is a number: its hash.
@@ -33,16 +33,16 @@ const TAKEN_AT_ONCE: u64 = CAPACITY as u64 + 1;
 pub struct RefusedKeys {
     /// Keys and their counts, which are not 0, in no order.
     counts: Vec<(u128, u64)>,
-    /// How some of these keys begin.
+    /// The start of some of these keys.
     prefixes: SortedMap<u128, String>,
-    /// So much any count may be too small.
+    /// Maximum error of any count, which may be too small.
     lost: u64,
-    /// How many refusals there were.
+    /// The number of refusals.
     total: u64,
 }
 
 impl RefusedKeys {
-    /// The summary with these numbers; `None` if no refusals lead to them.
+    /// The summary with these numbers; `None` if no sequence of refusals leads to them.
     #[must_use]
     pub fn of(counts: Vec<(u128, u64)>, lost: u64, total: u64) -> Option<Self> {
         let mut keys: Vec<_> = counts.iter().map(|(key, _)| *key).collect();
@@ -55,20 +55,20 @@ impl RefusedKeys {
         (is_sound && is_within).then_some(Self { counts, prefixes: SortedMap::new(), lost, total })
     }
 
-    /// Says how one of the keys begins: some characters of it.
+    /// Sets the shown start of a counted key.
     pub fn set_prefix(&mut self, key: u128, prefix: String) {
         if prefix.len() <= MAX_PREFIX_LEN && self.counts.iter().any(|(other, _)| *other == key) {
             self.prefixes.insert(key, prefix);
         }
     }
 
-    /// How a key begins, if that is known.
+    /// The shown start of a key, if known.
     #[must_use]
     pub fn prefix(&self, key: u128) -> Option<&str> {
         self.prefixes.get(&key).map(String::as_str)
     }
 
-    /// Counts a refusal of `key`, which begins so, if that may be shown.
+    /// Counts a refusal of `key`. `prefix` returns its start, if it may be shown.
     pub fn add(&mut self, key: u128, prefix: impl FnOnce() -> Option<String>) {
         self.total = self.total.saturating_add(1);
         if let Some((_, count)) = self.counts.iter_mut().find(|(other, _)| *other == key) {
@@ -83,7 +83,7 @@ impl RefusedKeys {
         }
     }
 
-    /// Adds what another has counted.
+    /// Adds another's counts.
     pub fn merge(&mut self, other: &Self) {
         for &(key, more) in &other.counts {
             match self.counts.iter_mut().find(|(other, _)| *other == key) {
@@ -96,7 +96,7 @@ impl RefusedKeys {
         if self.counts.len() > CAPACITY {
             sort_by(&mut self.counts, most_first);
             if let Some(&(_, largest_without)) = self.counts.get(CAPACITY) {
-                self.take(largest_without); // from this one and all that are larger: CAPACITY + 1 at least
+                self.take(largest_without); // from this one and all larger ones: at least CAPACITY + 1
             }
         }
         for (key, prefix) in other.prefixes.iter() {
@@ -104,7 +104,7 @@ impl RefusedKeys {
         }
     }
 
-    /// The keys that were refused most, the most first, with the least and the most that their true counts can be.
+    /// The keys refused most, in descending order, with the bounds of their true counts.
     #[must_use]
     pub fn top(&self) -> Vec<(u128, u64, u64)> {
         let mut top: Vec<_> = self.counts.clone();
@@ -118,19 +118,19 @@ impl RefusedKeys {
         &self.counts
     }
 
-    /// So much any count may be too small.
+    /// Maximum error of any count, which may be too small.
     #[must_use]
     pub const fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// How many refusals there were.
+    /// The number of refusals.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.total
     }
 
-    /// Takes so much from all counters.
+    /// Subtracts `count` from all counters.
     fn take(&mut self, count: u64) {
         self.lost = self.lost.saturating_add(count);
         self.counts.retain_mut(|(_, left)| {

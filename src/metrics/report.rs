@@ -1,5 +1,5 @@
-//! What an isolate sends to the registry with its polls. Every few seconds at most, so it is JSON, and readers ignore fields and
-//! words that they do not know.
+//! An isolate's report to the registry, sent with its polls. It is rare, every few seconds, so it is JSON, and readers ignore unknown
+//! fields and words.
 
 use serde::Serialize;
 
@@ -10,16 +10,16 @@ use super::words::{CallOutcome, RowAccess, Word};
 use crate::json::{Fields, Json};
 use crate::sorted::SortedMap;
 
-/// What an isolate has counted since its last report.
+/// An isolate's counts since its last report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Which isolate: a random number.
+    /// The isolate's random number.
     pub isolate: u64,
-    /// Which of its reports: 1, 2, 3, ... One that is sent again keeps its number, so that it counts once.
+    /// The report's number: 1, 2, 3, ... A resent report keeps its number, so that it counts once.
     pub number: u64,
-    /// Since when it has counted.
+    /// When it started to count.
     pub since: i64,
-    /// What.
+    /// The counts.
     pub counts: Counts,
 }
 
@@ -46,7 +46,7 @@ impl Report {
         serde_json::to_string(&written).unwrap_or_default() // our own type cannot fail to serialize
     }
 
-    /// Reads a report; `None` if it is not one.
+    /// Parses a report; `None` if it is malformed.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         let fields = fields(Json::parse(text).ok()?)?;
@@ -151,7 +151,7 @@ impl<'a> WrittenHistogram<'a> {
     }
 }
 
-/// The counts that are not 0, by their words.
+/// The counts that are not 0, by word.
 fn words<W: Word>(counts: &[u64]) -> SortedMap<&'static str, u64> {
     let all = W::ALL.iter().zip(counts).filter(|(_, count)| **count > 0);
     all.map(|(word, count)| (word.word(), *count)).collect()
@@ -192,7 +192,7 @@ fn read_histogram(json: Json<'_>) -> Option<Histogram> {
     Histogram::of(&buckets?, fields.get("sum_ms")?.integer()?)
 }
 
-/// Reads counts by words. Those of a later version are ignored.
+/// Parses counts by word. Words of a later version are ignored.
 fn read_words<W: Word>(fields: &Fields<'_>, name: &str, counts: &mut [u64]) -> Option<()> {
     for (word, count) in named(fields, name)? {
         if let Some(word) = W::from_word(&word) {
@@ -202,7 +202,7 @@ fn read_words<W: Word>(fields: &Fields<'_>, name: &str, counts: &mut [u64]) -> O
     Some(())
 }
 
-/// The members of an object, which is empty if it is not there.
+/// The members of an object, empty if it is absent.
 fn named<'a>(fields: &Fields<'a>, name: &str) -> Option<Vec<(String, Json<'a>)>> {
     let Some(value) = fields.get(name) else { return Some(Vec::new()) };
     let fields = self::fields(value)?;
@@ -245,7 +245,7 @@ mod tests {
         r#""rows":{"written":4},"repeats":{"policy_outdated":1},"polls":{"answered":1},"notices":{"dropped":1}}"#,
     );
 
-    /// The neighbouring versions write and read it too.
+    /// Neighbouring versions exchange it.
     #[test]
     fn the_format_is_unchanged() {
         assert_eq!(report().to_text(), TEXT);

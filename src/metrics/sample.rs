@@ -1,14 +1,14 @@
-//! Which share of the decisions is written to a data set: a setting.
+//! The setting for the share of decisions written to a data set.
 
 use crate::json::Json;
 
 /// The setting's name.
 const SAMPLE: &str = "TOLLGATE_METRICS_SAMPLE";
 
-/// The share, from 0 to 1; all if nothing is set.
+/// The share, from 0 to 1; 1 if unset.
 ///
 /// # Errors
-/// What is wrong with it, as a line.
+/// What is wrong with it, on one line.
 #[expect(clippy::cast_precision_loss, reason = "a share of so many digits is as good")]
 pub fn sample(text: Option<&str>) -> Result<f64, String> {
     let Some(text) = text else { return Ok(1.0) };

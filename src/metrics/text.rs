@@ -9,8 +9,8 @@ use crate::policy::Cause;
 /// The `Content-Type` of the format.
 pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The counts as text, which have been counted since `began_at`. Those of policies are only of the ones that `may_name` lets
-/// through. `isolates` says how many isolates have counted; `None` that it is the one that answers.
+/// The counts as text, counted since `began_at`. Policies are included only if `may_name` accepts them. `isolates` is the number of
+/// isolates that have counted; `None` if it is only the one that answers.
 #[must_use]
 pub fn exposition(counts: &Counts, began_at: i64, isolates: Option<usize>, may_name: impl Fn(&str) -> bool) -> String {
     let mut text = String::new();
@@ -135,10 +135,10 @@ fn sample(text: &mut String, name: &str, labels: &[(&str, &str)], value: &dyn Di
 }
 
 fn write(text: &mut String, part: std::fmt::Arguments<'_>) {
-    _ = text.write_fmt(part); // a text takes everything
+    _ = text.write_fmt(part); // writing to a String cannot fail
 }
 
-/// Milliseconds, written exactly in seconds.
+/// Milliseconds, displayed exactly in seconds.
 struct Seconds(u64);
 
 impl Display for Seconds {

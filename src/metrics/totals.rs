@@ -1,4 +1,4 @@
-//! The reports of all isolates, added up.
+//! The sum of all isolates' reports.
 
 use std::mem;
 
@@ -7,21 +7,21 @@ use super::refused_keys::RefusedKeys;
 use super::report::{Report, hex};
 use crate::sorted::{SortedMap, sort_by};
 
-/// What all isolates have counted.
+/// All isolates' counts.
 #[derive(Debug)]
 pub struct Totals {
-    /// When it began to count.
+    /// When counting started.
     began_at: i64,
     counts: Counts,
-    /// The keys refused lately: those of the window before, and of this one.
+    /// The recently refused keys: those of the previous window, and of this one.
     windows: [Window; 2],
-    /// By isolate, the number of its latest report and when that came.
+    /// For each isolate, the number of its latest report and its arrival.
     isolates: SortedMap<u64, (u64, i64)>,
 }
 
 #[derive(Debug, Default)]
 struct Window {
-    /// When its first report came, and since when that one had counted; `None` if it has nothing.
+    /// The arrival of its first report, and when that one started to count; `None` if empty.
     began: Option<Began>,
     refused: SortedMap<String, RefusedKeys>,
 }
@@ -32,48 +32,48 @@ struct Began {
     since: i64,
 }
 
-/// The keys of a policy that are refused most.
+/// The keys of a policy refused most.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopRefused<'a> {
     /// The policy.
     pub policy: &'a str,
-    /// How many refusals there were.
+    /// The number of refusals.
     pub refusals: u64,
     /// The most refused key first.
     pub keys: Vec<TopKey>,
 }
 
-/// One of these keys.
+/// A key refused often.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopKey {
     /// Its hash.
     pub object: String,
-    /// How it begins, if that may be shown.
+    /// The start of the key, if it may be shown.
     pub prefix: Option<String>,
-    /// The least that its refusals can be.
+    /// The lower bound of its refusals.
     pub at_least: u64,
-    /// The most.
+    /// The upper bound.
     pub at_most: u64,
 }
 
-/// The keys refused most are those of the last one or two windows of this length: long enough for many reports, and short enough
-/// to show what happens now.
+/// The keys refused most are those of the last one or two windows of this length: long enough for many reports, and short enough to show
+/// what happens now.
 pub const WINDOW_MS: i64 = 600_000;
 
-/// The most isolates of which it is known which reports have come.
+/// Maximum isolates whose report numbers are remembered.
 const MAX_ISOLATES: usize = 4_096;
 
-/// An isolate that is asked anything reports every few seconds.
+/// An isolate with requests reports every few seconds.
 const REPORTS_WITHIN_MS: i64 = 60_000;
 
 impl Totals {
-    /// Nothing yet.
+    /// Starts empty.
     #[must_use]
     pub fn new(now: i64) -> Self {
         Self { began_at: now, counts: Counts::default(), windows: Default::default(), isolates: SortedMap::new() }
     }
 
-    /// Adds a report that came at `now`, unless it has come before.
+    /// Adds a report that arrived at `now`, unless it did before.
     pub fn add(&mut self, report: Report, now: i64) {
         let Report { isolate, number, since, mut counts } = report;
         let known = self.isolates.get(&isolate).map_or(0, |(number, _)| *number);
@@ -93,19 +93,19 @@ impl Totals {
         self.counts.merge(&counts);
     }
 
-    /// All counts but those by key.
+    /// All counts except those by key.
     #[must_use]
     pub const fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// When it began to count.
+    /// When counting started.
     #[must_use]
     pub const fn began_at(&self) -> i64 {
         self.began_at
     }
 
-    /// How many isolates have lately reported.
+    /// The number of isolates that reported recently.
     #[must_use]
     pub fn isolates(&self, now: i64) -> usize {
         self.isolates.values().filter(|(_, at)| now.saturating_sub(*at) < REPORTS_WITHIN_MS).count()
@@ -139,7 +139,7 @@ impl Totals {
         (since, all)
     }
 
-    /// Begins a new window if it is time.
+    /// Starts a new window when due.
     fn turn(&mut self, now: i64) {
         let [before, window] = &mut self.windows;
         let age_ms = |window: &Window| window.began.map_or(0, |began| now.saturating_sub(began.at));

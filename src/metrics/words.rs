@@ -1,26 +1,26 @@
-//! The values of labels.
+//! Label values.
 
 use crate::policy::Cause;
 
-/// A value of a label, one of a few.
+/// A value of a label with few values.
 pub trait Word: Copy + 'static {
-    /// All of them.
+    /// All values.
     const ALL: &'static [Self];
 
-    /// As it is written.
+    /// The value as text.
     fn word(self) -> &'static str;
 
     /// Its position in [`Word::ALL`].
     fn index(self) -> usize;
 
-    /// The value that is written so; `None` if there is none.
+    /// The value with this text, if any.
     #[must_use]
     fn from_word(word: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|value| value.word() == word)
     }
 }
 
-/// What became of a request to take tokens.
+/// The outcome of a request to take tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Granted.
@@ -31,28 +31,28 @@ pub enum Outcome {
     Never,
     /// Refused because the key is banned.
     Banned,
-    /// Granted, whatever the limits say, since the key is unlimited.
+    /// Granted regardless of limits, since the key is unlimited.
     Unlimited,
     /// Granted before: the answer was repeated, and nothing was taken.
     Replayed,
     /// Not refused, and not taken either: another request of its batch was refused.
     Dropped,
-    /// Let pass without a decision, as the policy says.
+    /// Let through without a decision, as the policy says.
     Degraded,
-    /// Answered 503: there was no decision.
+    /// Answered with a 503: there was no decision.
     Unavailable,
 }
 
-/// What became of a call to an object.
+/// The outcome of a call to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallOutcome {
-    /// It answered.
+    /// The object answered.
     Answered,
     /// It did not.
     Failed(Cause),
 }
 
-/// What was done with a row of an object.
+/// An operation on a row of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowAccess {
     /// It was read.
@@ -61,12 +61,12 @@ pub enum RowAccess {
     Written,
 }
 
-/// Why something was asked again.
+/// The reason for a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
-    /// A call failed in a way that may pass.
+    /// A call failed in a possibly transient way.
     Failure,
-    /// An object did not have the definitions of the policies.
+    /// An object lacked the definitions of the policies.
     PolicyUnknown,
     /// An object was of an older version.
     FormatUnknown,
@@ -74,28 +74,28 @@ pub enum Repeat {
     PolicyOutdated,
 }
 
-/// What became of a question to the registry.
+/// The outcome of a poll of the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollOutcome {
-    /// It answered.
+    /// The registry answered.
     Answered,
     /// It did not.
     Failed,
 }
 
-/// What became of a notice, at one of the places to which it is sent.
+/// The outcome of a notice, at one of its receivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoticeOutcome {
     /// It arrived.
     Delivered,
-    /// It did not, however often it was tried.
+    /// It did not arrive, after all attempts.
     Failed,
-    /// It was not tried: too many were under way.
+    /// It was not attempted: too many were in flight.
     Dropped,
 }
 
 impl NoticeOutcome {
-    /// The outcome of that word; [`NoticeOutcome::Failed`] for an unknown one.
+    /// The outcome with that word; [`NoticeOutcome::Failed`] for an unknown one.
     #[must_use]
     pub fn of(word: &str) -> Self {
         Self::from_word(word).unwrap_or(Self::Failed)

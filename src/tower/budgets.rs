@@ -1,4 +1,4 @@
-//! The keyed limiter of a policy, and its answers in HTTP's words.
+//! The keyed limiter of a policy, and its answers as HTTP responses.
 
 use core::any::TypeId;
 use core::fmt;
@@ -20,13 +20,13 @@ pub(super) struct Budgets<K> {
 impl<K: Hash + Eq + Clone + Send + 'static> Budgets<K> {
     pub(super) fn new(policy: &Policy, max_keys: usize) -> Result<Self, Problem> {
         if policy.frontend().has_one_budget && TypeId::of::<K>() != TypeId::of::<()>() {
-            return Err(Problem::Misconfigured { missing: Vec::new() }); // each key would have a budget
+            return Err(Problem::Misconfigured { missing: Vec::new() }); // each key would have its own budget
         }
         let policy = Arc::new(policy.undivided());
         let limits: Vec<Limit> = policy.limits().iter().map(NamedLimit::limit).copied().collect();
-        // The states of a key are an array, so that they need no memory of their own.
+        // A key's states are an array, so that they need no allocation of their own.
         let limiter = match limits.len() {
-            0 => boxed::<K, 0>(&limits, max_keys), // none is enforced
+            0 => boxed::<K, 0>(&limits, max_keys), // no limit is enforced
             1 => boxed::<K, 1>(&limits, max_keys),
             2 => boxed::<K, 2>(&limits, max_keys),
             3 => boxed::<K, 3>(&limits, max_keys),
@@ -42,7 +42,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Budgets<K> {
 }
 
 impl<K> Budgets<K> {
-    /// The fields for the response to a granted request, or the response to one that is refused.
+    /// The fields for the response to a granted request, or the response to a refused one.
     pub(super) fn consume(&self, key: Option<&K>, now: i64, cost: u64) -> Result<Vec<(&'static str, String)>, Reply> {
         let Some(key) = key else { return Err(problem(500, None, NO_KEY)) };
         let request = ResolvedRequest::consume(&self.policy, cost).map_err(|problem| problem.reply())?;
@@ -105,7 +105,7 @@ fn no_room(retry_after_ms: Option<u64>) -> Reply {
 fn problem(status: u16, retry_after_ms: Option<u64>, body: &str) -> Reply {
     let mut headers = vec![
         ("content-type", "application/problem+json".into()),
-        ("cache-control", "no-store".into()), // or others would get it too
+        ("cache-control", "no-store".into()), // otherwise others would get it too
     ];
     headers.extend(retry_after_ms.map(|ms| ("retry-after", ms.div_ceil(1_000).max(1).to_string().into())));
     Reply::bare(status, headers, body.to_owned())

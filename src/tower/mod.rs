@@ -1,6 +1,6 @@
-//! A `tower` layer: a server in plain Rust limits its callers, and answers as the service does.
+//! A `tower` layer with which a server in plain Rust limits its callers, with the service's answers.
 //!
-//! The buckets are in this process's memory, in a [`KeyedLimiter`]; several processes do not share them.
+//! The buckets are in this process's memory, in a [`KeyedLimiter`], and not shared with other processes.
 //!
 //! A server with axum that limits each address:
 //!
@@ -41,24 +41,20 @@ use crate::keyed::KeyedLimiter;
 use crate::policy::Policy;
 use budgets::Budgets;
 
-/// Limits each key's requests by a policy. Each request costs one token of each limit, or what [`RateLimitLayer::cost`]
-/// says.
+/// Limits each key's requests by a policy. Each request costs one token of each limit, or the cost set by [`RateLimitLayer::cost`].
 ///
-/// * Granted: the request goes on, and the response gets `RateLimit-Policy` and `RateLimit`.
-/// * Refused: 429 with the same fields, `Retry-After` and `application/problem+json`, without asking the inner service.
+/// * Granted: the request proceeds, and the response gets `RateLimit-Policy` and `RateLimit`.
+/// * Refused: 429 with the same fields, `Retry-After` and `application/problem+json`, without calling the inner service.
 /// * A cost larger than a limit can ever grant: 400, as from the service. A cost of 0 takes nothing and is granted. A limit that can
 ///   grant nothing, with a rate of 0 and no capacity, refuses every other cost: 429 without `Retry-After`.
-/// * A new key while all entries are in use (see [`crate::keyed`]): 503 with `Retry-After`, since the caller has not
-///   used up anything.
-/// * A request without a key: 500 `misconfigured`, and nothing is taken. One budget for all such requests would let one caller
-///   lock out the others.
+/// * A new key while all entries are in use (see [`crate::keyed`]): 503 with `Retry-After`, since the caller has not used up anything.
+/// * A request without a key: 500 `misconfigured`, and nothing is taken. A shared budget for all such requests would let one caller lock
+///   out the others.
 ///
-/// Limits in shadow are not asked, since there is no answer to report them in. A policy with `shards` is limited as one without:
-/// a key's budget is in one place.
+/// Limits in shadow are not tried, since no answer could report them. `shards` has no effect: a key's budget is in one place.
 ///
-/// `key` says whose budget a request uses, and `clock` gives Unix milliseconds. A key must be something that a caller
-/// cannot choose freely: an authenticated user, or the [address](RateLimitLayer::by_address) of the peer; a header only if a
-/// proxy of yours sets it.
+/// `key` returns the key of a request, and `clock` Unix milliseconds. A key must be something that a caller cannot choose freely: an
+/// authenticated user, or the peer's [address](RateLimitLayer::by_address); a header only if a proxy of yours sets it.
 ///
 /// ```
 /// use std::time::SystemTime;
@@ -92,7 +88,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, F, C> RateLimitLayer<K, F, C> {
 }
 
 impl RateLimitLayer<Network, (), ()> {
-    /// The same with the peer's address as the key: of an IPv6 address, the network that the policy's `ipv6_prefix` says.
+    /// The same with the peer's address as the key: for IPv6, its network by the policy's `ipv6_prefix`.
     ///
     /// ```
     /// use std::net::SocketAddr;
@@ -110,7 +106,7 @@ impl RateLimitLayer<Network, (), ()> {
     /// let app: axum::Router = axum::Router::new().layer(layer.unwrap());
     /// ```
     ///
-    /// # Errors
+    /// See [`RateLimitLayer::new`].
     /// Those of [`RateLimitLayer::new`].
     #[expect(clippy::type_complexity, reason = "the type of a closure cannot be named")]
     pub fn by_address<B, A, C>(
@@ -146,13 +142,13 @@ impl<K, F, C, W> RateLimitLayer<K, F, C, W> {
     }
 }
 
-/// What a request costs: for [`RateLimitLayer`], a function of it, or [`One`].
+/// The cost of a request: for [`RateLimitLayer`], a function of the request, or [`One`].
 pub trait RequestCost<B> {
     /// The tokens that it takes from each limit.
     fn of(&self, request: &Request<B>) -> u64;
 }
 
-/// One token, whatever the request.
+/// One token for every request.
 #[derive(Clone, Copy, Debug)]
 pub struct One;
 
@@ -230,7 +226,7 @@ pub enum ResponseFuture<F, R> {
     Refused(Option<Box<Response<R>>>),
 }
 
-// Nothing in it is pinned in place: the inner future is on the heap.
+// Nothing in it is structurally pinned: the inner future is on the heap.
 impl<F, R> Unpin for ResponseFuture<F, R> {}
 
 impl<F: Future<Output = Result<Response<R>, E>>, R, E> Future for ResponseFuture<F, R> {

@@ -1,4 +1,4 @@
-//! The registry's side: who listens, and what has come for them. In memory alone.
+//! The registry's side: the listeners, and their pending decisions. In memory only.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -7,49 +7,49 @@ use super::batch::LiveBatch;
 use super::filter::LiveFilter;
 use super::listeners::{Listener, Listeners};
 
-/// Who listens, and what they have not yet seen.
+/// The listeners, and the decisions they have not yet seen.
 #[derive(Debug)]
 pub struct Audience {
     seats: Vec<Seat>,
     next_id: u64,
-    /// The second in which decisions are being taken over, and how many there were in it.
+    /// The second in which decisions are currently accepted, and their number so far.
     second: i64,
     taken: usize,
 }
 
-/// A listener. Those who want to see the same share one.
+/// A listener. Those with the same filter share one.
 #[derive(Debug)]
 struct Seat {
     listener: Listener,
-    /// When the last of those who share it is given up.
+    /// When the last of those who share it expires.
     until: i64,
-    /// When the last of them that is not restricted is.
+    /// When the last unrestricted one expires.
     unrestricted_until: i64,
-    /// The restricted tokens among them, and when each is given up.
+    /// The restricted tokens among them, and when each expires.
     restricted: Vec<(String, i64)>,
-    /// The number of the last decision that came for it, kept or left out.
+    /// The number of its last decision, kept or omitted.
     last: u64,
-    /// The latest ones by their numbers, which grow.
+    /// The latest decisions, by increasing number.
     kept: VecDeque<(u64, Rc<str>)>,
 }
 
-/// Up to where a listener has seen decisions: its number, and that of the last one.
+/// A listener's position: its number, and that of the last decision it has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
     listener: u64,
     last: u64,
 }
 
-/// What a listener is told.
+/// The answer to a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heard {
-    /// Decisions as JSON, in the order in which they came.
+    /// Decisions as JSON, in order of arrival.
     pub decisions: Vec<Rc<str>>,
     /// How many more there were since the cursor.
     pub omitted: u64,
-    /// Where to go on.
+    /// The cursor after these decisions.
     pub cursor: Cursor,
-    /// Whether the registry no longer knows the cursor: then it is unknown what there was since.
+    /// Whether the registry no longer knows the cursor, so that decisions since may be missing.
     pub is_interrupted: bool,
 }
 
@@ -64,47 +64,46 @@ pub enum TooMany {
     Own,
 }
 
-/// A listener that has not asked for so long is gone. Isolates poll every five seconds: each hears of a listener who stays.
+/// A listener silent for this long is gone. Isolates poll every five seconds, so each learns about a listener who stays.
 pub const LISTEN_MS: i64 = 15_000;
 
-/// How long a listener waits until it asks again: as fast as one reads, and no faster than isolates send.
+/// Interval between a listener's requests: as fast as one reads, and no faster than isolates send.
 pub const POLL_AFTER_MS: u64 = 1_000;
 
-/// The most listeners who want to see something different.
+/// Maximum listeners with different filters.
 pub const MAX_LISTENERS: usize = 16;
 
-/// The most of them that restricted tokens may have together: half, so that unrestricted ones always find room.
+/// Maximum listeners of all restricted tokens together: half, so that unrestricted ones always find room.
 pub const MAX_RESTRICTED_LISTENERS: usize = 8;
 
-/// The most of them that one restricted token may have: half of these, so that no team locks out the others.
+/// Maximum listeners of one restricted token: half of these, so that no team locks out the others.
 pub const MAX_OWN_LISTENERS: usize = 4;
 
-/// So many decisions are kept for a listener: more than two seconds of [`MAX_PER_SECOND`], some 100 KB.
+/// Maximum decisions kept for a listener: more than two seconds of [`MAX_PER_SECOND`], about 100 KB.
 pub const KEPT: usize = 500;
 
-/// So many decisions are taken over in a second, for all listeners together.
+/// Maximum decisions accepted per second, for all listeners together.
 pub const MAX_PER_SECOND: usize = 200;
 
-/// The shortest time from one batch of an isolate to the next.
+/// Minimum interval between batches of an isolate.
 const PAUSE_MS: u64 = 1_000;
 
-/// The longest: it is shorter than a listener is waited for, or isolates would forget it between two batches.
+/// Maximum interval between batches: shorter than [`LISTEN_MS`], or isolates would forget a listener between two batches.
 const MAX_PAUSE_MS: u64 = 10_000;
 
-/// So much longer for each isolate, so that all of them together send a hundred batches in a second: a tenth of what an object can
-/// answer.
+/// Extra pause per isolate, so that all of them together send a hundred batches per second: a tenth of an object's capacity.
 const PAUSE_MS_PER_ISOLATE: u64 = 10;
 
 impl Audience {
-    /// No listeners. `random` tells its cursors from those of another.
+    /// Starts without listeners. `random` distinguishes its cursors from those of another instance.
     #[must_use]
     pub const fn new(random: u64) -> Self {
-        // Below 2⁵³, as numbers in JSON should be, and far from its end.
+        // Below 2⁵³, as numbers in JSON should be, and far below it.
         Self { seats: Vec::new(), next_id: random >> 12, second: 0, taken: 0 }
     }
 
-    /// What has come since `after` for a listener with this filter, who from now on is one. `restricted` is the name of its token,
-    /// if that is restricted to some policies.
+    /// Registers a listener with this filter, and returns the decisions for it since `after`. `restricted` is the name of its token, if
+    /// that is restricted to some policies.
     ///
     /// # Errors
     /// [`TooMany`].
@@ -132,7 +131,7 @@ impl Audience {
         Ok(heard)
     }
 
-    /// Whether there is room for one more. A seat that an unrestricted listener shares is not a restricted one.
+    /// Checks that there is room for one more. A seat shared with an unrestricted listener does not count as restricted.
     fn check_room(&self, restricted: Option<&str>, now: i64) -> Result<(), TooMany> {
         if self.seats.len() >= MAX_LISTENERS {
             return Err(TooMany::All);
@@ -148,7 +147,7 @@ impl Audience {
         Ok(())
     }
 
-    /// Takes over what an isolate has sent.
+    /// Accepts an isolate's batch.
     pub fn take(&mut self, batch: &LiveBatch, now: i64) {
         self.forget(now);
         let second = now.div_euclid(1_000);
@@ -171,7 +170,7 @@ impl Audience {
         }
     }
 
-    /// What isolates are told, of which so many report; `None` if nobody listens.
+    /// The listeners for the isolates, `isolates` of which report; `None` if there are none.
     pub fn listeners(&mut self, isolates: usize, now: i64) -> Option<Listeners> {
         self.forget(now);
         let until = self.seats.iter().map(|seat| seat.until).max()?;
@@ -181,7 +180,7 @@ impl Audience {
         Some(Listeners { for_ms, pause_ms, all: self.seats.iter().map(|seat| seat.listener.clone()).collect() })
     }
 
-    /// Forgets who has not asked for too long. A clock that steps back ends it too: they ask again.
+    /// Forgets expired listeners. After a step back of the clock all expire: they request again.
     fn forget(&mut self, now: i64) {
         self.seats.retain_mut(|seat| {
             seat.restricted.retain(|(_, until)| is_near(*until, now));
@@ -190,13 +189,13 @@ impl Audience {
     }
 }
 
-/// Whether one who is given up then is still there.
+/// Whether a listener that expires then is still there.
 fn is_near(until: i64, now: i64) -> bool {
     (1..=LISTEN_MS).contains(&until.saturating_sub(now))
 }
 
 impl Seat {
-    /// Somebody has asked again, with the restricted token of that name or with another: who is given up `until` then.
+    /// Prolongs the seat until `until`, for the restricted token with that name or for an unrestricted one.
     fn hold(&mut self, restricted: Option<&str>, until: i64) {
         self.until = until;
         let Some(name) = restricted else {
@@ -213,7 +212,7 @@ impl Seat {
         self.restricted.iter().any(|(other, _)| other == name)
     }
 
-    /// Adds a decision, or counts one that is left out.
+    /// Adds a decision, or counts an omitted one.
     fn add(&mut self, decision: Option<Rc<str>>) {
         self.last = self.last.saturating_add(1);
         if let Some(decision) = decision {
@@ -237,13 +236,13 @@ impl Seat {
 }
 
 impl Cursor {
-    /// As it is written.
+    /// The cursor as text.
     #[must_use]
     pub fn to_text(self) -> String {
         format!("{:x}-{:x}", self.listener, self.last)
     }
 
-    /// Reads one; `None` if it is not one.
+    /// Parses a cursor; `None` if it is malformed.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         let (listener, last) = text.split_once('-')?;
@@ -269,7 +268,7 @@ mod tests {
         LiveBatch { decisions: decisions.collect(), omitted: Vec::new() }
     }
 
-    /// What it hears, in short: how many decisions, and how many were left out.
+    /// A listener's answer in short: how many decisions, and how many were omitted.
     fn hear(audience: &mut Audience, filter: LiveFilter, cursor: &mut Option<Cursor>, now: i64) -> (usize, u64, bool) {
         let heard = audience.listen(filter, None, *cursor, now).unwrap();
         *cursor = Some(heard.cursor);
@@ -287,7 +286,7 @@ mod tests {
         assert_eq!(hear(&mut audience, filter("api"), &mut api, 2), (2, 0, false));
         assert_eq!(hear(&mut audience, filter("api"), &mut api, 3), (0, 0, false));
         assert_eq!(hear(&mut audience, LiveFilter::default(), &mut all, 3), (3, 0, false));
-        // Another with the same filter hears the same, from where it was.
+        // Another with the same filter gets the same, from its own cursor.
         let mut other = None;
         assert_eq!(hear(&mut audience, filter("api"), &mut other, 3), (0, 0, false));
         audience.take(&batch("api", 1), 4);
@@ -318,7 +317,7 @@ mod tests {
         for _ in 0..5 {
             audience.take(&batch("api", 50), 500);
         }
-        audience.take(&batch("llm", 50), 500); // nobody wants to see it: it takes no room
+        audience.take(&batch("llm", 50), 500); // matches no filter: it takes no room
         assert_eq!(hear(&mut audience, filter("api"), &mut cursor, 600), (MAX_PER_SECOND, 50, false));
         let id = audience.seats[0].listener.id;
         audience.take(&LiveBatch { omitted: vec![(id, 7), (id + 1, 9)], ..batch("api", 1) }, 1_000);
@@ -366,7 +365,7 @@ mod tests {
         }
         assert_eq!(listen("one more", None, 0), Err(TooMany::All));
         assert_eq!(listen("c", c, 0), Err(TooMany::All));
-        // Who is gone makes room, also for one who shares.
+        // An expired listener makes room, even if it shared a seat.
         assert_eq!(listen("a0", c, LISTEN_MS), Ok(()));
         for index in 1..MAX_OWN_LISTENERS {
             assert_eq!(listen(&format!("c{index}"), c, LISTEN_MS), Ok(()));
@@ -387,7 +386,7 @@ mod tests {
             assert_eq!(listen(&format!("a{index}"), Some("a"), 0), Ok(()));
         }
         assert_eq!(listen("one more", Some("a"), 0), Err(TooMany::Own));
-        // Once the others are gone, what it goes on with is its own.
+        // Once the others have expired, the seat counts as its own.
         assert_eq!(listen("o0", Some("a"), 1), Ok(()));
         for index in 1..MAX_OWN_LISTENERS {
             assert_eq!(listen(&format!("o{index}"), Some("a"), 1), Ok(()));

@@ -1,4 +1,4 @@
-//! Decisions on their way from an isolate to the registry. JSON, and readers ignore fields that they do not know.
+//! Decisions on their way from an isolate to the registry, as JSON. Readers ignore unknown fields.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -6,19 +6,19 @@ use serde_json::value::RawValue;
 use super::super::words::{Outcome, Word};
 use crate::json::Json;
 
-/// What an isolate sends to the registry.
+/// A batch of decisions from an isolate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiveBatch {
     /// Decisions, each as [JSON](super::LiveDecision::to_text).
     pub decisions: Vec<String>,
-    /// How many decisions were left out, by the number of the listener who would have seen them.
+    /// How many decisions were omitted, by the number of the listener who would have seen them.
     pub omitted: Vec<(u64, u64)>,
 }
 
-/// The longest decision that is taken over, in bytes. Names have at most 64 each.
+/// Maximum length of an accepted decision, in bytes. Names have at most 64 each.
 const MAX_DECISION_LEN: usize = 1_024;
 
-/// The most decisions in a batch.
+/// Maximum decisions in a batch.
 pub const MAX_DECISIONS: usize = 50;
 
 impl LiveBatch {
@@ -36,7 +36,7 @@ impl LiveBatch {
         serde_json::to_string(&written).unwrap_or_default() // our own type cannot fail to serialize
     }
 
-    /// Reads a batch; `None` if it is not one, or larger than one can be.
+    /// Parses a batch; `None` if it is malformed or too large.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         let fields = Json::parse(text).ok()?.fields().ok()?;
@@ -66,7 +66,7 @@ impl LiveBatch {
 mod tests {
     use super::*;
 
-    /// The neighbouring versions write and read it too.
+    /// Neighbouring versions exchange it.
     #[test]
     fn the_format_is_unchanged() {
         let batch = LiveBatch { decisions: vec![r#"{"at":1}"#.to_owned(), "{}".to_owned()], omitted: vec![(7, 3)] };

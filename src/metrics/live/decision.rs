@@ -1,25 +1,25 @@
-//! A decision, as it is shown. Operators read it as JSON: a line each.
+//! A decision as shown to operators: a line of JSON.
 
 use serde::Serialize;
 
 use super::super::words::{Outcome, Word};
 use crate::policy::Cause;
 
-/// Where a request is decided.
+/// The source of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecidedBy {
-    /// By an object.
+    /// An object.
     Object,
-    /// By an earlier refusal.
+    /// An earlier refusal.
     Cache,
-    /// By a lease.
+    /// A lease.
     Lease,
-    /// By the frontend, before any object or because none has answered.
+    /// The frontend, before any object was called or because none answered.
     Frontend,
 }
 
 impl DecidedBy {
-    /// As it is written.
+    /// The word for it in JSON and metrics.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -31,29 +31,29 @@ impl DecidedBy {
     }
 }
 
-/// What became of one budget of a request, as it is counted and shown.
+/// The outcome for one budget of a request, as counted and shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveDecision<'a> {
     /// The moment.
     pub at: i64,
-    /// The name under which its policy is counted.
+    /// The name its policy is counted under.
     pub policy: &'a str,
-    /// What became of it.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Where it was decided.
+    /// The source of the decision.
     pub source: DecidedBy,
-    /// The largest cost that was asked.
+    /// The largest requested cost.
     pub cost: u64,
-    /// What is left of the limit that decided, in whole tokens.
+    /// Whole tokens left of the decisive limit.
     pub remaining: Option<u64>,
     /// When it would pass, if it was refused.
     pub retry_at: Option<i64>,
-    /// The name of the limit that decided, if it has one of its own.
+    /// The name of the decisive limit, if it has one of its own.
     pub limit: Option<&'a str>,
     /// The hash of the key.
     pub object: Option<&'a str>,
-    /// In how many objects the key's budget is, if in several shards: the one named is the first of them, whichever decided, and what
-    /// is left is what the one has that did.
+    /// The number of objects with the key's budget, if several: `object` names the first, whichever decided, and `remaining` is that of the
+    /// one that did.
     pub shards: Option<usize>,
     /// Why there was no decision.
     pub cause: Option<Cause>,
@@ -62,7 +62,7 @@ pub struct LiveDecision<'a> {
 }
 
 impl LiveDecision<'_> {
-    /// The decision as JSON. `colo` is where Cloudflare has received the request; empty if that is not known.
+    /// The decision as JSON. `colo` is the Cloudflare location that received the request, if known.
     #[must_use]
     pub fn to_text(&self, colo: &str) -> String {
         #[derive(Serialize)]
@@ -113,7 +113,7 @@ impl LiveDecision<'_> {
 mod tests {
     use super::*;
 
-    /// Operators read it, and the registry of a neighbouring version.
+    /// Read by operators and by registries of neighbouring versions.
     #[test]
     fn the_format_is_unchanged() {
         let refused = LiveDecision {

@@ -1,13 +1,13 @@
-//! Which decisions a listener wants to see.
+//! A listener's filter for decisions.
 
 use super::super::words::{Outcome, Word};
 
-/// Which decisions a listener wants to see.
+/// A listener's filter for decisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiveFilter {
-    /// Of these policies; `None` for all.
+    /// Only of these policies; `None` for all.
     pub policies: Option<Vec<String>>,
-    /// With these outcomes; `None` for all.
+    /// Only with these outcomes; `None` for all.
     pub outcomes: Option<Vec<Outcome>>,
 }
 
@@ -19,10 +19,10 @@ impl LiveFilter {
             && self.policies.as_ref().is_none_or(|policies| policies.iter().any(|name| name == policy))
     }
 
-    /// Reads a list of outcomes such as `refused,never`.
+    /// Parses a list of outcomes such as `refused,never`.
     ///
     /// # Errors
-    /// The word that is not one.
+    /// The word that is not an outcome.
     pub fn outcomes(list: &str) -> Result<Vec<Outcome>, &str> {
         let mut outcomes = Vec::new();
         for word in list.split(',').map(str::trim) {

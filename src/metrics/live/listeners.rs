@@ -1,4 +1,4 @@
-//! Who listens to what: what the registry tells isolates. JSON, and readers ignore fields and words that they do not know.
+//! The listeners as the registry sends them to isolates, in JSON. Readers ignore unknown fields and words.
 
 use serde::Serialize;
 
@@ -6,23 +6,23 @@ use super::super::words::{Outcome, Word};
 use super::filter::LiveFilter;
 use crate::json::Json;
 
-/// Who listens.
+/// All listeners.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listeners {
-    /// For how many more milliseconds somebody listens, unless more is heard.
+    /// Milliseconds until they expire, unless renewed.
     pub for_ms: u64,
-    /// How many milliseconds an isolate waits from one batch to the next.
+    /// Milliseconds that an isolate waits between batches.
     pub pause_ms: u64,
-    /// To what.
+    /// The listeners.
     pub all: Vec<Listener>,
 }
 
-/// One of them.
+/// A listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listener {
     /// Its number.
     pub id: u64,
-    /// What it wants to see.
+    /// Its filter.
     pub filter: LiveFilter,
 }
 
@@ -53,7 +53,7 @@ impl Listeners {
         serde_json::to_string(&written).unwrap_or_default() // our own type cannot fail to serialize
     }
 
-    /// Reads a message; `None` if it is not one.
+    /// Parses a message; `None` if it is malformed.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         let fields = Json::parse(text).ok()?.fields().ok()?;
@@ -83,7 +83,7 @@ impl Listeners {
 mod tests {
     use super::*;
 
-    /// The neighbouring versions write and read it too.
+    /// Neighbouring versions exchange it.
     #[test]
     fn the_format_is_unchanged() {
         let some = LiveFilter {

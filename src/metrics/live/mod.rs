@@ -1,12 +1,11 @@
-//! Decisions as they are made, for operators who look on.
+//! Decisions as they are made, for operators who listen to them.
 //!
-//! Decisions are made in many isolates, and they meet in the registry. An operator asks it again and again, each second or so, for
-//! what came since; as long as that goes on, the operator is a listener of the [`Audience`]. Isolates hear who listens to what with
-//! their polls: [`Listeners`]. From then on they send what matches as a [`LiveBatch`], a few times in ten seconds, and the answer is
-//! again who listens. With no listener nothing is made, sent or kept.
+//! Decisions are made in many isolates and collected in the registry. An operator requests new ones about every second, and is a listener
+//! of the [`Audience`] while doing so. Isolates receive the [`Listeners`] with their polls. From then on they send matching decisions as a
+//! [`LiveBatch`], a few times in ten seconds, and get the listeners in the answer. Without listeners nothing is made, sent or kept.
 //!
-//! All of it is bounded: what an isolate sends, how often, and what the registry keeps. What is left out is counted, for each
-//! listener, and told.
+//! All of it is bounded: what an isolate sends, how often, and what the registry keeps. Omitted decisions are counted and reported to each
+//! listener.
 
 mod audience;
 mod batch;
