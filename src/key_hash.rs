@@ -25,7 +25,7 @@ impl KeyHasher {
         Self { hmac }
     }
 
-    /// The hash of the key with these bytes. Bytes made by [`bytes_of`] give back their hash.
+    /// The hash of the key with these bytes. Bytes that stand for a hash give that hash.
     #[must_use]
     pub fn hash(&self, key: &[u8]) -> KeyHash {
         hash_of(key).unwrap_or_else(|| first(self.hmac.clone().chain_update(key)))

@@ -1,4 +1,4 @@
-//! Lengths of time as people write and read them: `250ms`, `1h 30m`, `90days`.
+//! Lengths of time as text: `250ms`, `1h 30m`, `90days`.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -60,7 +60,7 @@ struct Call {
 struct Refused {
     costs: Vec<u64>,
     retry_at: i64,
-    /// How long it is assumed to hold.
+    /// Until when it is assumed to hold.
     until: i64,
 }
 

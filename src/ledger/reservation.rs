@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! byte 0     1: this format
-//! byte 1     what becomes of it when it expires: 0 if it stays charged, 1 if it is refunded
+//! byte 1     when it expires: 0 if it stays charged, 1 if it is refunded
 //! byte 2     1 if the holder of a grant opened it, or raised it, else 0
 //! 8 bytes    when it was opened
 //! 8 bytes    when it ends

@@ -106,7 +106,7 @@ impl RateLimitLayer<Network, (), ()> {
     /// let app: axum::Router = axum::Router::new().layer(layer.unwrap());
     /// ```
     ///
-    /// See [`RateLimitLayer::new`].
+    /// # Errors
     /// Those of [`RateLimitLayer::new`].
     #[expect(clippy::type_complexity, reason = "the type of a closure cannot be named")]
     pub fn by_address<B, A, C>(
