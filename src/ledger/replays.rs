@@ -69,6 +69,8 @@ struct Weights {
     by_grants: usize,
     /// Of those without one, which all closed a reservation.
     only_closed: usize,
+    /// Of those among them from holders of grants.
+    only_closed_by_grants: usize,
 }
 
 impl Weights {
@@ -86,6 +88,9 @@ impl Weights {
         let weight = replay.weight();
         if replay.is_only_closed() {
             self.only_closed = change(self.only_closed, weight);
+            if replay.by_grant {
+                self.only_closed_by_grants = change(self.only_closed_by_grants, weight);
+            }
             return;
         }
         self.identified = change(self.identified, weight);
@@ -323,7 +328,9 @@ impl Replays {
             page.replays.push(Some(replay));
             page.change = page.change.max(change);
         }
-        while self.weights.only_closed > MAX_CLOSED && self.forget_oldest_closed() {}
+        let of_grants = of_grants(MAX_CLOSED);
+        while self.weights.only_closed_by_grants > of_grants && self.forget_oldest_closed(|replay| replay.by_grant) {}
+        while self.weights.only_closed > MAX_CLOSED && self.forget_oldest_closed(|_| true) {}
     }
 
     /// The place of the next replay with this lifetime: in a new page if the current one is full or old.
@@ -432,10 +439,10 @@ impl Replays {
         }
     }
 
-    /// Forgets the oldest replay found only by its closed reservation; one with a request id is kept. `false` if there is none.
-    fn forget_oldest_closed(&mut self) -> bool {
+    /// Forgets the oldest of the meant replays that is found only by its closed reservation; one with a request id is kept. `false` if there is none.
+    fn forget_oldest_closed(&mut self, is_meant: fn(&Replay) -> bool) -> bool {
         let mut slots = self.pages.iter_mut().flat_map(|page| &mut page.replays);
-        let oldest = slots.find_map(|slot| slot.take_if(|replay| replay.is_only_closed()));
+        let oldest = slots.find_map(|slot| slot.take_if(|replay| replay.is_only_closed() && is_meant(replay)));
         let Some(replay) = oldest else { return false };
         if let Some(closed) = replay.closed {
             self.by_reservation.remove(&closed.id.into());

@@ -147,6 +147,31 @@ fn grant_holders_get_half_of_a_keys_reservations() {
     assert_eq!(reserve(&mut world, true), full(half));
 }
 
+#[test]
+fn grant_holders_get_half_of_the_closed_reservations_that_a_key_remembers() {
+    let half = 4_096 / 2;
+    for crashes in [false, true] {
+        let mut world = world();
+        let mut close = |by_grant| {
+            let reserved = decided(world.ask(RESERVE, Some(vec![1]), None)).reservation.unwrap();
+            let id = RequestId { ttl_ms: 0, ..of(u128::from(world.ids) + 9, 0, by_grant) };
+            world.passes(1);
+            decided(world.ask(Action::Settle(reserved.id), Some(vec![1]), Some(id)));
+            if crashes && world.ids.is_multiple_of(1_000) {
+                world.crash(0);
+            }
+            Action::Settle(reserved.id)
+        };
+        let own: Vec<_> = (0..half).map(|_| close(false)).collect();
+        let of_grants: Vec<_> = (0..2 * half).map(|_| close(true)).collect();
+        let mut is_known = |settle| matches!(world.ask(settle, Some(vec![1]), None), ObjectReply::Decided(_));
+        assert!(own.into_iter().all(&mut is_known));
+        let (forgotten, known) = of_grants.split_at(half);
+        let mut count = |all: &[Action]| all.iter().copied().filter(|settle| is_known(*settle)).count();
+        assert_eq!((count(forgotten), count(known)), (0, half));
+    }
+}
+
 /// A policy whose limits come with the request: 9 tokens in nine minutes.
 fn inline(name: usize) -> Arc<Policy> {
     let definition = format!(
