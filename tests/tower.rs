@@ -72,9 +72,13 @@ fn request(address: SocketAddr, user: &str) -> Answer {
 }
 
 fn request_to(address: SocketAddr, user: &str, path: &str) -> Answer {
-    let mut stream = TcpStream::connect(address).expect("the server listens");
     let user = if user.is_empty() { String::new() } else { format!("user: {user}\r\n") };
-    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{user}connection: close\r\n\r\n");
+    send(address, &format!("GET {path}"), &user)
+}
+
+fn send(address: SocketAddr, method_and_path: &str, headers: &str) -> Answer {
+    let mut stream = TcpStream::connect(address).expect("the server listens");
+    let request = format!("{method_and_path} HTTP/1.1\r\nhost: localhost\r\n{headers}connection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("it answers");
@@ -222,6 +226,21 @@ fn a_new_key_without_room_gets_503_and_no_invented_fields() {
 }
 
 /// The application would otherwise have one budget for all callers, which any of them can use up.
+/// The server allows only GET, so 405 is its own answer.
+#[test]
+fn a_preflight_proceeds_without_a_key_and_takes_nothing() {
+    let (address, _) = serve(r#"{"rate":1,"period":"1s"}"#, 10);
+    let preflight = "origin: https://app.example\r\naccess-control-request-method: GET\r\n";
+    for headers in [preflight.to_owned(), format!("{preflight}user: alice\r\n")] {
+        let answer = send(address, "OPTIONS /", &headers);
+        assert_eq!((answer.status, answer.fields()), (405, [None; 3]));
+    }
+    let other = send(address, "OPTIONS /", "origin: https://app.example\r\n");
+    assert_eq!(other.status, 500, "without a key, and no preflight");
+    assert_eq!(request(address, "alice").status, 200);
+    assert_eq!(send(address, "OPTIONS /", "user: alice\r\n").status, 429);
+}
+
 #[test]
 fn a_request_without_a_key_gets_500_and_takes_nothing() {
     let (address, _) = serve(r#"{"rate":2,"period":"1m"}"#, 1);

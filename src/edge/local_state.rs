@@ -169,7 +169,10 @@ mod tests {
     /// A lease of three tokens until 2 010, given at 10 in a call from 0 to 20.
     fn leasing() -> LocalState {
         let (policy, mut known) = (policy(), LocalState::default());
-        let request = (0..48).find_map(|_| known.ask(OBJECT, &policy, &[1], NOW)).unwrap();
+        let mut ask = || known.ask(OBJECT, &policy, &[1], NOW);
+        let none = (0..47).all(|_| ask().is_none());
+        known.leases.refused(OBJECT, &policy, NOW);
+        let request = known.ask(OBJECT, &policy, &[1], NOW).filter(|_| none).unwrap();
         let lease = Lease { id: 1, from: NOW + 10, until: NOW + 2_010, tokens: vec![3] };
         let given = Decided { lease: Some(lease), ..grant(0, 10) };
         known.leased(OBJECT, &policy, &request, &given, (NOW, NOW + 20)).unwrap();

@@ -30,7 +30,8 @@ use core::task::{Context, Poll};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::{HeaderName, HeaderValue, Request, Response};
+use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
+use http::{HeaderName, HeaderValue, Method, Request, Response};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -50,6 +51,7 @@ use budgets::Budgets;
 /// * A new key while all entries are in use (see [`crate::keyed`]): 503 with `Retry-After`, since the caller has not used up anything.
 /// * A request without a key: 500 `misconfigured`, and nothing is taken. A shared budget for all such requests would let one caller lock
 ///   out the others.
+/// * A CORS preflight: it proceeds and takes nothing. Browsers send it by themselves, without credentials.
 ///
 /// Limits in shadow are not tried, since no answer could report them. `shards` has no effect: a key's budget is in one place.
 ///
@@ -210,6 +212,9 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
+        if is_preflight(&request) {
+            return ResponseFuture::Granted { inner: Box::pin(self.inner.call(request)), fields: Vec::new() };
+        }
         let RateLimitLayer { budgets, key, clock, cost } = &self.layer;
         match budgets.consume(key(&request).as_ref(), clock(), cost.of(&request)) {
             Ok(fields) => ResponseFuture::Granted { inner: Box::pin(self.inner.call(request)), fields },
@@ -243,6 +248,11 @@ impl<F: Future<Output = Result<Response<R>, E>>, R, E> Future for ResponseFuture
             Self::Refused(response) => response.take().map_or(Poll::Pending, |response| Poll::Ready(Ok(*response))),
         }
     }
+}
+
+fn is_preflight<B>(request: &Request<B>) -> bool {
+    let has = |name| request.headers().contains_key(name);
+    request.method() == Method::OPTIONS && has(ORIGIN) && has(ACCESS_CONTROL_REQUEST_METHOD)
 }
 
 fn response<R: From<String>>(reply: &Reply) -> Response<R> {
