@@ -102,10 +102,13 @@ impl LocalState {
     ) {
         let time = AnswerTime { decided_at: decided.now, called_at, answered_at };
         let is_whole = asked.clone().all(|policy| self.leases.is_whole(object, policy, decided, &time));
-        asked.clone().for_each(|policy| match is_granted {
-            true => self.leases.granted(object, policy, &time),
-            false => self.leases.refused(object, policy, answered_at),
-        });
+        for policy in asked.clone() {
+            if is_granted {
+                self.leases.granted(object, policy, &time);
+            } else {
+                self.leases.refused(object, policy, answered_at);
+            }
+        }
         self.refusals.answered(object, asked, (is_granted, is_whole), decided, &time);
     }
 

@@ -170,7 +170,7 @@ fn terms(before: &Policy, after: &Policy, lines: &mut Vec<String>) {
         ));
     }
     after.frontend().describe_change(before.frontend(), lines);
-    after.registry().describe_change(before.registry(), lines);
+    after.registry().describe_change(*before.registry(), lines);
 }
 
 fn initial(limit: &NamedLimit) -> u64 {

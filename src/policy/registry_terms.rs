@@ -29,7 +29,7 @@ impl RegistryTerms {
     }
 
     /// What changes when these take the place of `before`, line by line.
-    pub(super) fn describe_change(&self, before: &Self, lines: &mut Vec<String>) {
+    pub(super) fn describe_change(self, before: Self, lines: &mut Vec<String>) {
         if before.carry != self.carry {
             let [new, old] = [self.carry, before.carry].map(|carry| carry.map_or("the default", Carry::word));
             lines.push(format!("carry: {new} instead of {old}, from this change on"));
