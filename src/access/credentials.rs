@@ -99,7 +99,7 @@ impl fmt::Display for Denied {
         match self {
             Self::NoHeader => f.write_str("no Authorization header"),
             Self::NotBearer => f.write_str("the Authorization header is not `Bearer <token>`"),
-            Self::TooLong { len } => write!(f, "a credential of {len} bytes: {MAX_LEN} are the most"),
+            Self::TooLong { len } => write!(f, "a credential of {len} bytes: at most {MAX_LEN} are allowed"),
             Self::WrongToken => f.write_str("wrong token"),
             Self::Grant(error) => write!(f, "a grant: {error}"),
         }
@@ -187,7 +187,7 @@ mod tests {
         for (denied, expected) in [
             (Denied::NoHeader, "no Authorization header"),
             (Denied::NotBearer, "the Authorization header is not `Bearer <token>`"),
-            (Denied::TooLong { len: 4097 }, "a credential of 4097 bytes: 4096 are the most"),
+            (Denied::TooLong { len: 4097 }, "a credential of 4097 bytes: at most 4096 are allowed"),
             (Denied::WrongToken, "wrong token"),
             (Denied::Grant(GrantError::NoKid), "a grant: it has no `kid`"),
         ] {

@@ -117,7 +117,7 @@ impl Sessions {
         };
         let len = sessions.open([0, 0], SOME_MOMENT).grant.len();
         if len > MAX_LEN {
-            let problem = format!("makes grants of {len} bytes: {MAX_LEN} are the most that can be sent");
+            let problem = format!("makes grants of {len} bytes: at most {MAX_LEN} can be sent");
             errors.add(&place("policies"), &problem);
             return None;
         }
@@ -536,7 +536,7 @@ mod tests {
         assert!(most > 40);
         let errors = read(&json(most + 1)).unwrap_err();
         assert!(errors[0].starts_with("TOLLGATE_SESSIONS.policies: makes grants of 4"), "{errors:?}");
-        assert!(errors[0].ends_with(" bytes: 4096 are the most that can be sent"), "{errors:?}");
+        assert!(errors[0].ends_with(" bytes: at most 4096 can be sent"), "{errors:?}");
     }
 
     #[test]

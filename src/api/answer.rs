@@ -295,7 +295,7 @@ mod tests {
 
         let (status, headers, body) = of_key(r#""banned":true"#, Endpoint::Peek, "", Decision::Never { max: 0 });
         assert_eq!((status, headers), (429, fields(&[NOTHING, ("ratelimit", r#""api";r=0"#)])));
-        assert_eq!(body["detail"], "this key is banned from policy api; without an end");
+        assert_eq!(body["detail"], "this key is banned from policy api; the ban has no end");
         assert_eq!((body.get("retry_at"), &body["reset_at"]), (None, &Value::Null));
     }
 

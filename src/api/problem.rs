@@ -262,7 +262,7 @@ impl Problem {
                 format!("the policy {} has `fixed = true`: change it in wrangler.toml, and deploy", shown(policy))
             }
             Self::TooManyListeners { which } => too_many_listeners(*which),
-            Self::TooManyPolicies { max } => format!("there are {max} policies, the most there can be: delete some"),
+            Self::TooManyPolicies { max } => format!("there are {max} policies, the maximum: delete some"),
             Self::RegistryUnavailable { .. } => {
                 "the registry of policies did not answer. A change may have been made: the \
                                                  version of the policy says whether"
@@ -292,7 +292,7 @@ impl Problem {
                 format!("send JSON, with `Content-Type: application/json`, not {}", shown(found))
             }
             Self::UnsupportedContentEncoding { found } => {
-                format!("send the body as it is, without `Content-Encoding`, not as {}", shown(found))
+                format!("send the body uncompressed, without `Content-Encoding`, not as {}", shown(found))
             }
             Self::Misconfigured { missing } | Self::Unhealthy { missing } => misconfigured(missing),
             Self::WrongBinding { .. } => misconfigured(&[]),
@@ -319,10 +319,8 @@ const UNKNOWN_AFTER_FAILURE: &str = "what keeps the budgets of this key did not 
     carried out; only an Idempotency-Key makes it safe to repeat";
 
 fn too_many_reservations(max: u64, by_grants: bool) -> String {
-    let (whose, most) = if by_grants { (" made by grants", "grants") } else { ("", "it") };
-    format!(
-        "this key has {max} open reservations{whose}, the most {most} can have, with their extensions: settle or cancel some"
-    )
+    let (whose, of) = if by_grants { (" made by grants", " for grants") } else { ("", "") };
+    format!("this key has {max} open reservations{whose}, the maximum{of}, with their extensions: settle or cancel some")
 }
 
 fn too_many_idempotency_keys(used: u64, by_grants: bool, retry_after_ms: u64) -> String {
@@ -335,7 +333,7 @@ fn too_many_idempotency_keys(used: u64, by_grants: bool, retry_after_ms: u64) ->
 
 fn too_many_inline_budgets(max: u64) -> String {
     format!(
-        "nothing was done: this key has {max} budgets with `limits` in the request that are not full again, the most it can have; \
+        "nothing was done: this key has {max} budgets with `limits` in the request that are not full again, the maximum; \
          use fewer names as `policy`"
     )
 }
@@ -343,9 +341,11 @@ fn too_many_inline_budgets(max: u64) -> String {
 fn captcha(error: CaptchaError) -> String {
     let why = match error {
         CaptchaError::Hostname => {
-            "was solved on a page of another host than this service accepts: solve it on one of its own pages"
+            "was solved on a page of a host that this service does not accept: solve it on one of its own pages"
         }
-        CaptchaError::Action => "was solved for another action than this service accepts: give the widget that action",
+        CaptchaError::Action => {
+            "was solved for an action that this service does not accept: give the widget that action"
+        }
         CaptchaError::Wrong => "is wrong, has expired or was used before: let the visitor solve another",
         CaptchaError::Late => {
             "could not be verified, since its verifier did not answer in time: let the visitor solve another"
@@ -502,12 +502,12 @@ mod tests {
         for (by_grants, reservations, keys) in [
             (
                 false,
-                "this key has 1000 open reservations, the most it can have, with their extensions: settle or cancel some",
+                "this key has 1000 open reservations, the maximum, with their extensions: settle or cancel some",
                 "nothing was done: this key remembers 9 idempotency keys, and there is no room for another; retry in 2 s",
             ),
             (
                 true,
-                "this key has 1000 open reservations made by grants, the most grants can have, with their extensions: settle or cancel some",
+                "this key has 1000 open reservations made by grants, the maximum for grants, with their extensions: settle or cancel some",
                 "nothing was done: this key remembers 9 idempotency keys of grants, and there is no room for another; \
                  retry in 2 s",
             ),

@@ -246,7 +246,7 @@ impl Verdict<'_> {
             None => "this budget never refills".to_owned(),
         };
         if self.banned {
-            let when = retry_after_ms.map_or_else(|| "without an end".to_owned(), |ms| format!("retry in {ms} ms"));
+            let when = retry_after_ms.map_or_else(|| "the ban has no end".to_owned(), |ms| format!("retry in {ms} ms"));
             return format!("this key is banned from policy {}; {when}", self.policy);
         }
         if self.is_of_shard {

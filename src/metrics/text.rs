@@ -19,8 +19,7 @@ pub fn exposition(counts: &Counts, began_at: i64, isolates: Option<usize>, may_n
         let all = Outcome::ALL.iter().zip(&counts.decisions);
         all.map(|(outcome, count)| (vec![("policy", policy.as_str()), ("outcome", outcome.word())], *count))
     });
-    let decisions =
-        "Requests to take tokens (consume, reserve, extend with a cost, batch), by policy and by what became of them.";
+    let decisions = "Requests to take tokens (consume, reserve, extend with a cost, batch), by policy and by outcome.";
     family(&mut text, "tollgate_decisions_total", decisions, by_outcome);
 
     let by_policy = policies.iter().map(|(policy, counts)| (vec![("policy", policy.as_str())], counts.shadow_refusals));
@@ -59,9 +58,9 @@ pub fn exposition(counts: &Counts, began_at: i64, isolates: Option<usize>, may_n
 
     let help = "Calls and requests that were made again, by reason.";
     family(&mut text, "tollgate_repeats_total", help, by_word::<Repeat>("reason", &counts.repeats));
-    let help = "Questions of isolates to the registry of policies, by what became of them.";
+    let help = "Questions of isolates to the registry of policies, by outcome.";
     family(&mut text, "tollgate_registry_polls_total", help, by_word::<PollOutcome>("outcome", &counts.polls));
-    let help = "Notices to the webhook and to the queue, by what became of them.";
+    let help = "Notices to the webhook and to the queue, by outcome.";
     family(&mut text, "tollgate_notices_total", help, by_word::<NoticeOutcome>("outcome", &counts.notices));
 
     match isolates {
@@ -79,7 +78,7 @@ pub fn exposition(counts: &Counts, began_at: i64, isolates: Option<usize>, may_n
 
 fn calls(text: &mut String, counts: &Counts) {
     let name = "tollgate_object_call_duration_seconds";
-    head(text, name, "histogram", "Calls to the objects of keys, as isolates see them, by what became of them.");
+    head(text, name, "histogram", "Calls to the objects of keys, as isolates see them, by outcome.");
     let (bucket, sum, count) = (format!("{name}_bucket"), format!("{name}_sum"), format!("{name}_count"));
     for (outcome, histogram) in CallOutcome::ALL.iter().zip(&counts.calls) {
         let outcome = ("outcome", outcome.word());

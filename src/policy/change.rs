@@ -73,7 +73,7 @@ fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>
                 (old, new)
             }
             (Some((was, _)), None) => {
-                lines.push(format!("{shown}: off instead of {was}; it is not asked"));
+                lines.push(format!("{shown}: off instead of {was}; it is ignored"));
                 continue;
             }
             (None, None) => continue,
@@ -308,7 +308,7 @@ mod tests {
                 "api/b: enforced instead of in shadow",
                 "api/a: in shadow instead of enforced",
                 "api/e is a new limit, in shadow: every key starts with 9 tokens",
-                "api/c: off instead of enforced; it is not asked",
+                "api/c: off instead of enforced; it is ignored",
                 "api/d is no longer a limit; its state is kept until it would be full",
                 WHOM,
             ]

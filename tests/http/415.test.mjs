@@ -46,7 +46,7 @@ test("a body with a content coding", async () => {
     ["gzip", json], // not read, whatever it contains
     ["identity, gzip", json],
   ]) {
-    const detail = `send the body as it is, without \`Content-Encoding\`, not as ${JSON.stringify(encoding)}`;
+    const detail = `send the body uncompressed, without \`Content-Encoding\`, not as ${JSON.stringify(encoding)}`;
     const headers = { "accept-encoding": "identity" };
     const expected = problem(415, "unsupported-content-encoding", "Unsupported content encoding", detail, { headers });
     for (const path of PATHS) {

@@ -179,7 +179,7 @@ function attacks() {
     "a verb of another scope": [claim("verbs", ["consume", "reset"]), verbs],
     "all verbs": [claim("verbs", ["*"]), verbs],
     "no verbs": [claim("verbs", undefined), verbs],
-    "4097 bytes": [`${good}${"A".repeat(4097 - good.length)}`, "a credential of 4097 bytes: 4096 are the most"],
+    "4097 bytes": [`${good}${"A".repeat(4097 - good.length)}`, "a credential of 4097 bytes: at most 4096 are allowed"],
     "a huge header": [jwt(KEY, { ...HEADER, x: "x".repeat(10_000) }, CLAIMS), "a credential of "],
     "four parts": [`${good}.`, "wrong token"],
     "two parts": [`${header}.${payload}`, "wrong token"],
@@ -286,7 +286,7 @@ test("a grant's holder gets half of its key's reservations, its backend the rest
     for (const { status, text } of all) assert.equal(status, 200, text);
   }
   const detail =
-    "this key has 500 open reservations made by grants, the most grants can have, with their extensions: settle or cancel some";
+    "this key has 500 open reservations made by grants, the maximum for grants, with their extensions: settle or cancel some";
   const tooMany = problem(409, "too-many-reservations", "Too many reservations", detail);
   assertAnswer(await reserve(authorized), tooMany);
   const own = await reserve(bearer(backend.text));

@@ -24,9 +24,9 @@ test("the first request logs the policies in readable form", async () => {
   assert.equal(
     tollgate.log,
     "policy api: token bucket, 100 per 1m, at most 200 at once and 300 within any 1m\n" +
-      "  from empty to full in 2m; a crash costs nothing; under another name it would start anew, with 200\n" +
+      "  from empty to full in 2m; a crash costs nothing; renaming it resets a key to 200\n" +
       "policy once: token bucket, 0 per 1day, at most 5 at once\n" +
-      "  never full again; a crash costs nothing; under another name it would start anew, with 5\n" +
+      "  never full again; a crash costs nothing; renaming it resets a key to 5\n" +
       "  note: with a rate of 0 a spent budget never refills, and its row is never deleted (never_refills)\n",
   );
 });

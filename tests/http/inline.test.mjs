@@ -257,7 +257,7 @@ test("a key has at most 256 budgets that are not full", async () => {
   const answers = await Promise.all(names.map((name) => consume(name)));
   for (const { status, text } of answers) assert.equal(status, 200, text);
   const detail =
-    "nothing was done: this key has 256 budgets with `limits` in the request that are not full again, the most it can have; " +
+    "nothing was done: this key has 256 budgets with `limits` in the request that are not full again, the maximum; " +
     "use fewer names as `policy`";
   const tooMany = problem(409, "too-many-inline-budgets", "Too many inline budgets", detail);
   assertAnswer(await consume("another"), tooMany);

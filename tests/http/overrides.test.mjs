@@ -130,7 +130,7 @@ test("a banned key is told so and until when; what it gives back counts, and it 
   assert.equal(forever.created, 1);
   const banned = await service.consume("alice");
   assert.deepEqual([banned.status, banned.body.retry_at, banned.headers["retry-after"]], [429, undefined, undefined]);
-  assert.equal(banned.body.detail, "this key is banned from policy api; without an end");
+  assert.equal(banned.body.detail, "this key is banned from policy api; the ban has no end");
 });
 
 test("a key without limits is never refused but counted, and later has what is left", async () => {
@@ -209,7 +209,7 @@ test("a change says how tokens are carried over", async () => {
   await service.consume("alice", 15);
   assert.equal((await service.put(again)).body.unchanged, 1);
   const anew = await service.put(again, "?carry=reset");
-  assert.equal(anew.body.changes.at(-1), "keys start anew; at the latest ten seconds from then");
+  assert.equal(anew.body.changes.at(-1), "keys are reset; at the latest ten seconds from then");
   assert.equal((await service.ask("peek")).body.remaining, 20);
   assert.equal((await service.send("GET", "/v1/audit?limit=1")).body.acts[0].carry, "reset");
   assertAnswer(

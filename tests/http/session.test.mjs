@@ -312,10 +312,10 @@ test("a captcha of another host or action is a 403 that says so, and opens no se
   };
   const refused = (detail) => problem(403, "captcha-failed", "Captcha failed", detail);
   const host = refused(
-    "the captcha was solved on a page of another host than this service accepts: solve it on one of its own pages",
+    "the captcha was solved on a page of a host that this service does not accept: solve it on one of its own pages",
   );
   const action = refused(
-    "the captcha was solved for another action than this service accepts: give the widget that action",
+    "the captcha was solved for an action that this service does not accept: give the widget that action",
   );
   for (const [parts, expected] of [
     [["example.com", "sign-up"], host],

@@ -23,7 +23,7 @@ const command = async (args, cwd = folder) => {
 const write = (name, text) => writeFileSync(join(folder, name), text);
 
 const API = `api: token bucket, 20 per 1s, at most 40 at once and 60 within any 1s
-  from empty to full in 2s; a crash costs a key at most 20, back after 1s; under another name it would start anew, with 40`;
+  from empty to full in 2s; a crash costs a key at most 20, back after 1s; renaming it resets a key to 40`;
 
 test("reports each policy's numbers, description and findings", async () => {
   const { errors, policies } = await lint({ api: "20/s burst 40", once: { rate: 0, period: "1day", capacity: 5 } });
@@ -129,7 +129,7 @@ on_error = ["overloaded"]
     `${API}
 
 env.staging api: token bucket, 5 per 2s, at most 3 at once and 8 within any 2s; fails open on overloaded
-  from empty to full in 1s 200ms; a crash costs a key at most 2, back after 800ms; under another name it would start anew, with 3
+  from empty to full in 1s 200ms; a crash costs a key at most 2, back after 800ms; renaming it resets a key to 3
   note: when no decision can be made, requests pass uncounted: it fails open on overloaded (fails_open)
   warning: callers cause \`overloaded\` themselves, so a flood opens the limit that should stop it (flood_opens)
 

@@ -269,7 +269,7 @@ test("the service fails halfway: what was done is reported, and the same command
   assert.match(stdout, /^changed api\n(?: {2}.*\n)+$/);
   assert.match(
     stderr,
-    /^tollgate: llm: no answer from http:\/\/127\.0\.0\.1:\d+: .+; it may have been carried out; done: api; not sent: trial; apply again to go on: what is done stays as it is\n$/,
+    /^tollgate: llm: no answer from http:\/\/127\.0\.0\.1:\d+: .+; it may have been carried out; done: api; not sent: trial; run apply again to resume: what was changed stays changed\n$/,
   );
   service.before = undefined;
   await service.tollgate.restart();

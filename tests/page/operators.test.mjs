@@ -218,7 +218,7 @@ test("a late answer does not replace another policy's text or the result of a ne
   await showApi();
   assert.equal(await editor.inputValue(), '{"rate":7,"period":"10s"}');
 
-  const says = page.getByLabel("What the service says");
+  const says = page.getByLabel("Result");
   const audit = (await hold(page, "**/v1/audit?limit=100"))();
   await page.getByLabel("Key (text or JSON)").fill("twice");
   await press(page, "Credit");
@@ -252,7 +252,7 @@ test("an act is confirmed even if the audit log cannot be read; a new token sees
   await page.getByLabel("Key (text or JSON)").fill("credited");
   await page.getByRole("combobox", { name: "Policy", exact: true }).selectOption("demo");
   await press(page, "Credit");
-  const said = page.getByRole("list", { name: "What the service says" });
+  const said = page.getByRole("list", { name: "Result" });
   await said.getByText("It is done, but the audit log cannot be read. 503: Unavailable").waitFor();
   await said.getByText(/^demo .*; now demo /).waitFor();
   await page.getByLabel("Token with the scope admin").fill("wrong");
@@ -277,7 +277,7 @@ test("an act is distinguished from one on another key at the same time", async (
   await page.getByRole("combobox", { name: "Policy", exact: true }).selectOption("api");
   await press(page, "Credit");
   const text = await page
-    .getByLabel("What the service says")
+    .getByLabel("Result")
     .getByText(/^Recorded as /)
     .textContent();
   const { object } = await ask("keys/inspect", { key: "this one" });
@@ -330,7 +330,7 @@ test("a policy is changed after the service has reported what that would do", as
 
 test("one key is inspected, explained, credited, reset, blocked and freed, each with its act", async () => {
   const { page, said, close } = await show();
-  const says = page.getByLabel("What the service says");
+  const says = page.getByLabel("Result");
   await ask("consume", { policy: "api", key: "mallory", cost: 50 });
   await page.getByLabel("Key (text or JSON)").fill("mallory");
   await page.getByRole("combobox", { name: "Policy", exact: true }).selectOption("api");
@@ -358,7 +358,7 @@ test("one key is inspected, explained, credited, reset, blocked and freed, each 
 
 test('a pasted hash is not taken for a key, and as {"hash"} it blocks its key', async () => {
   const { page, said, close } = await show();
-  const says = page.getByLabel("What the service says");
+  const says = page.getByLabel("Result");
   const { object: hash } = await ask("keys/inspect", { key: "known by its hash" });
   const key = page.getByLabel("Key (text or JSON)");
   await page.getByRole("combobox", { name: "Policy", exact: true }).selectOption("api");
@@ -393,7 +393,7 @@ test("the page sends as many requests as it says", async () => {
   await page.getByLabel("Key (text or JSON)").fill("credited");
   await press(page, "Credit");
   await page
-    .getByLabel("What the service says")
+    .getByLabel("Result")
     .getByText(/^Recorded as /)
     .waitFor();
   assert.equal(sent.length, 6, sent.join());
@@ -512,7 +512,7 @@ test("a token refused by one endpoint is not sent to another, and a late answer 
   const showOverrides = await overrides;
   await page.getByLabel("Key (text or JSON)").fill("anyone");
   await press(page, "Inspect");
-  await page.getByLabel("What the service says").getByText("401: revoked").waitFor();
+  await page.getByLabel("Result").getByText("401: revoked").waitFor();
   await showOverrides();
   assert.equal(await page.getByText("Loading").count(), 0);
   await page.getByRole("heading", { name: "Overrides" }).waitFor();

@@ -85,7 +85,7 @@ impl AdminQuestion<'_> {
             Some(Carry::AsIs) => "keys keep their tokens, up to the new capacity",
             // Not possible for overrides.
             Some(Carry::Proportional) => "keys keep their share of the capacity",
-            Some(Carry::Reset) => "keys start anew",
+            Some(Carry::Reset) => "keys are reset",
         };
         let line = |count: usize, what: &str| {
             let keys = if count == 1 { "1 key or prefix".to_owned() } else { format!("{count} keys or prefixes") };

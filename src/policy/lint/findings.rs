@@ -136,7 +136,7 @@ pub(super) fn of(policy: &Policy) -> Vec<Finding> {
         shadow.map(|limit| not_enforced(limit, "is in shadow: it says what it would refuse, and refuses nothing")),
     );
     let off = policy.off_limits().iter().cloned();
-    findings.extend(off.map(|limit| not_enforced(limit, "is off: it is not asked and counts nothing")));
+    findings.extend(off.map(|limit| not_enforced(limit, "is off: it is ignored and counts nothing")));
     findings.extend(of_shards(policy));
     findings.extend(many_idempotency_keys(policy));
     // A policy that enforces nothing lets every request pass, whatever fails.

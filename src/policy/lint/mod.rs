@@ -206,8 +206,8 @@ mod tests {
         assert_eq!(
             api.to_string(),
             "p: token bucket, 100 per 1m, at most 200 at once and 300 within any 1m\n  \
-             from empty to full in 2m; a crash costs a key at most 10, back after 6s; under another name it would start \
-             anew, with 200"
+             from empty to full in 2m; a crash costs a key at most 10, back after 6s; renaming it resets a key \
+             to 200"
         );
         let llm = lint(
             r#"{"on_error":"open","limits":[{"name":"requests","rate":"60/m","max_debt":10,"write_ahead":0},
@@ -218,10 +218,10 @@ mod tests {
             "p: requests token bucket, 60 per 1m, at most 60 at once and 120 within any 1m AND tokens fixed window, 100000 per \
              1day, at most 100000 at once and 200000 within any 1day; fails open on timeout, failed\n  \
              together, at the same cost in each: at most 120 within any 1m and 86460 within any 1day\n  \
-             requests: from empty to full in 1m; with debt at most 70 at once, paid after 10s; a crash costs nothing; under \
-             another name it would start anew, with 60\n  \
+             requests: from empty to full in 1m; with debt at most 70 at once, paid after 10s; a crash costs nothing; renaming it resets a \
+             key to 60\n  \
              tokens: from empty to full in 1day; with debt at most 300000 at once, paid after 2days; a crash costs a key at most \
-             5000, back after 1day; under another name it would start anew, with 100000\n  \
+             5000, back after 1day; renaming it resets a key to 100000\n  \
              note: tokens: 200000 can pass within 1ms, where two windows meet; a token bucket has no such edge (window_edge)\n  \
              warning: tokens: a debt of 200000 takes 2days to be paid, and until then the key is refused (long_debt)\n  \
              note: when no decision can be made, requests pass uncounted: it fails open on timeout, failed (fails_open)"
@@ -235,10 +235,10 @@ mod tests {
             lint.to_string(),
             "p: a token bucket, 1 per 1s, at most 1 at once and 2 within any 1s; shadow: b token bucket, 60 per 1m, at most 60 at \
              once and 120 within any 1m\n  \
-             a: from empty to full in 1s; a crash costs a key at most 1, back after 1s; under another name it would start \
-             anew, with 1\n  \
-             b: in shadow, from empty to full in 1m; a crash costs a key at most 3, back after 3s; under another name it \
-             would start anew, with 60\n  \
+             a: from empty to full in 1s; a crash costs a key at most 1, back after 1s; renaming it resets a key \
+             to 1\n  \
+             b: in shadow, from empty to full in 1m; a crash costs a key at most 3, back after 3s; renaming it resets a \
+             key to 60\n  \
              note: b: is in shadow: it says what it would refuse, and refuses nothing (not_enforced)"
         );
         assert_eq!(lint.together, []);

@@ -88,7 +88,7 @@ impl fmt::Display for LimitFacts {
                 write!(f, "a crash costs a key at most {tokens}, back after {}", length::shown(ms))?;
             }
         }
-        write!(f, "; under another name it would start anew, with {}", self.change_grants)
+        write!(f, "; renaming it resets a key to {}", self.change_grants)
     }
 }
 

@@ -110,7 +110,7 @@ impl Plan {
                     Some(config) => Limit::new(&config).err()?.to_string(),
                     None => format!("a rate of {MAX_TOKENS} is the largest"),
                 };
-                Some(format!("`multiple`: so many times the numbers{of} cannot be kept exact: {error}"))
+                Some(format!("`multiple`: the multiplied numbers{of} cannot be kept exact: {error}"))
             }),
             Self::Limits(all) => all.iter().find_map(|numbers| numbers.misfit(policy, &limits)),
         }
@@ -292,7 +292,7 @@ mod tests {
     fn inexact_numbers_are_refused_when_written_and_clipped_after_a_policy_change() {
         let large = policy(r#"{"rate":7,"period":"1day","capacity":182437484}"#);
         let plan = multiple(2, 1);
-        let error = "`multiple`: so many times the numbers cannot be kept exact: a capacity of 364874968 is too large to stay \
+        let error = "`multiple`: the multiplied numbers cannot be kept exact: a capacity of 364874968 is too large to stay \
              exact at this rate and period: at most 182437484";
         let applied = plan.apply(large.limits());
         assert_eq!(applied[0].limit().config().rate, 14);
@@ -301,7 +301,7 @@ mod tests {
         let most = policy(r#"{"rate":9007199254740991,"period":"1day","capacity":1}"#);
         assert_eq!(plan.apply(most.limits())[0].limit(), most.limits()[0].limit());
         let error =
-            "`multiple`: so many times the numbers cannot be kept exact: a rate of 9007199254740991 is the largest";
+            "`multiple`: the multiplied numbers cannot be kept exact: a rate of 9007199254740991 is the largest";
         assert_eq!(plan.misfit(&most).as_deref(), Some(error));
     }
 

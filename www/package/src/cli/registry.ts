@@ -190,7 +190,7 @@ function stopped(error: unknown, compared: readonly Compared[], file: string): u
   const isStale = error instanceof Refusal && error.problem.status === 412;
   const next = isStale
     ? `somebody has changed it since it was read: look at it (npx tollgate policies diff ${file}), then apply again`
-    : "apply again to go on: what is done stays as it is";
+    : "run apply again to resume: what was changed stays changed";
   error.message = `${named("failed")}: ${error.message}; done: ${named("new", "changed")}; not sent: ${named("not_sent")}; ${next}`;
   return error;
 }

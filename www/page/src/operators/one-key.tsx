@@ -107,7 +107,7 @@ export function OneKey({
             </button>
           ))}
         </div>
-        <ul class="quiet" aria-live="polite" aria-label="What the service says">
+        <ul class="quiet" aria-live="polite" aria-label="Result">
           {lines.map((line) => (
             <li key={line}>{line}</li>
           ))}
