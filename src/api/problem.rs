@@ -320,7 +320,9 @@ const UNKNOWN_AFTER_FAILURE: &str = "what keeps the budgets of this key did not 
 
 fn too_many_reservations(max: u64, by_grants: bool) -> String {
     let (whose, of) = if by_grants { (" made by grants", " for grants") } else { ("", "") };
-    format!("this key has {max} open reservations{whose}, the maximum{of}, with their extensions: settle or cancel some")
+    format!(
+        "this key has {max} open reservations{whose}, the maximum{of}, with their extensions: settle or cancel some"
+    )
 }
 
 fn too_many_idempotency_keys(used: u64, by_grants: bool, retry_after_ms: u64) -> String {
