@@ -719,6 +719,16 @@ fn answer(reply: ObjectReply) -> Option<Decided> {
     }
 }
 
+/// Who knows what the policy was before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Knows {
+    Registry,
+    /// There is no registry.
+    Nobody,
+    /// The numbers come with requests.
+    Caller,
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Naming {
     /// The numbers of the limit, and whether another is beside it once it has a name.
@@ -832,17 +842,24 @@ proptest! {
     /// A limit that gets a name has the level of one that had it from the start, whatever happens before, after and in turn.
     #[test]
     fn a_limit_that_gets_a_name_had_it_from_the_start(
+        who in prop::sample::select(vec![Knows::Registry, Knows::Registry, Knows::Nobody, Knows::Caller]),
         named_at in 0..6_usize,
         steps in prop::collection::vec(naming(), 1..80),
     ) {
         let first = Numbers { max_debt: 5, ..Numbers::bucket(10, 1_000, 40) };
-        let mut both = ["", "a"].map(|name| Plans::named(name, first));
+        let alone = |limits: &[(&str, Numbers)]| Arc::new(defined(limits, who == Knows::Caller));
+        let mut both = ["", "a"].map(|name| match who {
+            Knows::Registry => Plans::named(name, first),
+            _ => Plans { world: World::empty(&alone(&[(name, first)])), versions: Vec::new() },
+        });
         let (mut changes, mut reserved, mut leased) = (0, Vec::new(), Vec::new());
         let (mut is_asked_by_name, mut was_lost) = (false, false);
         let (mut names, mut last) = ([vec![""], vec!["a"]], first);
         for step in steps {
-            if let Naming::Change(..) = step {
-                changes += 1;
+            match step {
+                Naming::Learn(_) | Naming::Unregistered | Naming::Lost if who != Knows::Registry => continue,
+                Naming::Change(..) => changes += 1,
+                _ => {}
             }
             let mut stands = Vec::new();
             let (mut opened, mut lent) = (Vec::new(), Vec::new());
@@ -857,8 +874,12 @@ proptest! {
                             () => vec![("a", numbers)],
                         };
                         (names[index], last) = (limits.iter().map(|(name, _)| *name).collect(), numbers);
-                        plans.change_all(&limits, how);
-                        plans.learn(0);
+                        if who == Knows::Registry {
+                            plans.change_all(&limits, how);
+                            plans.learn(0);
+                        } else {
+                            plans.world.policy = alone(&limits);
+                        }
                     }
                     // A frontend without the new name cannot know it, nor one without the registry any earlier version.
                     Naming::Learn(back) if is_asked_by_name => plans.learn(back.min(changes.saturating_sub(named_at + 1))),
