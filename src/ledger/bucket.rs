@@ -713,8 +713,8 @@ impl Bucket {
         latest(now, awake.chain(dormant.map(|(dormant, state)| dormant.limit.full_at(state, now))))
     }
 
-    /// The least surplus of any limit over its persisted state, including what a crash would let frontends return again. A row in flight
-    /// may or may not arrive: whichever state a crash leaves must be neither above the bucket nor more than a block below it.
+    /// The least surplus of any limit over its persisted state plus what a crash would let frontends return again. A row in flight may or
+    /// may not arrive: whichever state a crash leaves must be neither above the bucket nor more than a block below it.
     fn slack(&self, now: i64) -> Slack {
         let Some(persisted) = &self.persisted else {
             return Slack::None;
@@ -833,7 +833,7 @@ pub(super) fn row_expires_at(row: &[u8], now: i64) -> Option<i64> {
     latest(leases.over_at(now), limits.iter().enumerate().filter(is_needed).map(expires_at))
 }
 
-/// Whether the first of these limits with its name grants at least as much as the account, which then adds nothing once it is full.
+/// Whether the first of these limits with its name grants at least as much as the account, which then adds nothing once that limit is full.
 fn is_dominated<'a>(account: &NamedState, mut limits: impl Iterator<Item = (Option<&'a str>, &'a Limit)>) -> bool {
     let in_force = limits.find(|(name, _)| *name == account.name.as_deref());
     in_force.is_some_and(|(_, limit)| is_as_generous(limit.config(), account.limit.config()))

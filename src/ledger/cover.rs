@@ -16,8 +16,8 @@
 //!
 //! Two objects of one key, which the runtime promises not to run, may both spend the refill while both live: at most a block.
 //!
-//! The cover lasts as long as the key has been in memory already, so that rarely used keys are written exactly, and at most a minute. It is
-//! no lower than what refills in that time, so that a slow limit does not lose for hours what a crash costs.
+//! The cover lasts as long as the key has been in memory already, so that rarely used keys are written exactly, and at most a minute. It
+//! lies no further below a full bucket than what refills in that time, so that a slow limit does not lose for hours what a crash costs.
 
 use crate::limit::{Config, Kind, Limit, MAX_STEP_BACK_MS, Snapshot, State};
 use crate::policy::{NamedLimit, Policy};

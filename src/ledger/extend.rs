@@ -40,7 +40,7 @@ impl Ledger {
         if let Some(max) = full.filter(|_| asks) {
             return Ok(ObjectReply::TooManyReservations { max });
         }
-        // Limits in shadow have no say in the decision, and are not settled later if there is no room.
+        // What limits in shadow take has no say in the decision, and is not settled later if there is no room.
         let is_raised = full.is_none() && (asks || request.shadow_costs.iter().flatten().any(|&cost| cost > 0));
         let raise = if is_raised { self.unused_id(random)? } else { 0 };
         // A request without costs is never refused.

@@ -11,8 +11,8 @@
 //!
 //! * To a policy that no registry has seen, a bucket is carried over at its first request under it.
 //! * To a version older than the bucket's own, it was carried over at some moment since its last request. If those numbers have no account,
-//!   its level is the lower of the results for the first and the last of these moments: as a function of the moment it is concave, so it is
-//!   nowhere lower than at both ends.
+//!   its level is carried over as is: to the lower of the results for the first and the last of these moments. As a function of the moment it
+//!   is concave, so it is nowhere lower than at both ends.
 //! * From a time whose versions were merged into one, a bucket goes through the weakest of them, which it enters at the moment it was last
 //!   carried over or later: see `policy/weakest.rs`.
 
@@ -101,8 +101,8 @@ pub(super) fn follow(
     steps.iter().fold(old, |old, step| carried(old, step, leases, now, phase))
 }
 
-/// Calls accounts as `policy` does, and returns which has another name now. Without the registry's timeline, a policy does not know that one of
-/// its limits had no name at first. The one that was asked `before` knows it, or had that limit without its name.
+/// Calls accounts as `policy` does, and returns which has another name now. Without the registry's timeline, a policy does not know that
+/// one of its limits had no name at first. The one that was asked `before` knows it, or had that limit without its name.
 pub(super) fn rename(
     old: &mut [NamedState],
     leases: &mut Leases,

@@ -16,9 +16,9 @@ use crate::sorted::SortedMap;
 /// How long an expired reservation may be settled: an hour, as long as a closed one is remembered.
 pub const LATE_MS: u64 = 3_600_000;
 
-/// Maximum reservations of a key, open and over; each raise counts as one. Holders of grants have half. Beyond it, those that ended first
-/// are forgotten, but never the latest, since open ones take their room. All reservations that can be open can expire at once and still be
-/// settled; and with any number open, there is room for some that are over.
+/// Maximum reservations of a key, open and over; each raise counts as one. Holders of grants have half. Open ones take the room of those
+/// that are over: beyond the maximum, of these the ones that ended first are forgotten, but never the latest. All reservations that can be
+/// open can expire at once and still be settled; and with any number open, there is room for some that are over.
 pub const MAX_KEPT: usize = MAX_RESERVATIONS + 256;
 
 impl Reservation {

@@ -29,14 +29,14 @@ use crate::protocol::EndedLease;
 /// Maximum leases of a bucket, all of which are in its row: for a key with ten thousand requests per second from a hundred isolates.
 const MAX_LEASES: usize = 256;
 
-/// Maximum limits with leased tokens that the policy no longer has, for a new lease. The policy's own, at most 8, may be removed next: so
-/// at most 16 are absent, and a row has room for all.
+/// Maximum limits that have leased tokens and are not in the policy; with more, no lease is given. The policy's own, at most 8, may be
+/// removed next: so at most 16 are absent, and a row has room for all.
 const MAX_ABSENT: usize = 8;
 
 /// The leases of one bucket.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leases {
-    /// The policy's limits in its order, then those it no longer has. Empty before the first lease.
+    /// The policy's limits in its order, then those that it does not have. Empty before the first lease.
     limits: Vec<LeasedLimit>,
     open: Vec<OpenLease>,
     /// Whether a lease is in no row yet.

@@ -74,8 +74,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// When how many tokens of each limit can be leased: half of the present ones, so that others find some, too; if there are none, half
-    /// of the future ones.
+    /// From when tokens can be leased, and how many of each limit: half of the present ones, so that others find some, too; if there are
+    /// none, half of the future ones.
     fn spare(
         &mut self,
         policy: &Arc<Policy>,
@@ -98,8 +98,8 @@ impl Ledger {
     }
 }
 
-/// When half of the tokens present at `by` can be spent; `None` if a wanted limit will have none. `limits` has each limit with its state,
-/// and its held and wanted tokens.
+/// From when half of the tokens present at `by` can be spent, and how many are given of each limit; `None` if a wanted limit will have
+/// none. `limits` has each limit with its state, and its held and wanted tokens.
 fn spare_at<'a>(
     limits: impl Iterator<Item = (&'a Limit, &'a State, u64, u64)>,
     now: i64,

@@ -46,7 +46,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The earlier answer, with the levels of now. A limit added since then moved nothing.
+    /// The earlier answer, with the current levels. A limit added since then moved nothing.
     pub(super) fn reply_again(
         &mut self,
         asked: &[Arc<Policy>],

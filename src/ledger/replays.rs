@@ -439,7 +439,8 @@ impl Replays {
         }
     }
 
-    /// Forgets the oldest of the meant replays that is found only by its closed reservation; one with a request id is kept. `false` if there is none.
+    /// Forgets the oldest of the meant replays that is found only by its closed reservation; one with a request id is kept. `false` if
+    /// there is none.
     fn forget_oldest_closed(&mut self, is_meant: fn(&Replay) -> bool) -> bool {
         let mut slots = self.pages.iter_mut().flat_map(|page| &mut page.replays);
         let oldest = slots.find_map(|slot| slot.take_if(|replay| replay.is_only_closed() && is_meant(replay)));

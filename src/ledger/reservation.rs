@@ -103,7 +103,7 @@ impl ReservedPart {
         name.map(|name| name.clone_from(to)).is_some()
     }
 
-    /// Adds what limits in shadow have taken: the limits of a policy have different names in all modes.
+    /// Adds what limits in shadow have taken: the limits of a policy have different names, whatever their modes.
     pub(super) fn add<'a>(&mut self, taken: impl Iterator<Item = (&'a NamedLimit, u64)>) {
         self.tokens.extend(taken.map(|(limit, tokens)| (limit.account().map(str::to_owned), tokens)));
     }

@@ -46,8 +46,8 @@ impl Returns {
     }
 }
 
-/// The refusal of a cost by a limit in `state`, or a sooner retry if enough is given back before. `ends` has the ends of holds, which may
-/// take none of it. `decide` returns the decision for a state and a moment, excluding what is held then.
+/// The refusal of a cost by a limit in `state`, or a sooner retry if enough is given back before. `ends` has the moments at which holds
+/// end, each perhaps without taking anything. `decide` returns the decision for a state and a moment, excluding what is held then.
 pub(super) fn sooner(
     returns: &[Return],
     ends: &[i64],

@@ -3,8 +3,8 @@
 //! ```text
 //! byte 0     2: this format
 //! 2 bytes    the length of the numbers
-//! then       the numbers of all limits, JSON: those of the policy first, then the dormant ones: the accounts of other numbers, and limits of
-//!            other versions
+//! then       the numbers of all limits, JSON: those of the policy first, then the dormant ones: the accounts of other numbers, and limits
+//!            of other versions
 //! 1 byte     how many there are
 //! then       their states: see `limit::encode`, with the version of the policy's own numbers
 //! then       any number of parts, of which readers ignore those that they do not know:
@@ -65,7 +65,7 @@ impl NamedState {
         (self.name.as_deref(), &self.limit, &mut self.state, self.cuts.as_mut())
     }
 
-    /// Lowers it to `other`, which is of the same limit.
+    /// Lowers it to `other`, which is of the same limit, where that is lower.
     pub(super) fn lower_to(&mut self, other: Self, now: i64) {
         if self.limit.surplus_over(&self.state, &other.state, now).is_some() {
             self.state = other.state;

@@ -9,7 +9,7 @@
 use crate::limit::{Decision, Part, Verb, decide_policies};
 use crate::policy::{Policy, Standing};
 
-/// Whether `policy` grants any request.
+/// Whether `policy` grants every request with `verb`, whatever its cost.
 pub(super) fn is_unlimited(policy: &Policy, verb: Verb) -> bool {
     verb.takes() && policy.standing() == Standing::Unlimited
 }
