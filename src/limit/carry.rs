@@ -82,7 +82,8 @@ impl Limit {
 }
 
 impl Limit {
-    /// The level, in drops, after carrying it over from a limit of the same kind, rounded down, before clipping. Not for [`Carry::Reset`].
+    /// The level, in drops, after carrying it over from a limit of the same kind, rounded down, and not yet limited to the capacity or to
+    /// the deepest level. Not for [`Carry::Reset`].
     pub(super) fn carried_level(&self, old: &Self, level: i128, how: Carry) -> i128 {
         let tokens = |drops| scaled(drops, self.drops_per_token.get(), old.drops_per_token);
         let old_full = NonZeroU64::new(old.full.unsigned_abs());
@@ -97,7 +98,8 @@ impl Limit {
     }
 }
 
-/// `level · new / old`, rounded down so that no remainder becomes a token. `new` and `old` are at most 2⁶¹, and a level beyond ±2⁶⁶ counts as that.
+/// `level · new / old`, rounded down so that no remainder becomes a token. `new` and `old` are at most 2⁶¹, and a level beyond ±2⁶⁶ counts
+/// as that.
 ///
 /// Bit by bit: numbers change seldom, and a division of 128 bits would take a third of the package's module.
 fn scaled(level: i128, new: u64, old: NonZeroU64) -> i128 {

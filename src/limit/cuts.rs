@@ -40,7 +40,7 @@ impl Cuts {
         Self { newest: state, steps: Vec::new() }
     }
 
-    /// A bucket whose `cuts` are all older than anything that matters to it.
+    /// A bucket with this many `cuts`, all of them older than anything that matters to it.
     pub(crate) fn void(state: State, cuts: usize) -> Self {
         Self { newest: state, steps: vec![VOID; cuts] }
     }
