@@ -6,7 +6,7 @@
 //!    was refused because of a batch that could not pass.
 //! 2. *Hold.* Each object withholds the tokens from other callers. If one refuses or fails, the other holds are
 //!    aborted.
-//! 3. *Commit.* Each object takes what it held. If one fails, all commits are undone, including those already committed.
+//! 3. *Commit.* Each object takes what it held. If one fails, all are undone, including those already committed.
 //!
 //! An object may know newer versions of the policies than the frontend. Then nothing is done, or it is undone, and the outcome is to retry
 //! under the newer ones: [`Outcome::Outdated`].
@@ -77,7 +77,7 @@ pub enum Outcome {
     Decided(Vec<Result<ObjectReply, Cause>>),
     /// No decision: the frontend's policies are older than the objects'. Nothing was done.
     Outdated {
-        /// The latest change known to the frontend that had all of these policies.
+        /// A change that all frontends with these policies knew: the latest such.
         as_of: i64,
         /// The definitions of the changed policies, one to a line.
         definitions: String,
@@ -360,7 +360,7 @@ impl Object {
             _ => None,
         };
         match (step, &reply) {
-            // Its answer to the peek stands: it holds nothing.
+            // Held. Its answer to the peek stands, in which nothing is held yet.
             (Step::Hold, _) if hold.is_some() => self.hold = hold,
             // It has no room for a hold, and holds nothing for this batch.
             (Step::Hold, ObjectReply::TooManyReservations { .. }) => {

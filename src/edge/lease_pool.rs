@@ -42,7 +42,8 @@ pub(crate) struct LeaseNeeds<'a> {
 /// When a lease is worth its price.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Worth {
-    /// Minimum requests expected during a lease for one to be requested. It must have tokens for as many, unless requests were refused lately.
+    /// Minimum requests expected during a lease for one to be requested. It must have tokens for as many, unless requests were refused
+    /// lately.
     min_expected: u64,
     /// How many requests of the current lease period make one expected request. Those of the previous period count in full.
     asked_per_expected: u64,

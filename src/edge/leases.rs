@@ -113,8 +113,8 @@ impl Leases {
         }
     }
 
-    /// Takes over what an object has answered to a request for a lease: `request` is what it was asked. Returns the lease's id and after how
-    /// many milliseconds to call [`Leases::end`].
+    /// Takes over what an object has answered to a request for a lease: `request` is what it was asked. Returns the lease's id and after
+    /// how many milliseconds to call [`Leases::end`].
     pub(super) fn answered(
         &mut self,
         object: &str,

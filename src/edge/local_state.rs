@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn no_answer_is_believed_once_a_newer_lease_is_spent_from_or_returned() {
+    fn no_late_answer_is_believed_once_a_newer_lease_is_spent_from_or_returned() {
         let (policy, mut known) = (policy(), leasing());
         for (at, is_whole) in [(9, true), (10, false)] {
             assert_eq!(

@@ -189,7 +189,7 @@ impl Refusals {
         if kept.policy != policy.id() {
             return;
         }
-        // The earliest possible moment: a bucket that was full until then is lower afterwards by the full cost.
+        // The earliest possible moment, so that this stays an upper bound: if the bucket was full until later, it has refilled less since.
         let AnswerTime { decided_at, answered_at, .. } = kept.time;
         let at = decided_at.saturating_add(now.saturating_sub(answered_at));
         if kept.spent.is_empty() {

@@ -230,7 +230,7 @@ impl ShardCalls {
         });
     }
 
-    /// The outcome if shards gave no answer; `has_others` tells whether others answered and did their parts.
+    /// The outcome if any shards gave no answer; `has_others` tells whether others answered and did their parts.
     fn failed(&self, has_others: bool) -> Option<Outcome> {
         let failures: Vec<_> = self.shards.iter().filter_map(|shard| shard.failure.as_ref()).collect();
         let first = *failures.first()?;
