@@ -39,7 +39,7 @@ pub enum Condition {
 /// A change, made or only tried.
 #[derive(Clone, Debug)]
 pub struct Changed {
-    /// Its description, one line each.
+    /// What has changed or would change, in words, line by line.
     pub changes: Vec<String>,
     /// The policy afterwards; `None` if it was deleted.
     pub standing: Option<Standing>,
@@ -170,7 +170,7 @@ pub struct AuditLine<'a> {
     pub act: &'a str,
     /// The policy.
     pub policy: &'a str,
-    /// The hash of the key; for an override by prefix, its id.
+    /// The hash of the key; for an override by prefix, the override's id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<&'a str>,
     /// How keys' tokens were carried over.

@@ -1,5 +1,5 @@
-//! Messages between a frontend and the registry of policies. They are rare, every few seconds, so they are JSON, and readers ignore unknown
-//! fields.
+//! Messages between a frontend and the registry of policies. They are rare, at most every few seconds, so they are JSON, and readers ignore
+//! unknown fields.
 
 use std::borrow::Cow;
 
