@@ -1,5 +1,5 @@
-//! Leases: many isolates, one key, and a network that delays, reorders, duplicates and loses messages. Objects and isolates crash, and clocks
-//! differ.
+//! Leases: many isolates, one key, and a network that delays, reorders, duplicates and loses messages. Objects and isolates crash, and
+//! clocks differ.
 
 use super::leasing::{Seen, World, signed};
 use super::random::{self, Random};

@@ -323,8 +323,8 @@ impl<'r> World<'r> {
         }
     }
 
-    /// Whether an isolate remembers nothing from before this was given back. It forgets when it makes such a call, and when that is over; between
-    /// them it may have had other answers from before.
+    /// Whether an isolate remembers nothing from before this was given back. It forgets when it makes such a call, and when that is over;
+    /// between them it may have had other answers from before.
     fn has_forgotten(&self, isolate: usize, back: &GivenBack) -> bool {
         let GivenBack { budget: (key, _), isolate: by, call, is_heard, .. } = *back;
         let has_heard_since = self.heard.get(&(isolate, key)).is_some_and(|latest| *latest > call);

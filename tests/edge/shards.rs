@@ -1,5 +1,5 @@
-//! One key's budget in several objects, as a frontend asks them: never more than one bucket would have granted, however often the number of shards changes or the
-//! key's override, and refused only when all shards together have little.
+//! One key's budget in several objects, as a frontend asks them: never more than one bucket would have granted, however often the number of
+//! shards changes or the key's override, and refused only when all shards together have little.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -202,8 +202,8 @@ impl<'r> World<'r> {
         let carry = if is_shared && carry == Carry::Additive { Carry::AsIs } else { carry };
         let both = self.policy.limits().iter().zip(next.limits()).zip(&mut self.whole);
         for ((old, new), state) in both {
-            // A full bucket of one object is forgotten sooner or later, and a new one has what new ones have. Of other numbers it may have an
-            // account with any level.
+            // A full bucket of one object is forgotten sooner or later, and a new one has what new ones have. Of other numbers it may have
+            // an account with any level.
             let is_full = next.shards().is_empty() && old.limit().full_at(state, self.now) == Some(self.now);
             let is_new = is_full || carry == Carry::Additive;
             let new = new.limit();

@@ -197,7 +197,7 @@ fn months_of_grants_by_a_larger_plan_do_not_lock_out_the_smaller() {
 
 /// Whether a request takes them at once, or settles at more than it has reserved.
 #[test]
-fn debt_booked_by_a_larger_plan_is_not_owed_under_the_smaller() {
+fn tokens_booked_by_a_larger_plan_are_not_owed_under_the_smaller() {
     let (free, pro) = (plan(FREE), plan(PRO));
     for crashes in [false, true] {
         let mut world = World::empty(&free);

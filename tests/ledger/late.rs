@@ -344,7 +344,7 @@ fn reservations_from_before_a_reset_no_longer_matter() {
 }
 
 #[test]
-fn debt_booked_by_a_charge_stays_booked() {
+fn tokens_booked_by_a_charge_stay_booked() {
     // Reserved of 10, charged, what that booked, and what is left after the cancellation.
     for (reserve, charge, booked, left) in [(6, 3, 3, 7), (6, 9, 4, 6), (10, 9, 0, 10)] {
         let mut world = world_of(WINDOW);

@@ -1,7 +1,8 @@
 //! The oracle of `late_carries.rs`: it replays the whole history of a limit, in tokens.
 //!
-//! A settlement moves whole tokens of the numbers that settle. So where the bucket has kept its share since, from a capacity of `old` to one of
-//! `new`, it is as if `old / new` times as many had been taken less in the first place. Nothing else of the law is different: see `late.rs`.
+//! A settlement moves whole tokens of the numbers that settle. So where the bucket has kept its share since, from a capacity of `old` to
+//! one of `new`, it is as if `old / new` times as many had been taken less in the first place. Nothing else of the law is different: see
+//! `late.rs`.
 //!
 //! A level is rounded down to drops when it is carried over: once for each change, however many reservations are open.
 

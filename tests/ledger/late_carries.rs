@@ -184,7 +184,8 @@ fn with_many() -> impl Strategy<Value = Vec<Step>> {
 /// Rate, period, capacity, debt, and whether the limit is there.
 type Drawn = (u64, u64, u64, u64, bool);
 
-/// Versions of a policy, each with these limits in any order; or with some of them, if any may be absent. Then a crash may lose some tokens.
+/// Versions of a policy, each with these limits in any order; or with some of them, if any may be absent. Then a crash may lose some
+/// tokens.
 fn versions(may_be_absent: bool, least_capacity: u64) -> impl Strategy<Value = Vec<String>> {
     let numbers = move || {
         let period = prop::sample::select(vec![100_u64, 1_000, 2_500, 7_000]);

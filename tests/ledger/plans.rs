@@ -409,7 +409,8 @@ fn renaming_a_limit_resets_it() {
     }
 }
 
-/// A frontend that cannot reach the registry does not know that the limit had no name at first, and neither does a registry that has lost its rows.
+/// A frontend that cannot reach the registry does not know that the limit had no name at first, and neither does a registry that has lost
+/// its rows.
 #[test]
 fn without_the_registry_s_timeline_a_named_limit_is_the_same() {
     let fixed = Numbers::bucket(0, 1_000, 100);
