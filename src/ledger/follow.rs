@@ -11,8 +11,8 @@
 //!
 //! * To a policy that no registry has seen, a bucket is carried over at its first request under it.
 //! * To a version older than the bucket's own, it was carried over at some moment since its last request. If those numbers have no account,
-//!   its level is carried over as is: to the lower of the results for the first and the last of these moments. As a function of the moment it
-//!   is concave, so it is nowhere lower than at both ends.
+//!   its level is carried over as is: to the lower of the results for the first and the last of these moments. As a function of the moment
+//!   it is concave, so it is nowhere lower than at both ends.
 //! * From a time whose versions were merged into one, a bucket goes through the weakest of them, which it enters at the moment it was last
 //!   carried over or later: see `policy/weakest.rs`.
 

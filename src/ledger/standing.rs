@@ -4,7 +4,7 @@
 //! usual. So afterwards a bucket is as if
 //!
 //! * a banned key had requested nothing meanwhile;
-//! * an unlimited key had taken whatever was there, down to zero and not into debt.
+//! * an unlimited key had taken its costs as far as there were tokens, down to zero and not into debt.
 
 use crate::limit::{Decision, Part, Verb, decide_policies};
 use crate::policy::{Policy, Standing};
@@ -25,8 +25,8 @@ pub(super) fn refuse_all(policies: &mut [Vec<Part<'_>>], now: i64, verb: Verb, b
     banned
 }
 
-/// Takes what is there, if all others agree. A decision's tokens are those taken, as a reservation needs them; for [`Verb::ConsumeUpTo`],
-/// those the caller may use.
+/// Takes each cost, or as much of it as is there, if all others agree. A decision's tokens are those taken, as a reservation needs them;
+/// for [`Verb::ConsumeUpTo`], those the caller may use.
 pub(super) fn count_all(parts: &mut [Part<'_>], now: i64, verb: Verb, decision: Decision) {
     for part in parts {
         let mut tokens = part.cost;

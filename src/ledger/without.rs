@@ -7,8 +7,8 @@ pub(super) fn without(limit: &Limit, state: &State, held: u64, now: i64) -> Stat
     if held == 0 { *state } else { limit.lowered(&limit.refilled(state, now), held) }
 }
 
-/// When a refused cost passes while this many tokens are held, of which `leased` are leased until then at the latest. If all leased ones
-/// are spent, there may be fewer than if they were taken now: the bucket was full with them.
+/// When a refused cost passes while this many tokens are held, of which `leased` are leased, all of them `until` that moment at the latest.
+/// If all leased ones are spent, there may be fewer than if they were taken now: the bucket was full with them.
 pub(super) fn refusal_while_leased(
     limit: &Limit,
     state: &State,
