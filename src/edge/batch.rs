@@ -77,7 +77,7 @@ pub enum Outcome {
     Decided(Vec<Result<ObjectReply, Cause>>),
     /// No decision: the frontend's policies are older than the objects'. Nothing was done.
     Outdated {
-        /// A change that all frontends with these policies knew: the latest such.
+        /// The latest change known to every frontend that used these policies.
         as_of: i64,
         /// The definitions of the changed policies, one to a line.
         definitions: String,
