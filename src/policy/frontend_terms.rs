@@ -263,7 +263,7 @@ fn shown_lease(lease: Option<LeaseTerms>) -> String {
     }
 }
 
-/// A call may take 100 ms: a shorter lease would be over when it arrives.
+/// A call may take this long: a shorter lease would be over when it arrives.
 const LEASE_MS: RangeInclusive<u64> = 100..=LeaseTerms::MAX_LEASE_MS;
 
 /// How long a key may still be refused after something was given back.

@@ -112,7 +112,7 @@ impl Policy {
         &self.frontend
     }
 
-    /// What it asks of the registry.
+    /// Its terms for the registry.
     #[must_use]
     pub const fn registry(&self) -> &RegistryTerms {
         &self.registry
@@ -192,8 +192,8 @@ impl Policy {
             })
     }
 
-    /// The name of the one of `limits` that continues its limit without a name, if it has one: the first of the same numbers, else of the same kind
-    /// and period, else of all.
+    /// The name of the one of `limits` that continues the policy's unnamed limit, if any: the first with the same numbers, else the first
+    /// of the same kind and period, else the first.
     pub(crate) fn continued_by<'a>(&self, limits: impl Iterator<Item = &'a NamedLimit>) -> Option<String> {
         let old = self.limits.iter().find(|limit| limit.name().is_none())?;
         let difference = |limit: &&NamedLimit| {
@@ -367,8 +367,7 @@ impl Policy {
 }
 
 /// Which of `limits`, replacing `before`, is the one that had no name in an earlier version. It stays the same even while removed. If
-/// `before` has it without a name, it is chosen among the new names: the first with the same numbers, else of the same kind and period,
-/// else any.
+/// `before` has it without a name, it is chosen among the names that no earlier version has: see [`Policy::continued_by`].
 pub(super) fn unnamed(limits: &[NamedLimit], before: &Policy) -> Option<String> {
     if limits.iter().any(|limit| limit.name().is_none()) {
         return None;

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_is_no_way_to_carry_over_every_change() {
+    fn carry_cannot_be_reset_for_every_change() {
         let carry = |written: &str| Policy::parse("p", &format!(r#"{{"rate":"1/s"{written}}}"#));
         let expected =
             [("", None), (r#","carry":"as_is""#, Some(Carry::AsIs)), (r#","carry":"additive""#, Some(Carry::Additive))];

@@ -1,34 +1,34 @@
-//! What a policy asks of the registry: no object knows of it, and no frontend acts by it.
+//! A policy's terms for the registry: unknown to objects, and ignored by frontends.
 //!
-//! A field of these terms is here alone: its meaning, how it is read, and how a change of it is described.
+//! Everything about a field is here: its meaning, how it is parsed, and how a change of it is described.
 
 use super::reader::Reader;
 use super::shown::shown_value;
 use crate::limit::Carry;
 
-/// What a policy asks of the registry.
+/// A policy's terms for the registry.
 ///
 /// | field | meaning | default |
 /// |---|---|---|
 /// | `fixed` | `true`: operators cannot change it in the registry; only a deployment can | `false` |
-/// | `carry` | how the tokens of a key come over when this policy takes the place of another, unless the change says otherwise: `"additive"`, `"as_is"` or `"proportional"` | `"additive"`; with shards `"as_is"` |
+/// | `carry` | how a key's tokens are carried over when this policy replaces another, by default: `"additive"`, `"as_is"` or `"proportional"` | `"additive"`; with shards `"as_is"` |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegistryTerms {
     /// Whether only a deployment can change it.
     pub is_fixed: bool,
-    /// How tokens come over to it.
+    /// How tokens are carried over to it, unless the change says otherwise; `None` for the default.
     pub carry: Option<Carry>,
 }
 
 impl RegistryTerms {
-    /// Their fields.
+    /// The names of their fields.
     pub(super) const FIELDS: [&str; 2] = ["fixed", "carry"];
 
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
         Self { is_fixed: reader.flag("fixed"), carry: carry(reader) }
     }
 
-    /// What changes when these take the place of `before`, line by line.
+    /// The changes when these replace `before`, one line each.
     pub(super) fn describe_change(self, before: Self, lines: &mut Vec<String>) {
         if before.carry != self.carry {
             let [new, old] = [self.carry, before.carry].map(|carry| carry.map_or("the default", Carry::word));
@@ -37,7 +37,7 @@ impl RegistryTerms {
     }
 }
 
-/// `reset` is no choice: a word that is meant for one change would stay for the next.
+/// `reset` is not allowed: meant for one change, it would apply to the next ones, too.
 fn carry(reader: &mut Reader<'_>) -> Option<Carry> {
     let value = reader.fields.get("carry")?;
     let carry = value.string().and_then(|word| Carry::from_word(&word)).filter(|carry| *carry != Carry::Reset);

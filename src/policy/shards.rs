@@ -45,7 +45,7 @@ impl Policy {
 }
 
 impl Timeline {
-    /// One shard's policy. Versions in which it did not always exist have limits that hold nothing.
+    /// One shard's timeline. Versions in which it did not always exist have limits that hold nothing.
     fn of_shard(&self, Shard { index, count }: Shard) -> Self {
         let counts = |version: &Version| count_of(version.shards, version.limits.iter().map(|(_, limit)| limit));
         let mut before = None;
