@@ -99,7 +99,7 @@ pub(super) fn succeeding(policy: Policy, before: Option<&Entry>, since: i64, car
     }
 }
 
-/// How tokens come over if the change does not say it. Shards keep their tokens as they are: a new one would get what the others have spent.
+/// How tokens are carried over unless the change says it. Shards keep theirs as they are: a new one would get what the others have spent.
 pub(super) fn usual_carry(before: Option<&Entry>, after: &Policy) -> Carry {
     if has_shards(before, after) { Carry::AsIs } else { after.registry().carry.unwrap_or_default() }
 }

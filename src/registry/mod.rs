@@ -7,8 +7,8 @@
 //! * A policy's *version* is the moment it came into force. Moments are unique and only grow: a change is at `max(latest + 1, now)`, even
 //!   if the clock steps back, and even if the registry's rows are lost.
 //! * The policies of a *new* deployment (its frontends poll for the first time) take effect at once, wherever they differ from the last
-//!   deployment's. During a roll-out the older deployment still polls; its policies take effect again only when no frontend with the newer
-//!   ones has polled for [`ROLL_OUT_MS`]: then it is a rollback.
+//!   that a deployment set. During a roll-out the older deployment still polls; its policies take effect again only when no frontend with
+//!   the newer ones has polled for [`ROLL_OUT_MS`]: then it is a rollback.
 //! * If no frontend polls, the registry itself runs in the newer deployment, and checks its policies every [`BEAT_MS`].
 //! * A policy changed or deleted by an operator stays so until a deployment brings another text for it.
 //!

@@ -30,7 +30,7 @@ impl Registry {
         Ok((Update { as_of, born_at, wants_policies: true, ..Update::default() }, writes))
     }
 
-    /// Takes over new policies of the registry's own deployment, the JSON of `POLICIES`, since no frontend may have polled for hours. Call
+    /// Takes over new policies of the registry's own deployment, the JSON of `POLICIES`, even if no frontend has polled for hours. Call
     /// it every [`BEAT_MS`](super::BEAT_MS).
     ///
     /// # Errors
@@ -88,7 +88,7 @@ impl Registry {
         true
     }
 
-    /// The names of policies for which this deployment takes effect, and whose texts differ from the one in effect.
+    /// The names of policies for which this deployment takes effect, and whose texts differ from the last that a deployment set.
     fn due(&self, id: &str, is_new: bool, now: i64) -> Vec<String> {
         let Some(deployment) = self.deployments.iter().find(|deployment| deployment.id == id) else {
             return Vec::new();
