@@ -101,9 +101,9 @@ pub extern "C" fn lease_restart(keeper: &mut Keeper, now: f64) {
     (keeper.ends, keeper.refused) = (Vec::new(), None);
 }
 
-/// Counts a request for the costs, if it `is_new`; unknown limits count as 0. Then decides it: returns 1 if the leases grant them, 2 if
-/// they will later, 3 if the service has refused them lately, and 0 if it must be called. Except after 0 the numbers are the decision. 4 is
-/// added to 1 and 2 if it `may_renew` and a request is due in the background; then the numbers contain that, too.
+/// Counts a request for the costs, if it `is_new`; `limits` is 0 while they are unknown. Then decides it: returns 1 if the leases grant
+/// them, 2 if they will later, 3 if the service has refused them lately, and 0 if it must be called. Except after 0 the numbers are the
+/// decision. 4 is added to 1 and 2 if it `may_renew` and a request is due in the background; then the numbers contain that, too.
 #[unsafe(no_mangle)]
 pub extern "C" fn lease_consume(
     keeper: &mut Keeper,
@@ -147,7 +147,7 @@ pub extern "C" fn lease_consume(
     }
 }
 
-/// The tokens of each limit left in the leases.
+/// The tokens that the leases have left of every limit: the smallest number.
 #[unsafe(no_mangle)]
 pub extern "C" fn lease_remaining(keeper: &Keeper, limits: usize, now: f64) -> f64 {
     let left = (0..limits).map(|limit| keeper.pool.usable(limit, i64_from_f64(now)));
