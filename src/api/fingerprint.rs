@@ -76,7 +76,7 @@ impl Request<'_> {
             }
         }
         if let Some(policy) = &item.inline {
-            // Unlike the length of the next item's first text, whose third byte is 0: the numbers are never that long.
+            // Not the length of the next item's first text: with the numbers' length after it, that would exceed any body.
             bytes.push(INLINE);
             bytes.extend(text(policy.numbers()));
         }

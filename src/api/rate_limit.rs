@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    /// The answers of all limits of `policy` at `now`, from buckets that were full at 0, after `verb` took `cost` at each moment.
+    /// The answers of all limits to `verb` and `cost` at `now`, which changes their `states`.
     fn answers<'a>(
         limits: &'a [NamedLimit],
         states: &mut [State],

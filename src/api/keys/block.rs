@@ -11,8 +11,8 @@ use super::super::request::MAX_BODY_LEN;
 /// The path.
 pub const BLOCK_PATH: &str = "/v1/keys/block";
 
-/// The shortest time: that of a change to take effect everywhere. It exceeds the timeout of the registry's answer, so that no block is over
-/// when it arrives.
+/// The shortest time: as long as a change takes to be in effect everywhere. It exceeds the timeout of the registry's answer, so that no
+/// block is over when it arrives.
 const MIN_BLOCK_MS: u64 = 10_000;
 
 /// The longest time: 366 days. For longer or indefinite bans, use overrides.
