@@ -53,7 +53,7 @@ impl Names {
     /// its own: one visitor's choice must not collide with the backend's, nor, in a budget that all share, with another visitor's.
     #[must_use]
     pub fn request_id_of(&self, idempotency_key: &str, caller: &Caller<'_>) -> u128 {
-        // The prefixes prevent collisions with the name of any key.
+        // The prefixes prevent collisions with the name of any key in use.
         let hmac = match caller.grant_key() {
             None => self.hasher.hmac().chain_update(b"\0idempotency\0"),
             Some(key) => {

@@ -1,4 +1,4 @@
-//! An isolate's report to the registry, sent with its polls. It is rare, every few seconds, so it is JSON, and readers ignore unknown
+//! An isolate's report to the registry, sent with its polls: every few seconds at most, so it is JSON, and readers ignore unknown
 //! fields and words.
 
 use serde::Serialize;

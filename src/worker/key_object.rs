@@ -55,7 +55,7 @@ impl KeyObject {
         self.0.borrow_mut().inspect(question, clock::now()).map_err(thrown)
     }
 
-    /// Deletes expired state.
+    /// Deletes state that is no longer needed.
     ///
     /// # Errors
     /// When the storage fails.

@@ -180,7 +180,7 @@ impl Audience {
         Some(Listeners { for_ms, pause_ms, all: self.seats.iter().map(|seat| seat.listener.clone()).collect() })
     }
 
-    /// Forgets expired listeners. After a step back of the clock all expire: they request again.
+    /// Forgets expired listeners. A clock that steps back makes listeners expire, too: they request again.
     fn forget(&mut self, now: i64) {
         self.seats.retain_mut(|seat| {
             seat.restricted.retain(|(_, until)| is_near(*until, now));
