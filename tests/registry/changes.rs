@@ -104,7 +104,7 @@ fn the_same_text_with_a_reset_resets_every_bucket_once_per_request() {
 }
 
 #[test]
-fn only_a_deployment_changes_a_fixed_policy_and_it_may_fix_any() {
+fn only_a_deployment_fixes_a_policy_or_changes_a_fixed_one() {
     let mut world = world();
     for text in [Some("\"1/1s\""), None] {
         assert_eq!(world.change("firm", text, Condition::Present, false).unwrap_err(), ChangeError::Fixed);

@@ -52,7 +52,7 @@ fn a_roll_out_takes_effect_everywhere_at_once_and_does_not_flip_flop() {
 }
 
 #[test]
-fn tokens_come_over_as_the_new_policy_says_unless_the_change_does() {
+fn tokens_are_carried_over_as_the_new_policy_says_unless_the_change_does() {
     for (text, expected) in [
         (r#"{"rate":"7/1s"}"#, Carry::Additive),
         (r#"{"rate":"7/1s","carry":"as_is"}"#, Carry::AsIs),

@@ -574,7 +574,7 @@ fn the_length_of_an_override_is_bounded() {
 }
 
 #[test]
-fn an_unreadable_override_alone_is_lost() {
+fn only_the_unreadable_override_is_lost() {
     let mut world = world();
     world.refresh(&mut frontend(&OWN.replace("10/1s", "20/1s")));
     world.set(r#"{"policy":"api","key":"a","banned":true},{"policy":"api","key":"b","banned":true}"#, "").unwrap();
@@ -785,7 +785,7 @@ fn some_prefix_lengths_are_kept_for_bans_and_unrestricted_tokens() {
         assert_eq!(set(1..=all, r#","multiple":3"#, only).unwrap().replaced, all);
         assert_eq!(set(all + 1..=all + 1, BAN, None), Err(too_many_lens(1..=all, all + 1..=all + 1, all, "")));
     }
-    // A change of anything but bans does not get the bans' reserve.
+    // A change with anything but bans does not get the bans' reserve.
     let mut world = world();
     world.set(&prefixes(1..=14, TWICE), "").unwrap();
     let mixed = [prefixes(15..=15, BAN), prefixes(16..=16, TWICE)].join(",");
