@@ -64,9 +64,9 @@ fn each_call_is_counted_by_its_outcome() {
     }
 }
 
-/// Only a repeat after a failure counts as one: not a repeat in another format, nor the next step.
+/// Only a repeat after a failure counts as one: not a repeat with the definitions that an object lacked, nor the next step.
 #[test]
-fn a_repeat_in_another_format_is_not_a_failure() {
+fn a_repeat_with_definitions_is_not_counted_as_a_failure() {
     let mut world = World::new(r#"{"api":"10/1m"}"#);
     let mut call = world.begin(&CONSUME).ok().unwrap();
     let next = call.next(world.now()).unwrap();

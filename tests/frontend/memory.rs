@@ -271,8 +271,8 @@ fn one_budget_refuses_a_batch_from_memory() {
     }
 }
 
-/// The object withholds leased tokens from requests that a lease cannot grant, and refuses them for longer: so it is called. A plain request gives
-/// them back, and is refused from memory.
+/// The object withholds leased tokens from requests that a lease cannot grant, and refuses them for longer: so it is called. A plain
+/// request gives them back, and is refused from memory.
 #[test]
 fn requests_that_a_lease_cannot_grant_reach_the_object_while_one_is_open() {
     let mut world = World::new(r#"{"api":{"rate":"1/1m burst 200","lease":"2s","refusal_cache":"10s"}}"#);

@@ -61,7 +61,7 @@ fn a_block_is_an_override_in_the_callers_name() {
     let other = Asked { body: br#"{"policy":"other","key":"k","for_ms":60000}"#, ..of_api };
     let Step::Reply(reply) = world.service.ask(&other, world.now(), &mut || None) else { panic!("not refused") };
     assert_eq!(reply.status, 403);
-    // Without a registry there is no audit log.
+    // Without a registry there is nowhere to store it.
     let world = World::new(r#"{"api":"10/1m"}"#);
     let Step::Reply(reply) = world.service.ask(&of_api, world.now(), &mut || None) else { panic!("not refused") };
     assert_eq!(reply.status, 404);

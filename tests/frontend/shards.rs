@@ -149,8 +149,8 @@ fn a_lost_request_fails_as_its_policy_says() {
     }
 }
 
-/// A shard cannot remember for the others that it has refused, so an `Idempotency-Key` is an error; a request under it from before the policy
-/// had shards is still recognized.
+/// A shard cannot remember for the others that it has refused, so an `Idempotency-Key` is an error; a request under it from before the
+/// policy had shards is still recognized.
 #[test]
 fn requests_from_before_there_were_shards_are_recognized() {
     let mut world = World::new(r#"{"wide":"16/1m"}"#);
