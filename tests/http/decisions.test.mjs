@@ -46,7 +46,7 @@ async function started(changes) {
     tollgate,
     ask,
     listen,
-    /** Listens until `enough` has arrived, a moment after the answers. Without the cursor and constant members. */
+    /** Listens until `enough` is true of what has arrived, a moment after the answers. Without the cursor and constant members. */
     async heard(first, query, enough, token) {
       const seen = { decisions: [], omitted: 0, interrupted: false };
       let { cursor } = first.body;

@@ -397,7 +397,7 @@ test("the registry's rows lost: it starts again from the deployment, with newer 
 /** The registry's file. */
 const fileOf = ({ tollgate }) => tollgate.databaseFiles().find((path) => path.includes("PolicyRegistry"));
 
-test("unreadable rows of the registry: a policy reverts to the deployment's, an override alone is lost", async () => {
+test("unreadable rows of the registry: a policy reverts to the deployment's, only that override is lost", async () => {
   const service = await started();
   const ban = (key) => ({ policy: "api", key, banned: true });
   await service.put("api", "2/10s");
