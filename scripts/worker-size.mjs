@@ -44,7 +44,7 @@ const names = readFileSync(new URL("names.txt", built), "utf8")
   .map((line) => line.slice(line.indexOf(":") + 1).replace(/::h[0-9a-f]{16}$|\[[0-9a-f]{16}\]/g, ""));
 const functions = names.slice(-sizes.length).map((name, index) => ({ size: sizes[index], name }));
 
-/** The first crate in a name; `<A as B>::f` belongs to A's. The exports that wasm-bindgen generates have no path. */
+/** The first crate in a name; `<A as B>::f` belongs to A's crate. The exports that wasm-bindgen generates have no path. */
 const crateOf = (name) => name.match(/(\w+)::/)?.[1] ?? "exports and other names without a path";
 
 const crates = new Map();

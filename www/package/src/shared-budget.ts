@@ -266,7 +266,7 @@ export class SharedBudget<Name extends string> {
 
   /**
    * Puts this tab's own limits in force. Each keeps the tokens of the old limit of the same name (without a name: the
-   * same position) and kind, or starts full.
+   * same position) and kind, or starts anew.
    */
   #carryOver(now: number): void {
     const { limits: old, budget: before } = this;

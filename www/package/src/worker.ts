@@ -74,7 +74,7 @@ export interface PolicyTerms {
   readonly jitter?: string;
   /** Whether operators cannot change it in the registry. Default: `false`. */
   readonly fixed?: boolean;
-  /** How tokens come over, in the registry, when it takes the place of another text. Default: `"additive"`, with shards `"as_is"`. */
+  /** How tokens are carried over, in the registry, when it replaces another text. Default: `"additive"`, with shards `"as_is"`. */
   readonly carry?: "additive" | "as_is" | "proportional";
 }
 

@@ -68,7 +68,7 @@ export function coloured(colour: "green" | "red" | "yellow", text: string): stri
 
 /** Characters that are invisible or change how others are read: controls, formats, and lone surrogates. */
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029]/gu;
-/** A day before the latest moment that JavaScript can format in every time zone. */
+/** A day before JavaScript's last moment, so that it has a date in every time zone. */
 const LATEST_MS = 8_640_000_000_000_000 - 86_400_000;
 const UNITS = [
   ["d", 86_400_000],
