@@ -102,7 +102,8 @@ pub(super) fn follow(
 }
 
 /// Calls accounts as `policy` does, and returns which has another name now. Without the registry's timeline, a policy does not know that
-/// one of its limits had no name at first. The one that was asked `before` knows it, or had that limit without its name.
+/// one of its limits had no name at first. The one that was asked `before` knows it, or had that limit without its name; during a roll-out
+/// also with its name, while this one has it without.
 pub(super) fn rename(
     old: &mut [NamedState],
     leases: &mut Leases,
@@ -111,15 +112,18 @@ pub(super) fn rename(
 ) -> Option<Renamed> {
     let has = |old: &[NamedState], name: Option<&str>| old.iter().any(|account| account.name.as_deref() == name);
     let limits = || policy.limits().iter().filter(|limit| limit.name().is_some());
+    let is_alone = policy.timeline().since() == 0;
     let renamed = match limits().find(|limit| limit.account().is_none()) {
         Some(known) => Renamed { from: known.name().map(str::to_owned), to: None },
         None if has(old, None) && limits().any(|limit| !has(old, limit.account())) => {
             let before = before()?;
             let is_there = |name: &String| limits().any(|limit| limit.account() == Some(name));
             let known = before.timeline().unnamed().map(str::to_owned).filter(is_there);
-            let is_alone = policy.timeline().since() == 0;
             let new = || before.continued_by(limits().filter(|limit| !has(old, limit.account())));
             Renamed { from: None, to: Some(known.or_else(|| new().filter(|_| is_alone))?) }
+        }
+        None if is_alone && limits().next().is_none() && !has(old, None) => {
+            Renamed { from: Some(policy.continued_by(before()?.limits().iter())?), to: None }
         }
         None => return None,
     };

@@ -35,7 +35,7 @@ const limitsOf = ({ limits, capacity }) => limits?.map(({ name, capacity }) => [
 
 /**
  * The expected result: an object decides under its own policy, or, if it has none with the same limits in the same
- * order, under the frontend's. Tokens spent of a limit stay spent, under either policy.
+ * order, under the frontend's. Tokens spent of a limit stay spent, under either policy; one without a name is `a`.
  */
 class Model {
   #spent = new Map();
@@ -46,8 +46,8 @@ class Model {
     const names = (limits) => JSON.stringify(limits?.map(([name]) => name));
     const limits = names(own) === names(asked) ? own : asked;
     const left = limits.map(([name, capacity]) => [
-      `${policy}/${name}`,
-      capacity - (this.#spent.get(`${policy}/${name}`) ?? 0),
+      `${policy}/${name || "a"}`,
+      capacity - (this.#spent.get(`${policy}/${name || "a"}`) ?? 0),
     ]);
     const isGranted = left.every(([, tokens]) => tokens >= cost);
     for (const [name] of isGranted ? left : []) this.#spent.set(name, (this.#spent.get(name) ?? 0) + cost);
