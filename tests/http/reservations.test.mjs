@@ -296,8 +296,7 @@ test("each limit is settled at its own real cost", async () => {
 });
 
 test("a key has at most a thousand open reservations", async () => {
-  const detail =
-    "this key has 1000 open reservations, the maximum, with their extensions: settle or cancel some";
+  const detail = "this key has 1000 open reservations, the maximum, with their extensions: settle or cancel some";
   const tooMany = problem(409, "too-many-reservations", "Too many reservations", detail);
   const ids = [];
   for (let i = 0; i < 20; i++) {

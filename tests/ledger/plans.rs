@@ -858,9 +858,8 @@ proptest! {
         let (mut names, mut last) = ([vec![""], vec!["a"]], first);
         for step in steps {
             match step {
-                Naming::Learn(_) | Naming::Unregistered | Naming::Lost if who != Knows::Registry => continue,
-                // Who gets a name is written then, with numbers that were only asked about. A crash forgets these of the other.
-                Naming::Crash(_) if who != Knows::Registry => continue,
+                // What gets a name is written then, with numbers that were only asked about. A crash forgets these of the other.
+                Naming::Crash(_) | Naming::Learn(_) | Naming::Unregistered | Naming::Lost if who != Knows::Registry => continue,
                 Naming::Change(..) => changes += 1,
                 _ => {}
             }
