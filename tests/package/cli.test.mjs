@@ -117,7 +117,7 @@ test("types prints the names of policies and limits, wherever policies are confi
   const cwd = await emptyFolder("typed");
   const expected = `// Made by \`npx tollgate types\`. Do not edit it: make it again when the policies have changed.
 
-/** The names of the policies, and the names of their limits, where they have several. */
+/** The names of the policies, and of their limits if they have several. */
 export interface Policies {
   "7": never;
   api: never;
