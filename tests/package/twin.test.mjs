@@ -109,7 +109,7 @@ test("a changed policy is followed with the next response, and unknown costs are
   await wire.until(twin.consume(1));
   assert.deepEqual([twin.remaining(), twin.peek(16).retryAt], [15, wire.now - 50 + 57_000]); // 1/20 of a token was left
   const limits = [
-    { name: "requests", rate: 5, period: "1m" },
+    { name: "requests", rate: 10, period: "1m" }, // goes on with the five that were taken while it had no name
     { name: "tokens", rate: 100, period: "1m" },
   ];
   await change({ limits });
@@ -129,7 +129,7 @@ test("a changed policy is followed with the next response, and unknown costs are
   assert.equal((await wire.until(inFlight)).status, 400);
   assert.deepEqual(
     [twin.remaining(), checked(twin).peek(21)],
-    [15, { allowed: false, retryAt: Infinity, maxCost: 20 }],
+    [12, { allowed: false, retryAt: Infinity, maxCost: 20 }],
   );
   await tollgate.stop();
 });
