@@ -115,6 +115,8 @@ test("settles, cancels and extends reservations", async () => {
     const { status, body } = await embedded("consume", reserve);
     assert.equal(status, 200);
     const { reservation } = body;
+    const extended = await embedded("extend", { policy: "api", key: "reserving", reservation, cost: 1 });
+    assert.deepEqual([extended.status, extended.body.remaining], [200, body.remaining - 1], extended.text);
     const cost = verb === "settle" ? { cost: 2 } : {};
     const closed = await embedded(verb, { policy: "api", key: "reserving", reservation, ...cost });
     assert.deepEqual([closed.status, closed.body.remaining], [200, remaining], closed.text);
