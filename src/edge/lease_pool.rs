@@ -179,7 +179,7 @@ impl LeasePool {
         let expected = self.demand.expected(worth);
         let is_worth_it = expected.asked >= worth.min_expected
             && (self.has_refused_since(now.saturating_sub_unsigned(lease_ms.saturating_mul(2)))
-                || self.demand.covered_by(max_tokens) >= worth.min_expected);
+                || self.demand.is_covered(worth.min_expected, max_tokens));
         let is_wanted = is_worth_it && self.asks_again_at <= now;
         let mut wanted = vec![0; limits];
         if is_wanted {
@@ -429,15 +429,15 @@ impl Demand {
         Expected { asked, tokens: tokens.collect() }
     }
 
-    /// For how many requests so many tokens of each limit are enough, by what they have cost.
-    fn covered_by(&self, max_tokens: impl Fn(usize) -> u64) -> u64 {
+    /// Whether these tokens of each limit are enough for so many requests, each at the mean cost of those counted.
+    fn is_covered(&self, requests: u64, max_tokens: impl Fn(usize) -> u64) -> bool {
         let asked = u128::from(self.asked.saturating_add(self.asked_before));
         let before = self.tokens_before.iter().copied().chain(std::iter::repeat(0));
-        let costs = self.tokens.iter().zip(before).map(|(&now, before)| now.saturating_add(before));
-        let covered = costs.enumerate().filter_map(|(limit, cost)| {
-            asked.saturating_mul(max_tokens(limit).into()).checked_div(cost.into()) // none without a cost
-        });
-        covered.min().map_or(u64::MAX, |covered| u64::try_from(covered).unwrap_or(u64::MAX))
+        let costs = self.tokens.iter().zip(before).map(|(&now, before)| u128::from(now.saturating_add(before)));
+        let is_enough = |(limit, cost): (usize, u128)| {
+            asked.saturating_mul(max_tokens(limit).into()) >= cost.saturating_mul(requests.into())
+        };
+        costs.enumerate().all(is_enough)
     }
 }
 
