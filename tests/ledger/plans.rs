@@ -302,20 +302,29 @@ fn leased_tokens_are_charged_to_all_accounts_and_make_none_owe() {
     assert_eq!(plans.left(), 0);
 }
 
-#[test]
-fn naming_a_limit_refills_no_bucket() {
-    let fixed = |capacity| Numbers::bucket(0, 1_000, capacity);
-    let (hundred, more, less) = (fixed(100), fixed(130), fixed(7));
-    for (after, left) in [
-        (vec![("a", hundred)], vec![40]),
+const HUNDRED: Numbers = Numbers::bucket(0, 1_000, 100);
+
+/// Limits by name, and what is left of each.
+type Named = (Vec<(&'static str, Numbers)>, Vec<i64>);
+
+/// What may take the place of an unnamed limit of [`HUNDRED`] that has 40 left.
+fn named_lists() -> [Named; 5] {
+    let [more, less] = [130, 7].map(|capacity| Numbers::bucket(0, 1_000, capacity));
+    [
+        (vec![("a", HUNDRED)], vec![40]),
         (vec![("a", more)], vec![70]),
-        (vec![("b", less), ("a", hundred)], vec![7, 40]),
+        (vec![("b", less), ("a", HUNDRED)], vec![7, 40]),
         // Without a limit of the same numbers, it is the first.
         (vec![("a", more), ("b", less)], vec![70, 7]),
-        (vec![("a", hundred), ("b", hundred)], vec![40, 100]),
-    ] {
+        (vec![("a", HUNDRED), ("b", HUNDRED)], vec![40, 100]),
+    ]
+}
+
+#[test]
+fn naming_a_limit_refills_no_bucket() {
+    for (after, left) in named_lists() {
         for crashes in [false, true] {
-            let mut plans = Plans::named("", hundred);
+            let mut plans = Plans::named("", HUNDRED);
             plans.take(Verb::Consume, 50);
             let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
             let id = plans.world.decided(reserve, vec![10]).reservation.unwrap().id;
@@ -340,7 +349,7 @@ fn naming_a_limit_refills_no_bucket() {
             // It keeps its tokens under its name, and after losing it.
             change(&mut plans, &after);
             assert_eq!(plans.world.levels(), left);
-            change(&mut plans, &[("", hundred)]);
+            change(&mut plans, &[("", HUNDRED)]);
             assert_eq!(plans.left(), 40);
             change(&mut plans, &after);
             decided(plans.world.ask(Action::Cancel(id), None, None));
@@ -352,17 +361,9 @@ fn naming_a_limit_refills_no_bucket() {
 
 /// Without a registry, and of numbers that come with requests: no version says which of the limits had no name.
 #[test]
-fn naming_a_limit_of_which_no_version_is_known_refills_nobody() {
-    let fixed = |capacity| Numbers::bucket(0, 1_000, capacity);
-    let (hundred, more, less) = (fixed(100), fixed(130), fixed(7));
+fn naming_a_limit_without_known_versions_refills_no_bucket() {
     for is_inline in [false, true] {
-        for (after, left) in [
-            (vec![("a", hundred)], vec![40]),
-            (vec![("a", more)], vec![70]),
-            (vec![("b", less), ("a", hundred)], vec![7, 40]),
-            (vec![("a", more), ("b", less)], vec![70, 7]),
-            (vec![("a", hundred), ("b", hundred)], vec![40, 100]),
-        ] {
+        for (after, left) in named_lists() {
             for crashes in 0..8_u8 {
                 let of = |limits: &[(&str, Numbers)]| Arc::new(defined(limits, is_inline));
                 let crash = |world: &mut World, bit: u8| {
@@ -370,7 +371,7 @@ fn naming_a_limit_of_which_no_version_is_known_refills_nobody() {
                         world.crash(usize::MAX);
                     }
                 };
-                let mut world = World::empty(&of(&[("", hundred)]));
+                let mut world = World::empty(&of(&[("", HUNDRED)]));
                 world.decided(Action::Take(Verb::Consume), vec![50]);
                 let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
                 let id = world.decided(reserve, vec![10]).reservation.unwrap().id;
