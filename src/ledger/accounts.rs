@@ -153,7 +153,7 @@ impl Change {
 pub(super) struct Floor {
     /// Level of the account in force, if negative; else 0.
     owed: i64,
-    /// All known numbers, if they come with requests.
+    /// All known numbers, if they come with requests, or if windows among them open at different moments.
     numbers: Option<Vec<Limit>>,
 }
 
@@ -161,8 +161,10 @@ impl Floor {
     /// The bound after the account in force has become `state`.
     pub(super) fn of(named: &NamedLimit, state: &State, is_inline: bool, others: &[NamedState]) -> Self {
         let of_name = others.iter().filter(|account| account.name.as_deref() == named.account());
-        let numbers = || of_name.map(|account| account.limit).chain([*named.limit()]).collect();
-        Self { owed: named.limit().snapshot(state).tokens.min(0), numbers: is_inline.then(numbers) }
+        let numbers: Vec<_> = of_name.map(|account| account.limit).chain([*named.limit()]).collect();
+        let is_off_step = |one: &Limit| numbers.iter().any(|other| !is_in_step(one.config(), other.config()));
+        let is_strict = is_inline || numbers.iter().any(is_off_step);
+        Self { owed: named.limit().snapshot(state).tokens.min(0), numbers: is_strict.then_some(numbers) }
     }
 
     /// The state to use instead of `after`, if the charge made it too low.
