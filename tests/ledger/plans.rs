@@ -155,7 +155,7 @@ fn alternating_gains_nothing() {
 /// Each would open with its own tokens again: 200 an hour, where either has 100.
 #[test]
 fn alternating_between_windows_that_open_at_different_moments_gains_nothing() {
-    let window = |minutes| Numbers::window(100, minutes * 60_000, 100);
+    let window = |minutes: u64| Numbers::window(100, minutes * 60_000, 100);
     let (one, other) = (window(60), window(61));
     for changes in [false, true] {
         let mut plans = Plans::new(one);
