@@ -1,19 +1,20 @@
 //! Open reservations of a key.
 
+use std::iter;
 use std::slice;
 use std::sync::Arc;
 
 use tollgate::ledger::MAX_RESERVATIONS;
 use tollgate::limit::Verb;
 use tollgate::policy::Policy;
-use tollgate::protocol::{Action, ObjectReply};
+use tollgate::protocol::{Action, ObjectReply, ObjectRequest};
 
 use crate::measure::{head, least_nanos, line, weighed};
 use crate::object::{NOW, Object, decided, policy, request};
 
 pub(crate) fn of_a_key() {
-    head("Open reservations of a key", &["object, bytes", "a grant, ns", "to open and cancel, ns"]);
-    let policy = policy(r#""rate":1000000,"period":"1s","capacity":1000000"#);
+    head("Open reservations of a key", &["object, bytes", "a grant, ns", "a refusal, ns", "to open and cancel, ns"]);
+    let policy = policy(&format!(r#""rate":1000000,"period":"1s","capacity":{CAPACITY},"unsettled":"refund""#));
     for open in [0, 10, 100, MAX_RESERVATIONS - 1] {
         let (bytes, mut object) = weighed(|| {
             let mut object = Object::new();
@@ -30,6 +31,14 @@ pub(crate) fn of_a_key() {
                 assert!(object.consume(&policy, now).decision().is_allow());
             }
         });
+        // What the reservations will give back is computed by the first refusal after each change.
+        let all = ObjectRequest { costs: vec![vec![CAPACITY]], ..request(Action::Take(Verb::Consume), &policy) };
+        let to_refuse = least_nanos(ASKED, || {
+            for _ in 0..ASKED {
+                let reply = decided(object.ask(slice::from_ref(&policy), &all, now, 0));
+                assert!(!reply.decision().is_allow());
+            }
+        });
         let mut next = 1_000_000;
         let to_open = least_nanos(ASKED, || {
             for _ in 0..ASKED {
@@ -38,7 +47,8 @@ pub(crate) fn of_a_key() {
                 decided(object.ask(slice::from_ref(&policy), &request(Action::Cancel(id), &policy), now, 0));
             }
         });
-        line(&open.to_string(), [bytes.to_string(), format!("{to_grant:.0}"), format!("{to_open:.0}")]);
+        let nanos = [to_grant, to_refuse, to_open].map(|nanos| format!("{nanos:.0}"));
+        line(&open.to_string(), iter::once(bytes.to_string()).chain(nanos));
         if open + 1 == MAX_RESERVATIONS {
             reserve(&mut object, &policy, now, next + 1);
             let request = request(Action::Reserve(Verb::Consume), &policy);
@@ -55,3 +65,4 @@ fn reserve(object: &mut Object, policy: &Arc<Policy>, now: i64, id: u64) -> u64 
 }
 
 const ASKED: usize = 100;
+const CAPACITY: u64 = 1_000_000;

@@ -173,7 +173,8 @@ impl Bucket {
         let renamed = rename(&mut old, &mut leases, policy, || stored.policy(policy.name()).ok());
         leases.move_to(policy);
         let stored_states: Vec<_> = old.iter().map(|limit| limit.state).take(policy.limits().len()).collect();
-        let (states, cuts, dormant) = followed(old, (since, reached), policy, &leases, now, phase);
+        let (states, cuts, dormant) = followed(&old, (since, reached), policy, &leases, now, phase);
+        leases.follow(&old, policy.limits().iter().zip(&states), now);
         // The row only has extra dormant limits, or is of another version with the same numbers.
         let is_current = stored.policy_version() == policy.version()
             && policy.is_unchanged_since(since)
@@ -216,7 +217,7 @@ impl Bucket {
         // Numbers that were only peeked at have granted nothing, and say nothing about others.
         let old = if self.has_row || self.need != Need::Nothing { old } else { &[] };
         (self.states, self.cuts, self.dormant) =
-            followed(old.to_vec(), (0, self.reached), &Arc::clone(&self.policy), &self.leases, now, phase);
+            followed(old, (0, self.reached), &Arc::clone(&self.policy), &self.leases, now, phase);
         self.cut_all();
         // A new account is written with the next grant. Until then a crash forgets it, which costs nothing.
         let places: Option<Vec<usize>> = self.all().map(|account| old.iter().position(|old| *old == account)).collect();
@@ -253,7 +254,8 @@ impl Bucket {
         if policy.is_inline() && before.is_inline() {
             return self.set_accounts(&old, now, phase);
         }
-        let (states, cuts, dormant) = followed(old, (since, self.reached), policy, &self.leases, now, phase);
+        let (states, cuts, dormant) = followed(&old, (since, self.reached), policy, &self.leases, now, phase);
+        self.leases.follow(&old, policy.limits().iter().zip(&states), now);
         self.reached = self.reached.max(policy.timeline().since());
         let is_unchanged = before.version() == policy.version()
             && policy.is_unchanged_since(since)
@@ -359,8 +361,10 @@ impl Bucket {
     /// Debits the spent tokens of a lease, also from dormant limits.
     pub(super) fn spend(&mut self, tokens: &[u64], at: i64) {
         let mut cuts = self.cuts.iter_mut();
-        for ((limit, state), &tokens) in self.policy.limits().iter().zip(&mut self.states).zip(tokens) {
-            let before = std::mem::replace(state, without(limit.limit(), state, tokens, at));
+        let limits = self.policy.limits().iter().zip(&mut self.states).zip(tokens).enumerate();
+        for (index, ((limit, state), &tokens)) in limits {
+            let paid = self.leases.pay(index, tokens);
+            let before = std::mem::replace(state, without(limit.limit(), state, paid, at));
             if let Some(cuts) = cuts.next() {
                 cuts.take(limit.limit(), &before, state, at);
             }
@@ -485,9 +489,11 @@ impl Bucket {
         let mut booked = Vec::new();
         let may_owe = self.policy.standing() != Standing::Unlimited;
         let limits = self.policy.limits().iter().zip(&mut self.states).zip(&mut self.cuts);
-        for (((named, state), cuts), (&(taken, real), &held)) in limits.zip(tokens.iter().zip(held)) {
+        let limits = limits.zip(tokens.iter().zip(held)).enumerate();
+        for (index, (((named, state), cuts), (&(taken, real), &held))) in limits {
             let limit = named.limit();
             cuts.refill(limit, now);
+            self.leases.owe(index, taken.saturating_sub(real));
             let more = real.saturating_sub(taken);
             let real = taken.min(real).saturating_add(cuts.room(limit, cut, held, may_owe).min(more));
             booked.push((real, cuts.settle(limit, cut, (taken, real), state, now)));
@@ -800,7 +806,7 @@ impl Bucket {
             self.dormant.iter().zip(rest).map(|(dormant, &state)| NamedState { state, ..dormant.clone() }).collect();
         let mut row =
             encode_row(&self.policy, self.as_of, awake, &dormant, self.reached, states == self.all_states(now));
-        self.leases.encode(self.names(), &mut row);
+        self.leases.encode(self.names(), self.states.len(), &mut row);
         let newest = rest.get(self.dormant.len()..).unwrap_or_default();
         let openings = self.openings.iter().filter(|opening| opening.is_stored).map(|opening| opening.encode());
         let cuts = self.stored_cuts();
@@ -860,14 +866,14 @@ fn changed_at(policy: &Policy, old: &[NamedState], since: i64) -> Option<i64> {
 /// The states of `policy`'s limits with their cuts, if any, and the dormant ones, of a bucket that was at the version `since` and has
 /// followed versions up to `reached`.
 fn followed(
-    old: Vec<NamedState>,
+    old: &[NamedState],
     (since, reached): (i64, i64),
     policy: &Policy,
     leases: &Leases,
     now: i64,
     phase: u64,
 ) -> (Vec<State>, Vec<Cuts>, Vec<NamedState>) {
-    let mut all = follow(old, (since, reached), policy, leases, now, phase);
+    let mut all = follow(old.to_vec(), (since, reached), policy, leases, now, phase);
     let dormant = all.split_off(policy.limits().len().min(all.len()));
     let states = all.iter().map(|limit| limit.state).collect();
     let is_cut = all.iter().any(|limit| limit.cuts.is_some());

@@ -90,6 +90,7 @@ impl Ledger {
             let returns = returns.get(place).and_then(Option::as_deref).unwrap_or_default();
             let decided: &mut dyn Iterator<Item = _> =
                 if is_unlimited(policy, verb) { &mut unlimited } else { &mut limited };
+            let ends: Vec<i64> = holds.ends.iter().filter(|_| is_refused).map(|(end, _)| *end).collect();
             let bucket = self.bucket(policy)?;
             let before = bucket.states_before();
             let mut need = Need::Nothing;
@@ -118,7 +119,6 @@ impl Ledger {
                         None => refusal,
                     };
                     let refusal = unless_returned(part.decision, state, now, held);
-                    let ends: Vec<i64> = holds.ends.iter().map(|(end, _)| *end).collect();
                     sooner(returns, &ends, (index, state), refusal, |state, at| {
                         let held = holds.held_at(index, at);
                         match part.limit.decide(without(part.limit, state, held, at), at, part.cost, verb).0 {

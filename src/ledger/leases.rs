@@ -12,6 +12,9 @@
 //! that a version lacks stays dormant in the bucket while any of its tokens are leased, and is debited like the others. So a limit that was
 //! renamed, disabled or unknown to an older version lacks the leased tokens when it comes back.
 //!
+//! If its numbers change meanwhile, the account of the new ones pays no more than it has: had the tokens been spent before the change,
+//! what exceeds the new capacity would not be owed. The account that they were leased of pays for all of them.
+//!
 //! Clocks: the object waits [`LATE_MS`](crate::protocol::LATE_MS) longer than it announces, for a frontend whose clock stands still while
 //! it computes. If the object's clock steps forward meanwhile, that step's refill may be granted in addition to the lease.
 //!
@@ -20,7 +23,7 @@
 
 use super::names::Renamed;
 use super::open_lease::{MAX_LEASE_MS, OpenLease};
-use super::row::{LEASED, StoredRow};
+use super::row::{LEASED, NamedState, StoredRow};
 use super::without::without;
 use crate::limit::{Cuts, Limit, State};
 use crate::policy::{NamedLimit, Policy};
@@ -52,11 +55,20 @@ struct LeasedLimit {
     /// Returned tokens of leases that are still in the stored row, and of leases also in the row in flight: after a crash these can be
     /// returned again.
     returned: (u64, u64),
+    /// How many of the leased tokens the account in force pays for at most, if they may be of other numbers.
+    owed: Option<u64>,
 }
 
 impl LeasedLimit {
     fn of(name: Option<&str>) -> Self {
         Self { name: name.map(str::to_owned), ..Self::default() }
+    }
+
+    /// How many of these spent tokens the account in force pays for. From now on it pays for as many fewer.
+    fn pay(&mut self, tokens: u64) -> u64 {
+        let paid = self.owed.unwrap_or(u64::MAX).min(tokens);
+        self.owed = self.owed.map(|owed| owed.saturating_sub(paid));
+        paid
     }
 }
 
@@ -76,26 +88,28 @@ impl Leases {
         let over: Vec<_> = open.extract_if(.., is_over).collect();
         let mut leased = Vec::new();
         for (index, (name, limit, state, cuts)) in limits.enumerate() {
-            leased.push(LeasedLimit::of(name));
+            let mut owing = LeasedLimit { owed: row.owed.get(index).copied().flatten(), ..LeasedLimit::of(name) };
             let tokens = |lease: &OpenLease| lease.tokens.get(index).copied().unwrap_or(0);
-            let withheld = open.iter().map(tokens).fold(0, u64::saturating_add);
-            let all = over.iter().map(tokens).fold(withheld, u64::saturating_add);
-            let with_all = limit.raised(state, all);
+            let sum = |leases: &[OpenLease]| leases.iter().map(tokens).fold(0, u64::saturating_add);
+            let all = owing.owed.unwrap_or(u64::MAX).min(sum(&open).saturating_add(sum(&over)));
+            let paid: Vec<_> = over.iter().map(|lease| (lease.until.min(now), owing.pay(tokens(lease)))).collect();
+            let withheld = owing.owed.unwrap_or(u64::MAX).min(sum(&open));
             let spent =
-                over.iter().fold(with_all, |state, lease| without(limit, &state, tokens(lease), lease.until.min(now)));
+                paid.iter().fold(limit.raised(state, all), |state, (at, tokens)| without(limit, &state, *tokens, *at));
             // Unchanged, unless the bucket was full with the spent tokens.
-            let is_same = over
+            let is_same = paid
                 .iter()
-                .map(|lease| lease.until.min(now))
+                .map(|(at, _)| *at)
                 .max()
                 .is_none_or(|at| limit.refilled(&limit.raised(state, withheld), at) == limit.refilled(&spent, at));
             *state = if is_same { limit.raised(state, withheld) } else { spent };
             if let Some(cuts) = cuts {
                 cuts.raise(limit, all);
-                for lease in &over {
-                    cuts.spend(limit, tokens(lease), lease.until.min(now));
+                for (at, tokens) in paid {
+                    cuts.spend(limit, tokens, at);
                 }
             }
+            leased.push(owing);
         }
         Self { limits: leased, open, ..Self::default() }
     }
@@ -104,14 +118,48 @@ impl Leases {
         !self.open.is_empty()
     }
 
-    /// The leased tokens of the limit at that position in the policy.
+    /// How many leased tokens the account in force pays for at most, of the limit at that position in the policy.
     pub(super) fn of(&self, limit: usize) -> u64 {
-        self.open.iter().fold(0, |sum, lease| sum.saturating_add(lease.tokens.get(limit).copied().unwrap_or(0)))
+        let owed = self.limits.get(limit).and_then(|limit| limit.owed);
+        owed.unwrap_or(u64::MAX).min(self.all_of(limit))
     }
 
     /// The leased tokens of the limit with that name.
     pub(super) fn of_name(&self, name: Option<&str>) -> u64 {
-        self.position(name).map_or(0, |position| self.of(position))
+        self.position(name).map_or(0, |position| self.all_of(position))
+    }
+
+    fn all_of(&self, limit: usize) -> u64 {
+        self.open.iter().fold(0, |sum, lease| sum.saturating_add(lease.tokens.get(limit).copied().unwrap_or(0)))
+    }
+
+    /// As [`LeasedLimit::pay`], for the limit at that position in the policy.
+    pub(super) fn pay(&mut self, limit: usize, tokens: u64) -> u64 {
+        self.limits.get_mut(limit).map_or(tokens, |limit| limit.pay(tokens))
+    }
+
+    /// The account in force of the limit at that position has as many more: had it had them before, it would pay for them.
+    pub(super) fn owe(&mut self, limit: usize, more: u64) {
+        if let Some(owed) = self.limits.get_mut(limit).and_then(|limit| limit.owed.as_mut()) {
+            *owed = owed.saturating_add(more);
+        }
+    }
+
+    /// The accounts in force were `before`, and are those of `limits` now: one that was not in force pays for no more than it will have.
+    pub(super) fn follow<'a>(
+        &mut self,
+        before: &[NamedState],
+        limits: impl Iterator<Item = (&'a NamedLimit, &'a State)>,
+        now: i64,
+    ) {
+        let over_at = self.over_at(now);
+        for (leased, (named, state)) in self.limits.iter_mut().zip(limits) {
+            let in_force = before.iter().find(|account| account.name.as_deref() == named.account());
+            if in_force.is_some_and(|account| account.limit != *named.limit() || account.state != *state) {
+                let left = named.limit().snapshot(&named.limit().refilled(state, over_at)).tokens;
+                leased.owed = Some(left.max(0).unsigned_abs());
+            }
+        }
     }
 
     pub(super) fn position(&self, name: Option<&str>) -> Option<usize> {
@@ -183,26 +231,31 @@ impl Leases {
             }
         }
         let places: Vec<_> = names.iter().map(|name| self.position(*name)).collect();
-        let limits = names.iter().map(|name| LeasedLimit { returned: self.returned(*name), ..LeasedLimit::of(*name) });
+        let known = |place: &Option<usize>| place.and_then(|place| self.limits.get(place)).cloned();
+        let limits =
+            names.iter().zip(&places).map(|(name, place)| known(place).unwrap_or_else(|| LeasedLimit::of(*name)));
         self.limits = limits.collect();
         for lease in &mut self.open {
             lease.tokens = in_order(&places, &lease.tokens);
         }
     }
 
-    /// Adds the leases' part of a row. `accounts` are the names of its states.
-    pub(super) fn encode<'a>(&self, accounts: impl Iterator<Item = Option<&'a str>>, row: &mut Vec<u8>) {
+    /// Adds the leases' part of a row. `accounts` are the names of its states, the first of them those of the policy's `limits`.
+    pub(super) fn encode<'a>(&self, accounts: impl Iterator<Item = Option<&'a str>>, limits: usize, row: &mut Vec<u8>) {
         if self.open.is_empty() {
             return;
         }
         let places: Vec<_> = accounts.map(|name| self.position(name)).collect();
         row.push(LEASED);
-        let each = places.len().saturating_mul(8).saturating_add(16);
+        let of_states = places.len().saturating_mul(8);
+        let (first, each) = (of_states.saturating_add(1), of_states.saturating_add(16));
         // 256 leases of 24 limits, 53 KB, fit: see `MAX_ABSENT`. With 8 limits whose numbers changed often there are up to 64 accounts.
         // Leases that do not fit count as spent: the states lack their tokens.
-        let room = usize::from(u16::MAX).saturating_sub(1).checked_div(each).unwrap_or(0).min(self.open.len());
-        row.extend(u16::try_from(room.saturating_mul(each).saturating_add(1)).unwrap_or(u16::MAX).to_le_bytes());
+        let room = usize::from(u16::MAX).saturating_sub(first).checked_div(each).unwrap_or(0).min(self.open.len());
+        row.extend(u16::try_from(room.saturating_mul(each).saturating_add(first)).unwrap_or(u16::MAX).to_le_bytes());
         row.push(u8::try_from(places.len()).unwrap_or(u8::MAX));
+        let owed = self.limits.iter().take(limits).map(|limit| limit.owed).chain(std::iter::repeat(None));
+        row.extend(owed.take(places.len()).flat_map(|owed| owed.unwrap_or(u64::MAX).to_le_bytes()));
         for OpenLease { id, until, tokens } in self.open.iter().take(room) {
             row.extend(id.to_le_bytes());
             row.extend(until.to_le_bytes());
@@ -217,13 +270,17 @@ impl Leases {
 
     /// Whether there is room for a lease of a policy with this many limits.
     pub(super) fn has_room(&self, limits: usize) -> bool {
-        let absent = (limits..self.limits.len()).filter(|&position| self.of(position) > 0);
+        let absent = (limits..self.limits.len()).filter(|&position| self.all_of(position) > 0);
         self.open.len() < MAX_LEASES && absent.count() <= MAX_ABSENT
     }
 
     pub(super) fn add(&mut self, lease: OpenLease, policy: &Policy) {
         if self.limits.is_empty() {
             self.limits = policy.limits().iter().map(|limit| LeasedLimit::of(limit.account())).collect();
+        }
+        let is_first = self.open.is_empty();
+        for (limit, tokens) in self.limits.iter_mut().zip(&lease.tokens) {
+            limit.owed = limit.owed.filter(|_| !is_first).map(|owed| owed.saturating_add(*tokens));
         }
         self.open.push(lease);
         self.is_unsaved = true;

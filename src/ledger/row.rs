@@ -20,6 +20,7 @@
 //!     1 byte   1 if the states are exact, 0 if they may be lower and older
 //!   kind 3, of one of which tokens are leased out, which the states do not have
 //!     1 byte   how many states there are
+//!     then     for each of them how many leased tokens it pays for at most, 8 bytes each; 2⁶⁴ − 1 for all
 //!     then     for each lease its id, when it is over, and the tokens of each state's limit, 8 bytes each
 //!   kind 4, of one whose states do not refill for a while: see `cover.rs`
 //!     8 bytes  since when
@@ -188,6 +189,8 @@ pub(super) struct StoredRow<'a> {
     pub(super) is_exact: bool,
     /// The leases.
     pub(super) leased: Vec<OpenLease>,
+    /// For each state how many leased tokens it pays for, if not for all.
+    pub(super) owed: Vec<Option<u64>>,
     /// Since when it is covered: its states do not refill before their moments.
     pub(super) covered_since: Option<i64>,
     /// The openings: see `Opening`.
@@ -218,6 +221,7 @@ impl<'a> StoredRow<'a> {
             inline_count: None,
             is_exact: false,
             leased: Vec::new(),
+            owed: Vec::new(),
             covered_since: None,
             openings: Vec::new(),
             cuts: Vec::new(),
@@ -239,6 +243,8 @@ impl<'a> StoredRow<'a> {
             INLINE => (self.inline_count, self.is_exact) = (Some(part.byte()?), part.byte()? == 1),
             LEASED => {
                 let limits = part.byte()?;
+                let owed = (0..limits).map(|_| part.u64()).collect::<Option<Vec<_>>>()?;
+                self.owed = owed.into_iter().map(|owed| (owed != u64::MAX).then_some(owed)).collect();
                 while !part.is_empty() {
                     let (id, until) = (part.u64()?, part.i64()?);
                     let tokens = (0..limits).map(|_| part.u64()).collect::<Option<_>>()?;

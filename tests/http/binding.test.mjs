@@ -10,6 +10,7 @@ const all = newToken("consume", "adjust", "admin");
 const policies = {
   api: { rate: 1_000, period: "1day", lease: "2s", max_debt: 1_000 },
   other: { rate: 1_000, period: "1day" },
+  spent: { rate: 0, period: "1day", capacity: 10 },
 };
 
 /** A service, and how to call it through a binding with these `props`. */
@@ -64,6 +65,14 @@ async function assertScopes({ call, pass }, scopes) {
     const answer = await call(verb, ask);
     assert.equal(answer.status, status, `${verb}: ${JSON.stringify(answer)}`);
     assert.equal((await pass("POST", `/v1/${verb}`, ask)).status, status, verb);
+  }
+  if (scopes.includes("consume")) {
+    const spent = { policy: "spent", key: "acme:alice" };
+    const { reservation } = await call("consume", { ...spent, mode: "reserve" });
+    const extended = await call("extend", { ...spent, reservation, cost: 2 });
+    assert.deepEqual([extended.status, extended.reservation, extended.remaining], [200, reservation, 7]);
+    const settled = await call("settle", { ...spent, reservation, cost: 1 });
+    assert.deepEqual([settled.status, settled.tokens, settled.remaining], [200, 1, 9]);
   }
   const leased = await pass("POST", "/v1/lease", { ...api, tokens: 1 });
   assert.equal(leased.status, scopes.includes("adjust") ? 200 : 403, leased.text);

@@ -73,10 +73,28 @@ struct Budget {
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    Taken { tokens: f64, id: u64 },
+    Taken {
+        tokens: f64,
+        id: u64,
+    },
     Refunded(f64),
     Reset,
-    Carried(Numbers, Carry),
+    /// With the moment at which the last open lease is over, if there is one.
+    Carried(Numbers, Carry, Option<i64>),
+    Leased(f64),
+    /// What was spent of a lease.
+    Spent(f64),
+}
+
+/// What one limit should have.
+struct Standing {
+    level: f64,
+    /// How much of it may be lost by rounding.
+    lost: f64,
+    /// How much more it may have, since whole tokens are owed.
+    more: f64,
+    /// How many leased tokens it pays for: no more than it had when its numbers changed.
+    owed: f64,
 }
 
 impl Budget {
@@ -86,14 +104,14 @@ impl Budget {
 
     fn numbers(&self) -> Numbers {
         let carried =
-            |(_, event): &(i64, Event)| if let Event::Carried(numbers, _) = event { Some(*numbers) } else { None };
+            |(_, event): &(i64, Event)| if let Event::Carried(numbers, ..) = event { Some(*numbers) } else { None };
         self.events.iter().rev().find_map(carried).unwrap_or(self.begun.0)
     }
 
-    /// The level, and how much of it may be lost by rounding.
-    fn level(&self, now: i64) -> (f64, f64) {
+    fn standing(&self, now: i64) -> Standing {
         let (mut numbers, mut last) = self.begun;
         let (mut level, mut rounded) = (numbers.full, 0.0);
+        let (mut owed, mut more) = (f64::INFINITY, 0.0);
         for &(at, event) in &self.events {
             level = (level + numbers.refill(last, at)).min(numbers.full);
             last = at;
@@ -101,7 +119,12 @@ impl Budget {
                 Event::Taken { tokens, .. } => level -= tokens,
                 Event::Refunded(tokens) => level = (level + tokens).min(numbers.full),
                 Event::Reset => (level, rounded) = (numbers.full, 0.0),
-                Event::Carried(next, how) => {
+                Event::Leased(tokens) => owed += tokens,
+                Event::Spent(tokens) => {
+                    let paid = tokens.min(owed);
+                    (level, owed) = (level - paid, owed - paid);
+                }
+                Event::Carried(next, how, over_at) => {
                     let factor = share(numbers, next, how);
                     level = match how {
                         Carry::AsIs | Carry::Proportional => level * factor,
@@ -111,10 +134,15 @@ impl Budget {
                     rounded = if how == Carry::Reset { 0.0 } else { rounded * factor + next.drop };
                     level = level.min(next.full);
                     numbers = next;
+                    owed = f64::INFINITY;
+                    if let Some(over_at) = over_at {
+                        owed = (level + numbers.refill(at, over_at)).min(numbers.full).max(0.0).floor();
+                        more += 1.0;
+                    }
                 }
             }
         }
-        ((level + numbers.refill(last, now)).min(numbers.full), rounded)
+        Standing { level: (level + numbers.refill(last, now)).min(numbers.full), lost: rounded, more, owed }
     }
 
     fn take(&mut self, at: i64, tokens: f64, id: u64) {
@@ -131,7 +159,7 @@ impl Budget {
         let mut numbers = self.begun.0;
         let mut factor = 1.0;
         for (at, (_, event)) in self.events[..self.followed].iter().enumerate() {
-            if let Event::Carried(next, how) = *event {
+            if let Event::Carried(next, how, _) = *event {
                 factor *= if at > index { share(numbers, next, how) } else { 1.0 };
                 numbers = next;
             }
@@ -239,7 +267,7 @@ impl Pair {
             for (name, budget) in &mut self.budgets {
                 let at = budget.events.partition_point(|(at, _)| *at <= until);
                 let tokens = real(tokens.get(name).copied().unwrap_or(0));
-                budget.events.insert(at, (until, Event::Taken { tokens, id: 0 }));
+                budget.events.insert(at, (until, Event::Spent(tokens)));
             }
         }
     }
@@ -268,10 +296,10 @@ impl Pair {
             if self.oracle == Oracle::None {
                 continue;
             }
-            let (level, lost) = self.budgets[&name].level(now);
-            let expected = level - self.withheld(&name);
+            let Standing { level, lost, more, owed } = self.budgets[&name].standing(now);
+            let expected = level - self.withheld(&name).min(owed);
             let is_right =
-                shown <= expected + NOISE && (self.oracle == Oracle::AtMost || shown >= expected - lost - NOISE);
+                shown <= expected + more + NOISE && (self.oracle == Oracle::AtMost || shown >= expected - lost - NOISE);
             assert!(
                 is_right,
                 "{step:?} after {} ms left {shown} of {name}, not {expected} but for {lost}: {:?}",
@@ -352,7 +380,11 @@ impl Pair {
             Step::Lease(wanted) => {
                 let decided = decided(self.world.lease(self.costs(wanted), Vec::new()));
                 if let Some(lease) = decided.lease {
-                    let tokens = self.named().into_iter().map(|(name, _)| name).zip(lease.tokens).collect();
+                    let tokens: BTreeMap<_, _> =
+                        self.named().into_iter().map(|(name, _)| name).zip(lease.tokens).collect();
+                    for (name, tokens) in &tokens {
+                        self.budgets.get_mut(name).unwrap().events.push((now, Event::Leased(real(*tokens))));
+                    }
                     self.leases.push(Open { id: lease.id, until: lease.until + LATE_MS.cast_signed(), tokens });
                 }
             }
@@ -364,7 +396,7 @@ impl Pair {
                 let spent: Vec<_> = names.iter().map(|name| spent.min(tokens[name])).collect();
                 self.world.lease(vec![0; spent.len()], vec![EndedLease { id, spent: spent.clone() }]);
                 for (name, spent) in names.iter().zip(spent) {
-                    self.budgets.get_mut(name).unwrap().take(now, real(spent), 0);
+                    self.budgets.get_mut(name).unwrap().events.push((now, Event::Spent(real(spent))));
                 }
             }
             Step::Change(version, how) => self.change(version, how),
@@ -426,10 +458,11 @@ impl Pair {
             assert!(back >= 0.0 || after >= floor - NOISE, "{step:?}: {before} became {after}");
             let withheld = self.withheld(&name);
             let Some(budget) = self.budgets.get_mut(&name) else { continue };
+            let withheld = withheld.min(budget.standing(now).owed);
             if booked < cost && self.oracle == Oracle::Exact {
                 let mut more = budget.clone();
                 more.give_back(id, back - 1.0);
-                let (level, lost) = more.level(now);
+                let Standing { level, lost, .. } = more.standing(now);
                 assert!(level - withheld < floor + lost + NOISE, "{step:?} booked {booked} of {cost}");
             }
             budget.give_back(id, back);
@@ -449,6 +482,7 @@ impl Pair {
             return;
         }
         self.end_leases();
+        let over_at = self.leases.iter().map(|lease| lease.until).max();
         let is_same = |one: &Numbers, other: &Numbers| {
             let all = |numbers: &Numbers| [numbers.refill, numbers.full, numbers.debt, numbers.drop].map(f64::to_bits);
             all(one) == all(other) && one.tick_ms == other.tick_ms
@@ -458,13 +492,17 @@ impl Pair {
                 self.budgets.insert(name, Budget::new(numbers, since));
                 continue;
             };
-            let (level, lost) = budget.level(since);
+            let Standing { level, lost, .. } = budget.standing(since);
             let was_absent = before.iter().all(|(other, _)| *other != name);
             // One that was full while the policy did not have it is forgotten.
             let is_new = was_absent && level + lost + NOISE >= budget.numbers().full;
             let how = if is_new { Carry::Reset } else { how };
             if how == Carry::Reset || !is_same(&budget.numbers(), &numbers) {
-                budget.events.push((since, Event::Carried(numbers, how)));
+                budget.events.push((since, Event::Carried(numbers, how, over_at)));
+                // What is settled later was not known to the account that then had to pay for the lease.
+                if over_at.is_some() && self.oracle == Oracle::Exact {
+                    self.oracle = Oracle::AtMost;
+                }
             }
         }
     }

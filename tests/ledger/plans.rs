@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use tollgate::limit::{Carry, Kind, Verb};
 use tollgate::policy::Policy;
-use tollgate::protocol::{Action, Decided, EndedLease, Known, ObjectReply, ObjectRequest};
+use tollgate::protocol::{Action, Decided, EndedLease, Known, Lease, ObjectReply, ObjectRequest};
 
 use crate::chance;
 use crate::inline::{Numbers, defined, most_generous, most_of_each, numbers, plans};
@@ -324,6 +324,40 @@ fn leased_tokens_are_charged_to_all_accounts_and_make_none_owe() {
     assert_eq!(plans.left(), 0);
 }
 
+/// What was spent of a lease is charged as if it had been spent before the change.
+#[test]
+fn tokens_leased_under_a_larger_plan_are_not_owed_under_a_smaller_one() {
+    let fixed = |capacity| Numbers::bucket(0, 1_000, capacity);
+    for (spent, left) in [(Some(0), 10), (Some(3), 7), (Some(10), 0), (Some(60), 0), (Some(100), 0), (None, 0)] {
+        for crashes in [[false, false], [true, false], [false, true], [true, true]] {
+            let mut plans = Plans::new(fixed(1_000));
+            let lease = answer(plans.world.lease(vec![100], Vec::new())).and_then(|decided| decided.lease).unwrap();
+            let crash = |plans: &mut Plans, crashes: bool| {
+                if crashes {
+                    plans.world.crash(usize::MAX);
+                }
+            };
+            plans.change(fixed(10), Carry::default());
+            assert_eq!(plans.left(), 0, "all of it may be spent");
+            crash(&mut plans, crashes[0]);
+            match spent {
+                Some(spent) => _ = plans.world.lease(vec![0], vec![EndedLease { id: lease.id, spent: vec![spent] }]),
+                None => plans.world.now += 20_000,
+            }
+            crash(&mut plans, crashes[1]);
+            let context = format!("{spent:?} of 100 spent, {crashes:?}");
+            // After a crash that forgets the report, all tokens count as spent.
+            plans.world.now += if crashes[1] { 20_000 } else { 0 };
+            let (now_left, most) = (plans.left(), left);
+            assert!(now_left == most || (crashes[1] && now_left == 0), "{now_left} left: {context}");
+            plans.change(fixed(1_000), Carry::default());
+            let of_all = 1_000 - i64::try_from(spent.unwrap_or(100)).unwrap();
+            let now_left = plans.left();
+            assert!(now_left == of_all || (crashes[1] && now_left == 900), "{now_left} left: {context}");
+        }
+    }
+}
+
 const HUNDRED: Numbers = Numbers::bucket(0, 1_000, 100);
 
 /// Limits by name, and what is left of each.
@@ -593,6 +627,9 @@ enum Step {
     /// Settles one of the reservations, or the other way round.
     Settle(usize, u64),
     Cancel(usize),
+    /// Whether its tokens are spent at once, or when it ends.
+    Lease(u64, bool),
+    Return(usize, u64),
     Look,
     Wait(i64),
     Arrive(usize),
@@ -612,6 +649,8 @@ fn step() -> impl Strategy<Value = Step> {
         4 => cost().prop_map(Step::Reserve),
         3 => (0..9_usize, cost()).prop_map(|(which, cost)| Step::Settle(which, cost)),
         1 => (0..9_usize).prop_map(Step::Cancel),
+        3 => (1..40_u64, any::<bool>()).prop_map(|(tokens, at_once)| Step::Lease(tokens, at_once)),
+        2 => (0..4_usize, 0..40_u64).prop_map(|(which, spent)| Step::Return(which, spent)),
         1 => Just(Step::Look),
         4 => prop_oneof![0..20_i64, 0..400_i64, 0..8_000_i64, 0..90_000_i64].prop_map(Step::Wait),
         2 => (0..4_usize).prop_map(Step::Arrive),
@@ -631,12 +670,34 @@ struct Grant {
 }
 
 /// Plays the steps, and checks after each that no interval ending then exceeds `most` plus a debt.
+#[expect(clippy::too_many_lines, reason = "an arm for each step")]
 fn follow(all: &[Numbers], steps: &[Step], most: impl Fn(&[Numbers], i64, i64) -> u64) {
     let mut plans = Plans::new(all[0]);
     let mut grants: Vec<Grant> = Vec::new();
     let mut seen = vec![all[0]];
+    let mut leases: Vec<(Lease, bool)> = Vec::new();
+    let mut has_leased = false;
     for step in steps {
         let granted = match *step {
+            Step::Lease(wanted, at_once) => {
+                let given = answer(plans.world.lease(vec![wanted], Vec::new())).and_then(|decided| decided.lease);
+                let granted = given.as_ref().filter(|_| at_once).map_or(0, |lease| lease.tokens[0]);
+                has_leased |= given.is_some();
+                leases.extend(given.map(|lease| (lease, at_once)));
+                granted
+            }
+            Step::Return(which, spent) => {
+                let now = plans.world.now;
+                leases.retain(|(lease, _)| now < lease.until);
+                if let Some(index) = which.checked_rem(leases.len()) {
+                    let (Lease { id, tokens, .. }, at_once) = leases.remove(index);
+                    let spent = if at_once { tokens[0] } else { spent.min(tokens[0]) };
+                    plans.world.lease(vec![0], vec![EndedLease { id, spent: vec![spent] }]);
+                    if at_once { 0 } else { spent }
+                } else {
+                    0
+                }
+            }
             Step::Reserve(cost) => {
                 let action = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
                 let reserved = answer(plans.world.ask(action, Some(vec![cost]), None));
@@ -675,6 +736,8 @@ fn follow(all: &[Numbers], steps: &[Step], most: impl Fn(&[Numbers], i64, i64) -
                 plans.learn(back);
                 0
             }
+            // What has happened already may take what is leased.
+            Step::Take(Verb::Charge, _) if has_leased => 0,
             Step::Take(verb, cost) => plans.take(verb, cost),
             Step::Look => {
                 plans.left();
