@@ -174,7 +174,7 @@ impl Bucket {
         leases.move_to(policy);
         let stored_states: Vec<_> = old.iter().map(|limit| limit.state).take(policy.limits().len()).collect();
         let (states, cuts, dormant) = followed(&old, (since, reached), policy, &leases, now, phase);
-        leases.follow(&old, policy.limits().iter().zip(&states), now);
+        leases.follow(&old, policy.limits().iter().zip(&states), !bucket.openings.is_empty(), now);
         // The row only has extra dormant limits, or is of another version with the same numbers.
         let is_current = stored.policy_version() == policy.version()
             && policy.is_unchanged_since(since)
@@ -255,7 +255,7 @@ impl Bucket {
             return self.set_accounts(&old, now, phase);
         }
         let (states, cuts, dormant) = followed(&old, (since, self.reached), policy, &self.leases, now, phase);
-        self.leases.follow(&old, policy.limits().iter().zip(&states), now);
+        self.leases.follow(&old, policy.limits().iter().zip(&states), !self.openings.is_empty(), now);
         self.reached = self.reached.max(policy.timeline().since());
         let is_unchanged = before.version() == policy.version()
             && policy.is_unchanged_since(since)
@@ -489,11 +489,9 @@ impl Bucket {
         let mut booked = Vec::new();
         let may_owe = self.policy.standing() != Standing::Unlimited;
         let limits = self.policy.limits().iter().zip(&mut self.states).zip(&mut self.cuts);
-        let limits = limits.zip(tokens.iter().zip(held)).enumerate();
-        for (index, (((named, state), cuts), (&(taken, real), &held))) in limits {
+        for (((named, state), cuts), (&(taken, real), &held)) in limits.zip(tokens.iter().zip(held)) {
             let limit = named.limit();
             cuts.refill(limit, now);
-            self.leases.owe(index, taken.saturating_sub(real));
             let more = real.saturating_sub(taken);
             let real = taken.min(real).saturating_add(cuts.room(limit, cut, held, may_owe).min(more));
             booked.push((real, cuts.settle(limit, cut, (taken, real), state, now)));

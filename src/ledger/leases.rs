@@ -138,18 +138,13 @@ impl Leases {
         self.limits.get_mut(limit).map_or(tokens, |limit| limit.pay(tokens))
     }
 
-    /// The account in force of the limit at that position has as many more: had it had them before, it would pay for them.
-    pub(super) fn owe(&mut self, limit: usize, more: u64) {
-        if let Some(owed) = self.limits.get_mut(limit).and_then(|limit| limit.owed.as_mut()) {
-            *owed = owed.saturating_add(more);
-        }
-    }
-
     /// The accounts in force were `before`, and are those of `limits` now: one that was not in force pays for no more than it will have.
+    /// Unless reservations are open: what they give back may pay for the rest.
     pub(super) fn follow<'a>(
         &mut self,
         before: &[NamedState],
         limits: impl Iterator<Item = (&'a NamedLimit, &'a State)>,
+        has_openings: bool,
         now: i64,
     ) {
         let over_at = self.over_at(now);
@@ -157,7 +152,7 @@ impl Leases {
             let in_force = before.iter().find(|account| account.name.as_deref() == named.account());
             if in_force.is_some_and(|account| account.limit != *named.limit() || account.state != *state) {
                 let left = named.limit().snapshot(&named.limit().refilled(state, over_at)).tokens;
-                leased.owed = Some(left.max(0).unsigned_abs());
+                leased.owed = (!has_openings).then_some(left.max(0).unsigned_abs());
             }
         }
     }

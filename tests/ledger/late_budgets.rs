@@ -134,7 +134,6 @@ impl Budget {
                     rounded = if how == Carry::Reset { 0.0 } else { rounded * factor + next.drop };
                     level = level.min(next.full);
                     numbers = next;
-                    owed = f64::INFINITY;
                     if let Some(over_at) = over_at {
                         owed = (level + numbers.refill(at, over_at)).min(numbers.full).max(0.0).floor();
                         more += 1.0;
@@ -482,7 +481,8 @@ impl Pair {
             return;
         }
         self.end_leases();
-        let over_at = self.leases.iter().map(|lease| lease.until).max();
+        // Beside reservations that may give something back, all of it is paid.
+        let over_at = self.leases.iter().map(|lease| lease.until).max().filter(|_| self.open.is_empty());
         let is_same = |one: &Numbers, other: &Numbers| {
             let all = |numbers: &Numbers| [numbers.refill, numbers.full, numbers.debt, numbers.drop].map(f64::to_bits);
             all(one) == all(other) && one.tick_ms == other.tick_ms
@@ -499,7 +499,7 @@ impl Pair {
             let how = if is_new { Carry::Reset } else { how };
             if how == Carry::Reset || !is_same(&budget.numbers(), &numbers) {
                 budget.events.push((since, Event::Carried(numbers, how, over_at)));
-                // What is settled later was not known to the account that then had to pay for the lease.
+                // The ledger may know of reservations that are over here.
                 if over_at.is_some() && self.oracle == Oracle::Exact {
                     self.oracle = Oracle::AtMost;
                 }
