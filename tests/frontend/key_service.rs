@@ -4,7 +4,7 @@ use tollgate::frontend::{Binding, Environment, KeyService, Variable};
 use tollgate::ledger::Kept;
 use tollgate::limit::Verb;
 use tollgate::policy::Policies;
-use tollgate::protocol::{Action, Definitions, Format, ObjectReply, ObjectRequest, Rows};
+use tollgate::protocol::{Action, Definitions, Format, Known, ObjectReply, ObjectRequest, Rows};
 
 use super::asked::request;
 use super::disk::Disk;
@@ -59,6 +59,32 @@ fn a_request_is_decided_under_the_definition_that_came_with_it_or_that_of_the_de
     assert_eq!(remaining(other.wire_name(), None), None);
     assert_eq!(remaining(other.wire_name(), Some(other.definition())), Some(2));
     assert_eq!(remaining(own.wire_name(), None), Some(1));
+}
+
+/// Also if the request before it differs in nothing else.
+#[test]
+fn each_request_is_decided_under_the_version_that_it_names() {
+    let (mut service, _) = service(r#"{"own":"1/1m"}"#);
+    let versions = [r#"{"api":"20/1m"}"#, r#"{"api":"30/1m"}"#].map(|json| Policies::parse(json).unwrap());
+    let [first, second] = versions.each_ref().map(|policies| policies.get("api").unwrap());
+    let mut remaining = |id: Option<u64>, definition| {
+        let known = id.map(|id| Known { as_of: 1, ids: vec![id] });
+        let text = ObjectRequest { known, ..consume(1) }.to_text(Format::NEWEST);
+        let mut sent = Definitions::new();
+        for policy in [first, second] {
+            let known = Known { as_of: 1, ids: vec![policy.id()] };
+            let _ = sent.asked(&Policies::default(), policy.wire_name(), Some(&known), Some(&policy.definition()));
+        }
+        let reply = service.decide((first.wire_name(), &text, definition), &mut sent, START, || Some(1)).unwrap();
+        match ObjectReply::from_text(&reply).unwrap().0 {
+            ObjectReply::Decided(decided) => decided.limits[0].remaining,
+            reply => panic!("{reply:?}"),
+        }
+    };
+    assert_eq!(remaining(None, Some(first.definition())), 19);
+    assert_eq!(remaining(None, Some(second.definition())), 28);
+    assert_eq!(remaining(Some(first.id()), None), 17);
+    assert_eq!(remaining(Some(second.id()), None), 26);
 }
 
 #[test]
