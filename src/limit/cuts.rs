@@ -195,8 +195,9 @@ impl Cuts {
         let back = limit.clipped_drops(taken).saturating_sub(limit.clipped_drops(real));
         *step = plus(*step, back);
         let (before, level) = (limit.refilled(state, now).level, self.level());
-        // Refills beyond the capacity since the state's moment may be passed on to other numbers: less of them, if more was taken.
-        if back < 0 || level != before {
+        // Refills beyond the capacity since the state's moment may be passed on to other numbers: less of them, if more was taken. A bucket
+        // that is full again was fuller at that moment, if less was taken.
+        if back < 0 || level != before || (back > 0 && level == limit.full) {
             *state = State { level, at: self.newest.at };
         }
         limit.whole_tokens(level.saturating_sub(before))
@@ -225,7 +226,8 @@ impl Cuts {
             }
             let level = i128::from(newest.level).saturating_add(sums.least().min(0));
             let level = clamped(level).max(-MAX_DROPS);
-            if cut < steps.len() && level != limit.refilled(&state, at).level {
+            let is_full_again = taken > 0 && level == limit.full;
+            if cut < steps.len() && (is_full_again || level != limit.refilled(&state, at).level) {
                 state = State { level, at: newest.at };
             }
             states.push(state);

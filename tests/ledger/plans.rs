@@ -260,6 +260,23 @@ fn tokens_given_back_by_reservations_count_at_the_numbers_in_force() {
     assert_eq!(found, refused(&mut plans));
 }
 
+/// The frontend that cancels does not know of the change yet, and the bucket is full again by the numbers that it knows.
+#[test]
+fn a_cancellation_under_earlier_numbers_counts_at_the_latest_ones() {
+    for closes in [Action::Cancel, Action::Settle] {
+        let mut plans = Plans::new(Numbers::bucket(2, 1_000, 4));
+        let action = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+        let id = plans.world.decided(action, vec![2]).reservation.unwrap().id;
+        plans.change(Numbers::bucket(1, 1_000, 2), Carry::default());
+        plans.learn(1);
+        plans.world.now += 1_002;
+        let cost = matches!(closes(id), Action::Settle(_)).then(|| vec![0]);
+        assert!(decided(plans.world.ask(closes(id), cost, None)).decision().is_allow());
+        plans.learn(0);
+        assert_eq!(plans.left(), 2);
+    }
+}
+
 #[test]
 fn a_reset_begins_limits_of_either_kind_anew() {
     let (bucket, window) = (Numbers::bucket(0, 1_000, 100), Numbers::window(0, 1_000, 100));
