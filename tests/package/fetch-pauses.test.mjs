@@ -1,10 +1,13 @@
 // limitFetch: the pauses that servers ask for.
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { setImmediate } from "node:timers/promises";
 import { checked } from "./buckets.mjs";
 import { START } from "./clock.mjs";
 import { make } from "./fetching.mjs";
+
+const readme = readFileSync(new URL("../../www/package/README.md", import.meta.url), "utf8");
 
 const seconds = (ms) => new Date(ms).toUTCString();
 
@@ -17,6 +20,19 @@ test("a refused request is retried when the server said", async () => {
     [503, { "retry-after": "3" },                                               3000],
     [429, { "retry-after": "0" },                                               0],
     [429, { "retry-after": "007" },                                             7000],
+    [429, { "retry-after": "2.0" },                                             2000], // as Shopify does
+    [429, { "retry-after": "1.1" },                                             1100],
+    [429, { "retry-after": "0.0001" },                                          1], // rounded up
+    [503, { "retry-after": "5s" },                                              5000],
+    [429, { "retry-after": "299" },                                             299_000],
+    [429, { "retry-after": `${(START + 9000) / 1000}` },                        9000], // a moment, by mistake
+    [429, { "retry-after": `${START + 9000}` },                                 9000],
+    [429, { "retry-after": `${server + 9000}`, date: seconds(server) },         9000],
+    [429, { "retry-after": new Date(START + 9000).toISOString() },              9000],
+    [429, { "retry-after-ms": "250", "retry-after": "1" },                      250],
+    [503, { "retry-after-ms": "250.5" },                                        251],
+    [429, { "retry-after-ms": "0" },                                            0],
+    [429, { "retry-after-ms": "soon", "retry-after": "3" },                     3000],
     [429, { "retry-after": seconds(server + 7000), date: seconds(server) },     7000],
     [503, { "retry-after": seconds(server + 7000), date: seconds(server) },     7000],
     [429, { "retry-after": seconds(server), date: seconds(server) },            0],
@@ -43,8 +59,13 @@ test("a refused request is retried when the server said", async () => {
     [429, { "x-ratelimit-remaining": "0", "x-ratelimit-reset": `${START / 1000 - 9}` }, 1000], // in the past
     [429, { "x-ratelimit-remaining": "0", "x-ratelimit-reset": "soon" },        1000],
     [429, { "x-ratelimit-reset": "9", "retry-after": "3" },                     3000],
+    [429, { "x-ratelimit-reset": `${START}` },                                  1000], // now, in Unix milliseconds
+    [429, { "x-ratelimit-reset": "9", "x-ratelimit-reset-after": "0.25" },      250], // the length is more exact
+    [429, { "x-ratelimit-remaining-requests": "59", "x-ratelimit-reset-requests": "9s",
+            "x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "120ms" }, 120],
+    [429, { "x-ratelimit-remaining-tokens": "7", "x-ratelimit-reset-tokens": "6m0s" }, 1000],
   ];
-  for (const text of ["soon", "", "-5", "1.5", "5, 5", "1e3", "Infinity", "NaN", "0x10", "5s", "٣"]) {
+  for (const text of ["soon", "", "-5", "5, 5", "1e3", "Infinity", "NaN", "0x10", "5x", "May 2038", "٣"]) {
     table.push([429, { "retry-after": Buffer.from(text).toString("latin1") }, 1000]);
   }
   for (const [status, headers, after] of table) {
@@ -91,6 +112,89 @@ test("a granted response that reports nothing left pauses the limiter", async ()
   }
 });
 
+test("Retry-After pauses the limiter on any error, and on no other status", async () => {
+  for (const [header, text] of [
+    ["retry-after", "5"],
+    ["retry-after-ms", "5000"],
+  ]) {
+    for (const status of [400, 403, 404, 408, 413, 429, 500, 502, 503, 504, 529]) {
+      const { api, url, settle, pausedMs } = make([[status, { [header]: text }]], { retries: 0 });
+      assert.equal((await settle(api(url))).status, status);
+      assert.equal(pausedMs(), 5000, `${header} ${status}`);
+    }
+    for (const status of [200, 201, 202, 204, 301, 304]) {
+      const { api, url, settle, pausedMs } = make([[status, { [header]: text }]]);
+      assert.equal((await settle(api(url))).status, status);
+      assert.equal(pausedMs(), 0, `${header} ${status}`);
+    }
+  }
+});
+
+test("a reset is read by its size and its form", async () => {
+  const rfc3339 = (ms) => new Date(ms).toISOString();
+  // biome-ignore format: a table
+  const table = [
+    // reset                                pause
+    ["4",                                   4000],
+    ["1.5",                                 1500],
+    ["1.0001",                              1001],
+    ["1.1",                                 1100], // 1000 * 1.1 is a little more
+    ["0",                                   0],
+    ["86400",                               86_400_000],
+    ["86401",                               86_401], // more than a day: milliseconds
+    ["999999999",                           999_999_999],
+    ["1000000000",                          0], // a moment in 2001
+    [`${START / 1000 + 4}`,                 4000],
+    [`${START / 1000 + 4}.123`,             4123], // as Discord does
+    [`${START / 1000 - 4}`,                 0],
+    ["99999999999",                         99_999_999_999_000 - START],
+    ["100000000000",                        0], // a moment in 1973
+    [`${START + 4000}`,                     4000],
+    [rfc3339(START + 4000),                 4000],
+    ["2023-11-14T22:13:24Z",                4000],
+    ["2023-11-14T23:13:24+01:00",           4000],
+    ["2023-11-14t22:13:24.5z",              4500],
+    ["2023-11-14T22:13:24",                 0], // of which zone?
+    ["2023-11-14",                          0],
+    [seconds(START + 4000),                 4000],
+    ["6m0s",                                360_000],
+    ["120ms",                               120],
+    ["7.66s",                               7660],
+    ["2m59.56s",                            179_560],
+    ["1h2m3s4ms",                           3_723_004],
+    ["1d",                                  86_400_000],
+    ["4 s",                                 0],
+    ["4sec",                                0],
+    ["-4",                                  0],
+    ["",                                    0],
+  ];
+  for (const [reset, pauseMs] of table) {
+    const { api, url, settle, pausedMs } = make([[200, { "x-ratelimit-remaining": "0", "x-ratelimit-reset": reset }]], {
+      maxPauseMs: Number.MAX_SAFE_INTEGER,
+    });
+    assert.equal((await settle(api(url))).status, 200);
+    assert.equal(pausedMs(), pauseMs, reset);
+  }
+});
+
+test("every row of the README's table is as it says", async () => {
+  const [, text] = readme.match(/^\| response \| pause \|\n\|---\|---\|\n((?:\|.*\n)+)/m);
+  const rows = text.trim().split("\n");
+  assert.ok(rows.length >= 10);
+  for (const row of rows) {
+    const [, response, pause] = row.match(/^\| (.*?) \| (.*?) \|$/);
+    const headers = Object.fromEntries(
+      Array.from(response.matchAll(/`([\w-]+): (.*?)`/g), ([, name, value]) => [name, value]),
+    );
+    const [, number, unit] = pause.match(/^(?:([\d.]+) (ms|s|minutes)|none)/);
+    const pauseMs = number ? Number(number) * { ms: 1, s: 1000, minutes: 60_000 }[unit] : 0;
+    const { api, url, settle, pausedMs, clock } = make([[Number(response.slice(0, 3)), headers]], { retries: 0 });
+    clock.set(Date.UTC(2026, 10, 20, 12)); // noon on 20 November 2026, which the table names
+    await settle(api(url));
+    assert.equal(pausedMs(), pauseMs, row);
+  }
+});
+
 test("a granted response with older headers pauses the limiter if they report nothing left", async () => {
   // biome-ignore format: a table
   const table = [
@@ -102,6 +206,21 @@ test("a granted response with older headers pauses the limiter if they report no
     [{ "x-ratelimit-reset": "4" },                                                    0],
     [{ "x-ratelimit-remaining": "0" },                                                0],
     [{ "x-ratelimit-remaining": "none", "x-ratelimit-reset": "4" },                   0],
+    [{ "x-rate-limit-remaining": "0", "x-rate-limit-reset": `${START / 1000 + 4}` },  4000], // as X does
+    [{ "x-ratelimit-remaining": "0", "x-ratelimit-reset-after": "0.3" },              300], // as Discord does
+    [{ "x-ratelimit-remaining": "1", "x-ratelimit-reset-after": "0.3" },              0],
+    [{ "x-ratelimit-remaining": "0", "x-ratelimit-reset": `${START / 1000 + 1}`, "x-ratelimit-reset-after": "0.3" }, 300],
+    [{ "x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1s" },   1000], // as OpenAI and Groq do
+    [{ "x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "120ms" },    120],
+    [{ "x-ratelimit-remaining-requests": "5", "x-ratelimit-reset-requests": "6m0s",
+       "x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "7.66s" },    7660],
+    [{ "x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "2s",
+       "x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "1s" },       2000],
+    ...["requests", "tokens", "input-tokens", "output-tokens"].map((kind) => [
+      { [`anthropic-ratelimit-${kind}-remaining`]: "0",
+        [`anthropic-ratelimit-${kind}-reset`]: "2023-11-14T22:13:24Z" },              4000]),
+    [{ "anthropic-ratelimit-requests-remaining": "9",
+       "anthropic-ratelimit-requests-reset": "2023-11-14T22:13:24Z" },                0],
   ];
   for (const [headers, pauseMs] of table) {
     const { api, url, settle, pausedMs } = make([[200, headers]]);
@@ -121,7 +240,9 @@ test("if a server asks for more than maxPauseMs, its response is returned, and t
     [5000,         429,    { "retry-after": "5" },             [0, 5000],   200,     0],
     [5000,         200,    { ratelimit: '"a";r=0;t=9' },       [0],         200,     5000],
     [0,            429,    {},                                 [0],         429,     0],
-    [5000,         429,    { "x-ratelimit-reset": `${START}` }, [0],        429,     5000], // milliseconds, by mistake
+    [5000,         429,    { "retry-after": `${START + 6000}` }, [0],       429,     5000],
+    [undefined,    403,    { "retry-after": "301" },           [0],         403,     300_000],
+    [undefined,    429,    { "x-ratelimit-reset": "86400" },   [0],         429,     300_000],
   ];
   for (const [maxPauseMs, status, headers, expected, returned, pauseMs] of table) {
     const row = `${maxPauseMs} ${status} ${JSON.stringify(headers)}`;

@@ -1,0 +1,59 @@
+// How long a server asks its clients to wait, in the headers of its response.
+
+/** How long the response asks to wait, in milliseconds. Moments are by its `Date`, or without one by `now`. */
+export function requestedPauseMs({ status, headers }: Response, now: number): number | undefined {
+  const serverNow = Date.parse(headers.get("date")!) || now;
+  const lengthOf = (text: string | null | undefined, leastMs = FIRST_MS) => lengthIn(`${text}`, leastMs, serverNow);
+  if (status >= 400) {
+    const ms = [lengthOf(headers.get("retry-after-ms"), 0), lengthOf(headers.get("retry-after"), FIRST_UNIX_S)];
+    const first = ms.find((length) => length >= 0);
+    if (first !== undefined) return first;
+  }
+  let longest = 0;
+  // A refusal that does not say what remains means that nothing does.
+  const unsaid = status === 429 || status === 503 ? 0 : 1;
+  const read = (remaining: string | null | undefined, reset: string | null | undefined, otherwise = 1) => {
+    const ms = lengthOf(reset);
+    if (Number(remaining ?? otherwise) === 0 && ms > longest) longest = ms;
+  };
+  const field = `,${headers.get("ratelimit")}`.replace(/"(\\.|[^"\\])*"/g, "");
+  const number = (text: string, name: string) => new RegExp(`[;,\\s]${name}=(\\d+)`).exec(text)?.[1];
+  // A list of structured fields. Without their strings, commas separate the items. `r` tokens remain; `t` is a time in
+  // seconds.
+  for (const item of field.split(",")) read(number(item, "r"), number(item, "t"));
+  // Earlier drafts.
+  read(number(field, "remaining"), number(field, "reset"));
+  // One header for each number, in many families: `x-ratelimit-reset-tokens`, `anthropic-ratelimit-tokens-reset`.
+  for (const [name, reset] of headers) {
+    // `-reset-after` is a length, and so more exact than the same `-reset`.
+    if (!/rate-?limit.*-reset/.test(name) || headers.has(`${name}-after`)) continue;
+    read(headers.get(name.replace(/reset(-after)?/, "remaining")), reset, unsaid);
+  }
+  return longest || undefined;
+}
+
+/**
+ * The length of time in a text, in whole milliseconds rounded up, or until the moment in it; `NaN` if it has neither. A
+ * number of `firstMs` or more is in milliseconds, and not in seconds.
+ */
+function lengthIn(text: string, firstMs: number, now: number): number {
+  let ms = NaN;
+  if (/^\d+(\.\d+)?$/.test(text)) {
+    const number = Number(text);
+    ms = number * (number < firstMs || (number >= FIRST_UNIX_S && number < FIRST_UNIX_MS) ? 1000 : 1);
+    if (number >= FIRST_UNIX_S) ms -= now;
+  } else if (/^(\d+(\.\d+)?(ms|[dhms]))+$/.test(text)) {
+    ms = 0;
+    for (const [, number, unit] of text.matchAll(/([\d.]+)([a-z]+)/g)) ms += Number(number) * UNITS[unit!]!;
+  } else if (/^\w{3}, .*GMT$|^\d{4}-.*T.*(Z|[+-]\d\d:\d\d)$/i.test(text)) ms = Date.parse(text) - now;
+  return Math.ceil(Number(ms.toFixed(3))); // a product may be a little more than exact
+}
+
+/** In milliseconds. */
+const UNITS: Record<string, number> = { d: 86_400_000, h: 3_600_000, m: 60_000, s: 1000, ms: 1 };
+/** More seconds than a day has. From here on, a reset is in milliseconds. */
+const FIRST_MS = 86_401;
+/** In 2001: from here on, a number is Unix time in seconds. */
+const FIRST_UNIX_S = 1_000_000_000;
+/** In 1973, or in seconds the year 5138: from here on, a number is Unix time in milliseconds. */
+const FIRST_UNIX_MS = 100_000_000_000;
