@@ -83,6 +83,9 @@ test("a retry sends the same request, whatever the body", async () => {
     data.set("file", new Blob(["of the file"]), "name.txt");
     return data;
   };
+  const generated = async function* () {
+    for (const text of ["of the ", "generator"]) yield new TextEncoder().encode(text);
+  };
   const stream = () => ReadableStream.from(["of the ", "stream"].map((text) => new TextEncoder().encode(text)));
   const table = [
     ["text", () => "of the text", /^of the text$/],
@@ -91,6 +94,7 @@ test("a retry sends the same request, whatever the body", async () => {
     ["blob", () => new Blob(["of the blob"]), /^of the blob$/],
     ["form", form, /of the form.*of the file/s],
     ["stream", stream, /^of the stream$/],
+    ["iterable", generated, /^of the generator$/],
     ["nothing", () => undefined, /^$/],
   ];
   for (const [what, body, expected] of table) {
@@ -106,8 +110,8 @@ test("a retry sends the same request, whatever the body", async () => {
       for (const { method, body, headers } of seen()) {
         assert.match(body, expected, what);
         assert.deepEqual(
-          [method, headers["x-own"], headers["content-type"]],
-          ["PUT", "1", seen()[0].headers["content-type"]],
+          [method, headers["x-own"], headers["content-type"]?.split(";")[0]],
+          ["PUT", "1", seen()[0].headers["content-type"]?.split(";")[0]],
           what,
         );
       }
@@ -153,7 +157,7 @@ test("a network failure is passed to the caller and not retried", async () => {
   assert.equal(sent, 1);
   await assert.rejects(api("no url"), TypeError);
   await assert.rejects(api(origin, { method: "GET", body: "x" }), TypeError);
-  assert.deepEqual([sent, limiter.remaining()], [1, 99], "an invalid request costs nothing");
+  assert.equal(sent, 3, "what can be sent is up to the fetch");
 });
 
 test("a response that is not returned is cancelled", async () => {

@@ -34,6 +34,86 @@ test("requests wait in the queue and arrive unchanged", async () => {
   ]);
 });
 
+test("the caller's own arguments reach fetch in every attempt, and no Request is made", async (t) => {
+  const { limiter, settle } = make([]);
+  const made = t.mock.method(globalThis, "Request", globalThis.Request);
+  const next = { revalidate: 60 };
+  const inputs = [
+    [origin],
+    [new URL(origin)],
+    [origin, undefined],
+    [origin, { next, dispatcher: {}, unix: "/run/a.sock", client: {} }],
+    [origin, { method: "POST", body: "text", next }],
+    [origin, { method: "POST", body: new Blob(["blob"]), next }],
+    [origin, { method: "POST", body: new FormData(), next }],
+    [new Request(origin, { headers: { "x-own": "1" } })],
+    [new Request(origin), { next }],
+    [new Request(origin, { method: "POST" }), { next }],
+    ["/relative", { next }],
+  ];
+  for (const input of inputs) {
+    const sent = [];
+    const fetch = async (...args) => {
+      sent.push(args);
+      return new Response("", { status: sent.length < 3 ? 429 : 200 });
+    };
+    const before = made.mock.callCount();
+    await settle(limitFetch(limiter, { fetch, jitterMs: 0 })(...input));
+    assert.equal(sent.length, 3);
+    for (const args of sent) {
+      assert.equal(args.length, input.length);
+      for (const [i, arg] of args.entries()) assert.equal(arg, input[i]);
+    }
+    assert.equal(made.mock.callCount(), before);
+  }
+});
+
+test("a body that can be sent only once is sent in every attempt, with the caller's other options", async () => {
+  const { limiter, settle } = make([]);
+  const next = { revalidate: 60 };
+  const init = () => ({ method: "POST", body: ReadableStream.from([Buffer.from("stream")]), duplex: "half" });
+  const table = [
+    [origin, { ...init(), next }],
+    [new Request(origin, init()), { next }],
+    [new Request(origin, init()), { next, body: null }],
+    [new Request(origin, init()), { next, body: "of the options" }],
+  ];
+  for (const [input, options] of table) {
+    const sent = [];
+    const fetch = async (input, init) => {
+      sent.push([input, init.next, await new Request(input, init).text()]);
+      return new Response("", { status: sent.length < 3 ? 429 : 200 });
+    };
+    await settle(limitFetch(limiter, { fetch, jitterMs: 0 })(input, options));
+    assert.deepEqual(sent, Array(3).fill([input, next, options.body === "of the options" ? options.body : "stream"]));
+  }
+});
+
+test("undici's dispatcher is that of the caller in every attempt", async () => {
+  await fetch(origin); // makes the global one
+  const global = globalThis[Symbol.for("undici.globalDispatcher.1")];
+  const body = () => ({ method: "PUT", body: "text" });
+  for (const asRequest of [false, true]) {
+    for (const options of [
+      () => ({}),
+      body,
+      () => ({ ...body(), body: ReadableStream.from([Buffer.from("x")]), duplex: "half" }),
+    ]) {
+      let dispatched = 0;
+      const dispatcher = {
+        dispatch: (...args) => {
+          dispatched++;
+          return global.dispatch(...args);
+        },
+      };
+      const { api, url, settle, seen } = make([[429], [503]]);
+      const init = { ...options(), dispatcher };
+      await settle(asRequest ? api(new Request(url, init)) : api(url, init));
+      assert.deepEqual([seen().length, dispatched], [3, 3], `${asRequest} ${options}`);
+    }
+  }
+});
+
 test("by default sends with whatever the global fetch is at that time", async (t) => {
   const { limiter, url } = make([]);
   const api = limitFetch(limiter);
@@ -69,6 +149,46 @@ test("the cost is a number, a number for each name, or a function of the request
   assert.deepEqual(seen(), []);
 });
 
+test("a function for the cost may wait, and read a request that is sent all the same", async () => {
+  const limits = [
+    { name: "requests", rate: 10, periodMs: 1000 },
+    { name: "tokens", rate: 100, periodMs: 1000 },
+  ];
+  const init = () => ({ method: "POST", duplex: "half", headers: { "x-own": "1" } });
+  const stream = () => ReadableStream.from([Buffer.from("of the "), Buffer.from("stream")]);
+  const table = [
+    [(url) => [url, { ...init(), body: "of the stream" }]],
+    [(url) => [url, { ...init(), body: stream() }]],
+    [(url) => [new Request(url, { ...init(), body: stream() })]],
+    [(url) => [new Request(url, init()), { body: stream(), duplex: "half" }]],
+  ];
+  for (const [input] of table) {
+    for (const reads of [true, false]) {
+      const asked = [];
+      const cost = async (request) => {
+        asked.push([request.method, request.headers.get("x-own")]);
+        return { requests: 1, tokens: reads ? (await request.text()).length : 13 };
+      };
+      const { api, url, settle, limiter, seen } = make([[429]], { cost }, limits);
+      await settle(api(...input(url)));
+      assert.deepEqual(
+        seen().map(({ method, body }) => [method, body]),
+        Array(2).fill(["POST", "of the stream"]),
+      );
+      assert.deepEqual(asked, [["POST", "1"]]);
+      assert.equal(limiter.limits.length, 2);
+    }
+  }
+  const error = new Error("no tokenizer");
+  const { api, url, seen, limiter } = make([], {
+    cost: async () => {
+      throw error;
+    },
+  });
+  await assert.rejects(api(url), error);
+  assert.deepEqual([seen().length, limiter.remaining()], [0, 100]);
+});
+
 test("a request may have a priority", async () => {
   const { api, url, limiter, clock, sentAt, settle } = make([], { priority: 1 }, { rate: 1, periodMs: 1000 });
   limiter.tryConsume();
@@ -88,8 +208,7 @@ test("a request can be aborted in flight", async () => {
   const { limiter } = make([]);
   const controller = new AbortController();
   const api = limitFetch(limiter, {
-    fetch: (request) =>
-      new Promise((_, reject) => request.signal.addEventListener("abort", () => reject(request.signal.reason))),
+    fetch: (_, { signal }) => new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason))),
   });
   const sent = api(origin, { signal: controller.signal });
   await setImmediate();

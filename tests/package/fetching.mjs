@@ -38,10 +38,10 @@ export function make(serves, options, limits = { rate: 100, periodMs: 100 }) {
   const limiter = new Limiter(limits, { clock });
   const sentAt = [];
   let flying = 0;
-  const fetch = (request) => {
+  const fetch = (...args) => {
     sentAt.push(clock.now() - START);
     flying += 1;
-    return globalThis.fetch(request).finally(() => (flying -= 1));
+    return globalThis.fetch(...args).finally(() => (flying -= 1));
   };
   const api = limitFetch(limiter, { jitterMs: 0, fetch, ...options });
   /** Advances the clock whenever no request is in flight, until the promise is settled. */

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate } from "node:timers/promises";
-import { Limiter, limitFetch, TollgateError } from "../../build/package/index.js";
+import { Limiter, TollgateError } from "../../build/package/index.js";
 import { law } from "../random.mjs";
 import { FakeClock, START } from "./clock.mjs";
 import { make, SECOND } from "./limiters.mjs";
@@ -49,25 +49,6 @@ test("throttled calls release by themselves, whether they return or throw", asyn
   limiter.on(({ type }) => type === "allow" && controller.abort("now"));
   await assert.rejects(limiter.throttle(() => {}, { signal: controller.signal })(), (reason) => reason === "now");
   assert.ok(await limiter.acquire(), "an aborted one has released, too");
-});
-
-test("limitFetch counts a request until it is answered", async () => {
-  const clock = new FakeClock();
-  const limiter = new Limiter(PLENTY, { clock, maxConcurrent: 1 });
-  const ends = [];
-  const api = limitFetch(limiter, { fetch: () => new Promise((resolve, reject) => ends.push({ resolve, reject })) });
-  const calls = [1, 2, 3].map(() => api("https://example.com/").catch((error) => error));
-  await setImmediate();
-  assert.equal(ends.length, 1);
-  ends[0].resolve(new Response("first"));
-  await setImmediate();
-  assert.equal(ends.length, 2);
-  ends[1].reject(new Error("offline"));
-  await setImmediate();
-  assert.equal(ends.length, 3);
-  ends[2].resolve(new Response("third"));
-  const [first, second] = await Promise.all(calls);
-  assert.deepEqual([await first.text(), second.message], ["first", "offline"]);
 });
 
 test("a wait that proves too long is rejected when the time is up", async () => {

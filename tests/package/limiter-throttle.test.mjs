@@ -37,6 +37,7 @@ test("a throttled function costs a number, a number for each name, or what a fun
     [{ cost: 0 }, [10, 100]],
     [{ cost: { requests: 1, tokens: 40 } }, [9, 60]],
     [{ cost: (text) => text.length }, [7, 97]],
+    [{ cost: async (text) => text.length }, [7, 97]],
     [{ cost: (text, times) => ({ requests: 1, tokens: text.length * times }) }, [9, 85]],
   ];
   for (const [options, left] of table) {

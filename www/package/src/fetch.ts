@@ -1,16 +1,27 @@
 // A `fetch` that respects a limit, and waits when the server says so.
 import type { Cost } from "./budget.js";
 import type { Clock } from "./clock.js";
-import { checkWhole, TollgateError } from "./errors.js";
+import { checkIndex, checkWhole, TollgateError } from "./errors.js";
+import { discard, type FetchArguments, readArguments, split } from "./fetch-arguments.js";
+import { followedResponse } from "./followed-response.js";
 import type { AcquireOptions } from "./queue.js";
 import { requestedPauseMs } from "./requested-pause.js";
 
 /** Options of {@link limitFetch}. */
 export interface LimitFetchOptions<Name extends string = never> extends Omit<AcquireOptions, "cost" | "signal"> {
-  /** Sends a request. Default: the global `fetch`. */
-  readonly fetch?: (request: Request) => Promise<Response>;
-  /** How many tokens a request costs, each time it is sent. Default: 1. */
-  readonly cost?: Cost<Name> | ((request: Request) => Cost<Name>);
+  /** Sends a request: it gets the caller's own arguments. Default: the global `fetch`. */
+  readonly fetch?: (...args: FetchArguments) => Promise<Response>;
+  /**
+   * How many tokens a request costs, each time it is sent, or a function that returns it. That may read the body of the
+   * copy that it gets. Default: 1.
+   */
+  readonly cost?: Cost<Name> | ((request: Request) => Cost<Name> | Promise<Cost<Name>>);
+  /**
+   * Returns what a request really cost, by its response: what is missing is charged, and the rest refunded. It may read
+   * the body of the copy that it gets, also while that streams to the caller. If it fails, that is reported on the console,
+   * and the cost stays.
+   */
+  readonly settle?: (response: Response) => Cost<Name> | Promise<Cost<Name>>;
   /** How many times a request is retried. Default: 2. */
   readonly retries?: number;
   /**
@@ -23,6 +34,11 @@ export interface LimitFetchOptions<Name extends string = never> extends Omit<Acq
    * retried. Default: five minutes.
    */
   readonly maxPauseMs?: number;
+  /**
+   * Until when a request counts against `maxConcurrent`: until the `body` of its response has been read, is cancelled or
+   * fails, or has not been read from for ten seconds; or only until its `headers` are there. Default: `body`.
+   */
+  readonly countUntil?: "body" | "headers";
 }
 
 /** A limiter that can be paused: `Limiter`, `SharedLimiter` or `Twin`. */
@@ -30,8 +46,13 @@ export interface Pausable<Name extends string = string> {
   readonly clock: Clock;
   acquire(options: AcquireOptions<Name>): Promise<unknown>;
   pause(moment: number): unknown;
+  /** How many calls may run at once, if the limiter counts them. */
+  readonly maxConcurrent?: number;
   /** If the limiter counts running calls: ends what `acquire` has admitted. */
   release?(admitted: never): void;
+  /** Debits, and gives back, what `settle` finds; absent if only a server can. */
+  charge?(cost: Cost<Name>): unknown;
+  refund?(cost: Cost<Name>): unknown;
 }
 
 /**
@@ -52,50 +73,104 @@ export interface Pausable<Name extends string = string> {
 export function limitFetch<Name extends string = never>(
   limiter: Pausable<Name>,
   {
-    fetch = (request) => globalThis.fetch(request),
+    fetch = (...args) => globalThis.fetch(...args),
     cost = 1,
+    settle,
     retries = 2,
     jitterMs = 1000,
     maxPauseMs = 300_000,
+    countUntil = "body",
     ...wait
   }: LimitFetchOptions<Name> = {},
-): (input: string | URL | Request, init?: RequestInit) => Promise<Response> {
+): (...args: FetchArguments) => Promise<Response> {
   checkWhole("retries", retries);
   checkWhole("jitterMs", jitterMs);
   checkWhole("maxPauseMs", maxPauseMs);
-  return async (input, init) => {
-    const request = new Request(input, init);
-    const { method, headers, signal } = request;
-    const isIdempotent = /^(GET|HEAD|PUT|DELETE|OPTIONS)$/.test(method) || headers.has("idempotency-key");
+  const isCounted = (limiter.maxConcurrent ?? Infinity) < Infinity;
+  const waitsForBody = checkIndex("countUntil", countUntil, ["headers", "body"]) > 0 && isCounted;
+  if (settle && !(limiter.charge && limiter.refund))
+    throw new TollgateError("settle_unknown", "settle needs a limiter with charge and refund, such as a Limiter");
+  return async (...args: FetchArguments) => {
+    const { signal, isIdempotent, isSentOnce } = readArguments(args);
+    let taken = cost as Cost<Name>;
+    if (typeof cost === "function") {
+      let copy: Request;
+      [copy, args] = split(args);
+      try {
+        taken = await cost(copy);
+      } finally {
+        discard(copy);
+      }
+    }
+    /** For the body of a retry. */
+    let spare: Request | undefined;
+    if (isSentOnce && retries > 0) [spare, args] = split(args);
     let response: Response | undefined;
     for (let attempt = 0; ; attempt++) {
       let admitted: unknown;
       try {
-        admitted = await limiter.acquire({ ...wait, signal, cost: typeof cost === "function" ? cost(request) : cost });
+        admitted = await limiter.acquire({ ...wait, signal, cost: taken });
       } catch (error) {
         if (response && error instanceof TollgateError) return response;
         discard(response);
         throw error;
       }
       discard(response);
+      const end = () => limiter.release?.(admitted as never);
       try {
-        response = await fetch(attempt < retries ? request.clone() : request);
-      } finally {
-        limiter.release?.(admitted as never);
+        response = await fetch(...args);
+      } catch (error) {
+        end();
+        throw error;
       }
       const { status } = response;
-      const mayPass = status === 429 || (status === 503 && isIdempotent);
+      const isRefused = status === 429 || status === 503;
       const now = limiter.clock.now();
-      const requestedMs =
-        requestedPauseMs(response, now) ?? (status === 429 || status === 503 ? 1000 * 2 ** attempt : 0);
+      const requestedMs = requestedPauseMs(response, now) ?? (isRefused ? 1000 * 2 ** attempt : 0);
       const pauseMs = Math.min(requestedMs, maxPauseMs) + (status >= 400 ? Math.random() * jitterMs : 0);
       if (requestedMs > 0) void limiter.pause(now + Math.ceil(pauseMs));
-      if (attempt >= retries || requestedMs > maxPauseMs || !mayPass) return response;
+      const isRepeatable = status === 429 || (status === 503 && isIdempotent);
+      const isLast = !isRepeatable || attempt >= retries || requestedMs > maxPauseMs;
+      if (isLast && waitsForBody) response = followedResponse(response, limiter.clock, end);
+      else end();
+      if (settle) void settleBy(settle, response.clone(), taken, signal);
+      if (isLast) {
+        discard(spare);
+        return response;
+      }
+      if (spare) args = [args[0], { ...args[1], body: await spare.arrayBuffer() }];
+      spare = undefined;
     }
   };
+
+  /** Replaces what was taken by what `settle` returns. */
+  async function settleBy(
+    settle: (response: Response) => Cost<Name> | Promise<Cost<Name>>,
+    response: Response,
+    taken: Cost<Name>,
+    signal: AbortSignal | null | undefined,
+  ): Promise<void> {
+    try {
+      const real = await settle(response);
+      const [more, less] = [excess(real, taken), excess(taken, real)] as [Cost<Name>, Cost<Name>];
+      if (isSome(more)) await limiter.charge!(more);
+      if (isSome(less)) await limiter.refund!(less);
+    } catch (error) {
+      if (!signal?.aborted) console.warn("tollgate: not settled, so the cost stays:", error);
+    } finally {
+      discard(response);
+    }
+  }
 }
 
-/** Frees the connection of a response that will not be read. */
-function discard(response: Response | undefined): void {
-  response?.body?.cancel().catch(() => {});
+/** How much more `a` is than `b`, in each limit. */
+function excess(a: Cost<string>, b: Cost<string>): Cost<string> {
+  const costIn = (cost: Cost<string>, name: string) =>
+    checkWhole("cost", typeof cost === "object" ? cost[name]! : cost);
+  const excessIn = (name: string) => Math.max(0, costIn(a, name) - costIn(b, name));
+  const named = [a, b].find((cost) => typeof cost === "object");
+  return named ? Object.fromEntries(Object.keys(named).map((name) => [name, excessIn(name)])) : excessIn("");
 }
+
+const isSome = (cost: Cost<string>) =>
+  Object.values(typeof cost === "object" ? cost : [cost]).some((tokens) => tokens > 0);

@@ -44,8 +44,8 @@ export interface AcquireOptions<Name extends string = never> {
 /** Options of `throttle`. */
 export interface ThrottleOptions<Args extends unknown[], Name extends string = never>
   extends Omit<AcquireOptions, "cost"> {
-  /** How many tokens a call costs. Default: 1. */
-  readonly cost?: Cost<Name> | ((...args: Args) => Cost<Name>);
+  /** How many tokens a call costs, or a function that returns it. Default: 1. */
+  readonly cost?: Cost<Name> | ((...args: Args) => Cost<Name> | Promise<Cost<Name>>);
   /**
    * Returns a key. A call with the key of a waiting or running call joins it: `fn` is called once, nothing more is
    * taken, and all of them get the same result or error. By default no call joins another.
@@ -71,6 +71,8 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
   LimiterEvent<Name>
 > {
   readonly clock: Clock;
+  /** How many admitted calls may run at once. */
+  readonly maxConcurrent: number;
   protected abstract readonly budget: Budget<Name> | Budget<string>;
   protected readonly queue = new Waiters<Name>();
   /** The error for all calls, once the limiter has been closed. */
@@ -81,7 +83,6 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
   protected stale = Infinity;
   readonly #maxQueue: number;
   readonly #dropsOldest: boolean;
-  readonly #maxConcurrent: number;
   /** The grants of running calls, if their number is limited. */
   readonly #held = new Set<Grant | undefined>();
   /** How many throttled calls are waiting or running. */
@@ -100,7 +101,7 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
     this.clock = clock;
     this.#maxQueue = checkWhole("maxQueue", maxQueue);
     this.#dropsOldest = checkIndex("overflow", overflow, ["reject", "drop_oldest"]) > 0;
-    this.#maxConcurrent = checkWhole("maxConcurrent", maxConcurrent, 1, Infinity);
+    this.maxConcurrent = checkWhole("maxConcurrent", maxConcurrent, 1, Infinity);
     this.isTimed = maxConcurrent < Infinity;
   }
 
@@ -236,10 +237,10 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
       return called;
     };
     async function call(this: unknown, ...args: Args): Promise<Awaited<Result>> {
-      const taken = typeof cost === "function" ? cost(...args) : cost;
       let grant: Grant | undefined;
       limiter.#throttled++;
       try {
+        const taken = typeof cost === "function" ? await cost(...args) : cost;
         grant = await limiter.acquire({ ...options, cost: taken });
         if (options.signal?.aborted) {
           await limiter.refund(taken); // `fn` has not been called
@@ -299,7 +300,7 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
     for (;;) {
       const { first } = this.queue;
       // Several signals may be aborted by one; a waiter whose own event is still to come must not be admitted.
-      if (!first?.signal?.aborted) return this.#held.size < this.#maxConcurrent ? first : undefined;
+      if (!first?.signal?.aborted) return this.#held.size < this.maxConcurrent ? first : undefined;
       first.end(first.signal.reason);
     }
   }
@@ -324,8 +325,8 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
     if (this.waiting + this.#throttled + this.#held.size === 0) for (const resolve of this.#idle.splice(0)) resolve();
   }
 
-  readonly #abort = ({ currentTarget }: Event): void => {
-    const signal = currentTarget as AbortSignal;
+  readonly #abort = ({ target }: Event): void => {
+    const signal = target as AbortSignal;
     this.#drop(signal.reason, this.#bySignal.get(signal));
   };
 }

@@ -204,10 +204,12 @@ const counts: number[] = [keyed.remaining("alice"), keyed.size, keyed.maxKeys, k
 const pausable: Pausable<"day"> = Math.random() < 0.5 ? limiter : shared;
 const fetching: LimitFetchOptions<"day"> = {
   fetch,
-  cost: ({ method, url }) => (method === "POST" ? { day: 2 } : url.length),
+  cost: async (request) => (request.method === "POST" ? { day: (await request.text()).length } : 1),
+  settle: async (response) => ({ day: (await response.text()).length }),
   retries: 1,
   jitterMs: 0,
   maxPauseMs: 60_000,
+  countUntil: "headers",
   priority: 2,
 };
 const limited: typeof fetch = limitFetch(pausable, fetching);

@@ -88,6 +88,8 @@ named.decide({ cost: { requests: 1 } });
 named.acquire({ cost: { request: 1, tokens: 1 } });
 // @ts-expect-error: and that of a fetch
 limitFetch(named, { cost: { request: 1, tokens: 1 } });
+// @ts-expect-error: and what it is settled at
+limitFetch(named, { settle: () => ({ request: 1, tokens: 1 }) });
 // @ts-expect-error: and what is watched
 watch(named, { request: 1, tokens: 1 });
 // @ts-expect-error: and a budget

@@ -1,0 +1,205 @@
+// limitFetch: how long a request counts against `maxConcurrent`.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { setImmediate } from "node:timers/promises";
+import { Limiter, limitFetch } from "../../build/package/index.js";
+import { FakeClock } from "./clock.mjs";
+import { make, origin } from "./fetching.mjs";
+
+const bytes = (text) => new TextEncoder().encode(text);
+
+/** A fetch of two slots whose responses the test feeds, and `free`: how many slots are left. */
+function slots(options, status = 200) {
+  const clock = new FakeClock();
+  const limiter = new Limiter({ rate: 1000, periodMs: 1 }, { clock, maxConcurrent: 2 });
+  const streams = [];
+  const cancelled = [];
+  const fetch = async () => {
+    const number = streams.length;
+    const body = new ReadableStream({
+      start: (controller) => void streams.push(controller),
+      cancel: (reason) => void cancelled.push([number, reason]),
+    });
+    return new Response(body, { status });
+  };
+  const api = limitFetch(limiter, { fetch, jitterMs: 0, ...options });
+  const free = async () => {
+    const grants = [];
+    for (;;) {
+      let grant;
+      const abort = new AbortController();
+      limiter.acquire({ signal: abort.signal }).then(
+        (admitted) => (grant = admitted),
+        () => {},
+      );
+      await setImmediate();
+      abort.abort();
+      if (!grant) break;
+      grants.push(grant);
+    }
+    for (const grant of grants) limiter.release(grant);
+    return grants.length;
+  };
+  return { clock, limiter, api, streams, cancelled, free };
+}
+
+test("a request counts until the body of its response has been read", async () => {
+  const { api, limiter, streams, free, clock } = slots();
+  const response = await api(origin);
+  let isIdle = false;
+  const idle = limiter.onIdle().then(() => (isIdle = true));
+  assert.equal(await free(), 1);
+  streams[0].enqueue(bytes("one "));
+  const reader = response.body.getReader();
+  assert.deepEqual(await reader.read(), { done: false, value: bytes("one ") });
+  const second = reader.read();
+  assert.deepEqual([await free(), isIdle], [1, false]);
+  streams[0].enqueue(bytes("two"));
+  assert.deepEqual((await second).value, bytes("two"));
+  assert.equal(await free(), 1);
+  streams[0].close();
+  assert.equal((await reader.read()).done, true);
+  assert.deepEqual([await free(), clock.timers], [2, []]);
+  await idle;
+});
+
+test("every way to read a body ends it", async () => {
+  for (const read of ["text", "arrayBuffer", "blob", "bytes", "json", "formData", "pipeTo", "iterate"]) {
+    const { api, streams, free } = slots();
+    if (!Response.prototype[read] && !["pipeTo", "iterate"].includes(read)) continue;
+    const response = await api(origin);
+    response.headers.set("content-type", "application/x-www-form-urlencoded");
+    streams[0].enqueue(bytes("17"));
+    const reading =
+      read === "pipeTo"
+        ? response.body.pipeTo(new WritableStream())
+        : read === "iterate"
+          ? Array.fromAsync(response.body)
+          : response[read]();
+    assert.equal(await free(), 1);
+    streams[0].close();
+    await reading;
+    assert.equal(await free(), 2, read);
+  }
+});
+
+test("a request counts until the body is cancelled, fails or its request is aborted", async () => {
+  const it = slots();
+  const response = await it.api(origin);
+  await response.body.cancel("enough");
+  assert.deepEqual([await it.free(), it.cancelled], [2, [[0, "enough"]]]);
+  const failing = await it.api(origin);
+  assert.equal(await it.free(), 1);
+  const error = new TypeError("terminated");
+  it.streams[1].error(error);
+  await assert.rejects(failing.text(), error);
+  assert.deepEqual([await it.free(), it.clock.timers], [2, []]);
+});
+
+test("a body that has not been read from for ten seconds frees its slot, and can still be read", async () => {
+  const { api, streams, free, clock } = slots();
+  const unread = await api(origin);
+  const half = await api(origin);
+  streams[1].enqueue(bytes("a"));
+  const reader = half.body.getReader();
+  await clock.advance(6000);
+  await reader.read();
+  await clock.advance(3999);
+  assert.equal(await free(), 0);
+  await clock.advance(1);
+  assert.equal(await free(), 1);
+  await clock.advance(5999);
+  assert.equal(await free(), 1);
+  await clock.advance(1);
+  assert.deepEqual([await free(), clock.timers], [2, []]);
+  for (const stream of streams) stream.close();
+  assert.deepEqual([await unread.text(), (await reader.read()).done, await free()], ["", true, 2]);
+});
+
+test("a reader that waits for a slow server keeps the slot", async () => {
+  const { api, streams, free, clock } = slots();
+  const response = await api(origin);
+  const text = response.text();
+  await clock.advance(3_600_000);
+  assert.equal(await free(), 1);
+  streams[0].close();
+  await text;
+  assert.deepEqual([await free(), clock.timers], [2, []]);
+});
+
+test("a response without a body, a failure and a refusal that is retried free the slot at once", async () => {
+  const clock = new FakeClock();
+  const limiter = new Limiter({ rate: 1000, periodMs: 1 }, { clock, maxConcurrent: 1 });
+  const answers = [
+    () => new Response(null, { status: 204 }),
+    () => new Response(null),
+    () => Promise.reject(new TypeError("offline")),
+    () => new Response("busy", { status: 429, headers: { "retry-after": "0" } }),
+    () => new Response("done"),
+  ];
+  const api = limitFetch(limiter, { fetch: async () => answers.shift()(), jitterMs: 0 });
+  assert.equal((await api(origin)).status, 204);
+  assert.equal((await api(origin)).status, 200);
+  await assert.rejects(api(origin), { message: "offline" });
+  assert.equal(await (await api(origin)).text(), "done");
+  await limiter.onIdle();
+  assert.deepEqual(clock.timers, []);
+});
+
+test("the response stays what it was, and so do its copies", async () => {
+  const { url, limiter } = make([[200, { "x-own": "1" }]]);
+  const redirect = `${url}?redirected`;
+  const plain = await fetch(redirect);
+  const counting = new Limiter({ rate: 9, periodMs: 1 }, { maxConcurrent: 1 });
+  const response = await limitFetch(counting)(redirect);
+  const own = ({ url, redirected, type, status, statusText, ok }) => ({
+    url,
+    redirected,
+    type,
+    status,
+    statusText,
+    ok,
+  });
+  assert.deepEqual(own(response), own(plain));
+  assert.ok(response instanceof Response && response.url === redirect);
+  const copy = response.clone();
+  const again = copy.clone();
+  assert.deepEqual([own(copy), own(again)], [own(plain), own(plain)]);
+  assert.deepEqual(await Promise.all([response.text(), copy.text(), again.text()]), Array(3).fill("answer 2"));
+  await counting.onIdle();
+  const fetched = new Response("x");
+  assert.equal(await limitFetch(limiter, { fetch: async () => fetched })(url), fetched, "without a cap, the very same");
+});
+
+test("a redirected response says so", async () => {
+  const { url } = make([[302, { location: origin }]]);
+  const counting = new Limiter({ rate: 9, periodMs: 1 }, { maxConcurrent: 1 });
+  const response = await limitFetch(counting)(url);
+  assert.deepEqual([response.redirected, response.url, response.type], [true, `${origin}/`, "basic"]);
+  await response.text();
+});
+
+test("a body that cannot be followed frees the slot at once", async () => {
+  const clock = new FakeClock();
+  const odd = new Response("x");
+  Object.defineProperty(odd, "status", { value: 999 });
+  const locked = new Response("x");
+  const reader = locked.body.getReader();
+  const foreign = { status: 200, headers: new Headers(), body: { on() {} } }; // as of node-fetch
+  for (const response of [odd, locked, foreign]) {
+    const limiter = new Limiter({ rate: 9, periodMs: 1 }, { clock, maxConcurrent: 1 });
+    assert.equal(await limitFetch(limiter, { fetch: async () => response })(origin), response);
+    await limiter.onIdle();
+  }
+  reader.releaseLock();
+});
+
+test("if asked, a request counts only until the headers are there", async () => {
+  const { api, free, clock } = slots({ countUntil: "headers" });
+  await api(origin);
+  assert.deepEqual([await free(), clock.timers], [2, []]);
+  assert.throws(() => slots({ countUntil: "end" }), {
+    code: "countUntil_unknown",
+    message: "countUntil must be one of headers,body, not end",
+  });
+});

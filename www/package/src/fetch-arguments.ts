@@ -1,0 +1,39 @@
+// The arguments of `fetch`, when they are read or sent more than once.
+
+/** As the caller passed them. */
+export type FetchArguments = [input: string | URL | Request, init?: RequestInit | undefined];
+
+/** The members that decide about retries and waits. */
+export function readArguments([input, init]: FetchArguments) {
+  const request = (input as Partial<Request>).clone && (input as Request);
+  const method = (init?.method ?? request?.method ?? "GET").toUpperCase();
+  return {
+    signal: init?.signal === undefined ? request?.signal : init.signal,
+    isIdempotent:
+      /^(GET|HEAD|PUT|DELETE|OPTIONS)$/.test(method) ||
+      new Headers(init?.headers ?? request?.headers).has("idempotency-key"),
+    /** Whether there is a body that can be sent only once. */
+    isSentOnce: init?.body ? isStream(init.body) : !!request && request.body !== null && !/^(GET|HEAD)$/.test(method),
+  };
+}
+
+/** Makes a copy of the request, to be read. Returns the arguments that still send it. */
+export function split(args: FetchArguments): [copy: Request, args: FetchArguments] {
+  const [input, init] = args;
+  if (isStream(init?.body)) {
+    const [first, second] = new Response(init!.body as ReadableStream).body!.tee();
+    return [new Request(input, { ...init, body: second }), [input, { ...init, body: first }]];
+  }
+  return [new Request((!init?.body && (input as Partial<Request>).clone?.()) || input, init), args];
+}
+
+/** Frees what a body holds that will not be read. */
+export function discard(message: Response | Request | undefined): void {
+  message?.body?.cancel().catch(() => {});
+}
+
+/** Whether a body can be read only once. */
+function isStream(body: unknown): boolean {
+  const stream = Object(body) as Partial<ReadableStream & AsyncIterable<unknown>>;
+  return !!(stream.getReader ?? stream[Symbol.asyncIterator]);
+}
