@@ -24,7 +24,12 @@ class Model {
     return this.#queue.length;
   }
 
-  join({ cost, priority, maxWaitMs, group }) {
+  join(call) {
+    this.#join(call);
+    this.#notice();
+  }
+
+  #join({ cost, priority, maxWaitMs, group }) {
     const waiter = { id: this.fates.length, cost, priority, group, deadline: this.now + maxWaitMs };
     this.fates.push(undefined);
     const { maxCost } = this.budget.peek(this.now, { cost });
@@ -64,8 +69,10 @@ class Model {
   peek(cost) {
     const { ahead, moment } = this.#play();
     const { allowed, retryAt } = ahead.peek(moment, { cost });
+    const isFree = moment <= this.now && this.waiting === 0;
+    this.#notice();
     if (!allowed) return retryAt;
-    return moment > this.now || this.waiting > 0 ? Math.max(moment, this.now + 1) : this.now;
+    return isFree ? this.now : Math.max(moment, this.now + 1);
   }
 
   to(moment) {
@@ -74,6 +81,11 @@ class Model {
       this.serve();
     }
     this.now = moment;
+  }
+
+  /** Any call notices that a timer is late. */
+  #notice() {
+    if (this.#wakeAt <= this.now) this.serve();
   }
 
   serve() {
@@ -150,6 +162,7 @@ for (const lateMs of [0, 7]) {
       }));
       const options = { maxQueue: pick([0, 2, 5, 1000]), overflow: pick(["reject", "drop_oldest"]) };
       const { clock, limiter, acquire } = make(limits, options, lateMs);
+      limiter.peek(0); // it starts with its first use
       const model = new Model(limits, options, lateMs);
       const hasPriorities = chance(0.5);
       const fates = [];
@@ -201,6 +214,7 @@ for (const lateMs of [0, 7]) {
           const cost = below(5);
           const { allowed, retryAt } = limiter.peek(cost);
           assert.equal(allowed ? clock.now() : retryAt, model.peek(cost), row);
+          await setImmediate();
         }
       }
       await clock.toTheEnd();

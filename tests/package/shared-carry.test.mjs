@@ -20,7 +20,7 @@ test("a limit of another kind starts anew", () => {
 
 /** A bucket of the limit `old`, carried over by a tab with the limit `renewed`. */
 function carried(old, tokens, drops, renewed) {
-  const budget = new SharedBudget(9000, renewed);
+  const budget = new SharedBudget(renewed);
   budget.load([1, 0, 9000, [old], [{ tokens, drops, at: 9000 }], 0, 0, []], 9000);
   const [{ at, ...level }] = budget.save(9000)[4];
   assert.equal(at, 9000);
@@ -32,7 +32,7 @@ function limitOf({ period_ms: periodMs, max_debt: maxDebt, ...others }) {
 }
 
 test("what came back before a step back of the clock does not come back again under other numbers", () => {
-  const budget = new SharedBudget(1000, { rate: 2, periodMs: 1000 });
+  const budget = new SharedBudget({ rate: 2, periodMs: 1000 });
   budget.load([1, 0, 1000, [{ rate: 3, periodMs: 1000 }], [{ tokens: 0, drops: 0, at: 5000 }], 0, 0, []], 1000);
   assert.deepEqual(
     [1000, 5000, 5499, 5500].map((now) => budget.budget.remaining(now)),

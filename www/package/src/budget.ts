@@ -39,6 +39,15 @@ export class Budget<Name extends string = never> {
     this.buckets = this.limits.map((limit) => new Bucket(now, limit));
   }
 
+  /**
+   * Begins anew, as one made at `now`.
+   *
+   * @internal
+   */
+  begin(now: number): void {
+    for (const [i, limit] of this.limits.entries()) this.buckets[i]!.restore(new Bucket(now, limit).save(now));
+  }
+
   /** Takes `cost` tokens now and returns true, or takes none and returns false. */
   tryConsume(now: number, cost: Cost<Name> = 1): boolean {
     return this.decide(now, { cost }).allowed;

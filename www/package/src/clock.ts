@@ -13,9 +13,12 @@ export interface Clock {
 
 /**
  * Makes a clock of two others: the wall clock, which can be set and keeps running while a laptop sleeps, and a
- * monotonic clock, which cannot be set and may stop. It is anchored to the wall clock once and then follows the
- * monotonic one, so it does not jump. Only when the wall clock has got more than a minute ahead, as after a sleep, does
- * it catch up. It never goes back.
+ * monotonic clock, which cannot be set and may stop. It is anchored to the wall clock when it is first read and then
+ * follows the monotonic one, so it does not jump. Only when the wall clock has got more than a minute ahead, as after a
+ * sleep, does it catch up. It never goes back.
+ *
+ * Timers stop while a machine sleeps. So all that are due fire as soon as the clock is read afterwards, and at the latest
+ * within a minute.
  */
 export function makeClock(
   wallMs: () => number = () => Date.now(),
@@ -25,7 +28,11 @@ export function makeClock(
   const now = () => {
     const elapsedMs = monotonicMs();
     const differenceMs = wallMs() - elapsedMs;
-    if (offsetMs === undefined || differenceMs - offsetMs > SLEEP_MS) offsetMs = differenceMs;
+    if (offsetMs === undefined) offsetMs = differenceMs;
+    else if (differenceMs - offsetMs > SLEEP_MS) {
+      offsetMs = differenceMs;
+      queueMicrotask(checkAll);
+    }
     return Math.floor(elapsedMs + offsetMs);
   };
   return {
@@ -34,7 +41,7 @@ export function makeClock(
       let timer: ReturnType<typeof setTimeout>;
       const setTimer = () => {
         clearTimeout(timer);
-        timer = setTimeout(check, Math.min(moment - now(), LONGEST_TIMER_MS));
+        timer = setTimeout(check, Math.min(moment - now(), SLEEP_MS));
       };
       const check = () => {
         if (moment > now()) return setTimer();
@@ -52,7 +59,7 @@ export function makeClock(
   };
 }
 
-// Timers stop while a laptop sleeps or a page is frozen, so check them all when the page is seen or used again.
+// Check all timers, too, when a page that was frozen is seen or used again.
 const pending = new Set<() => void>();
 const checkAll = () => {
   for (const check of pending) check();
@@ -62,11 +69,9 @@ for (const type of ["visibilitychange", "resume", "focus", "pageshow"])
 
 /**
  * More than a clock is corrected by, and shorter than any real sleep. The core tolerates a step back of the same
- * length.
+ * length. No timer is set for longer, because it may stop for as long as a machine sleeps.
  */
 const SLEEP_MS = 60_000;
-/** The longest delay of `setTimeout`; with a longer one it fires at once. */
-const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /** The clock of this page or process: see {@link makeClock}. */
 export const systemClock: Clock = makeClock();

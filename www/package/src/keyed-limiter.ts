@@ -76,7 +76,7 @@ export class KeyedLimiter<Name extends string = never> {
     this.maxKeys = checkWhole("maxKeys", maxKeys, 1, 16_000_000); // a Map has room for 2²⁴ entries
     this.#ipv6Prefix = checkWhole("ipv6Prefix", ipv6Prefix, 32, 128);
     this.#queue = new Slots(maxKeys);
-    this.#budget = new Budget(clock.now(), limits);
+    this.#budget = new Budget(0, limits); // each key begins when it is first used
     this.#buckets = this.#budget.buckets;
   }
 

@@ -24,19 +24,16 @@ import type { Waiter } from "./waiters.js";
  * ```
  */
 export class Limiter<Name extends string = never> extends Queue<Name, Decision> {
-  protected budget: Budget<Name>;
-  #isAnchored: boolean;
+  protected readonly budget: Budget<Name>;
+  #isAnchored = false;
   #pausedUntil = -Infinity;
-  #cancelTimer = () => {};
   /** The budget as it will be after all waiters, and when the last of them will be admitted. */
   #forecast: Budget<Name> | undefined;
   #lastAt = 0;
 
   constructor(limits: Limit<Name> | readonly Limit<Name>[], options?: ConcurrencyOptions) {
     super(options);
-    const now = this.clock.now();
-    this.#isAnchored = now !== 0;
-    this.budget = new Budget(now, limits);
+    this.budget = new Budget(0, limits);
   }
 
   /** A copy of the limits. */
@@ -147,7 +144,7 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
 
   /** Admits the first waiter as long as there are tokens for it, then sets a timer for the next. */
   protected serve(): void {
-    this.#cancelTimer();
+    this.cancelWake();
     for (let first = this.next(); first; first = this.next()) {
       const { cost, at, deadline, end } = first;
       const now = this.now();
@@ -158,8 +155,7 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
       } else {
         const reason = reasonOf(decision, deadline); // an impossible cost was possible when it joined
         if (!reason) {
-          this.#cancelTimer(); // a listener called above may have caused another serve, which has set one
-          this.#cancelTimer = this.clock.at(decision.retryAt, () => this.serve());
+          this.wakeAt(decision.retryAt); // instead of one that a listener called above may have set
           break;
         }
         end(reason);
@@ -211,15 +207,12 @@ export class Limiter<Name extends string = never> extends Queue<Name, Decision> 
     return undefined;
   }
 
-  /**
-   * Now. A limiter that was created while the clock was at 0, as it is at the top level of a Worker, starts when it is
-   * first used.
-   */
+  /** Now. The budget starts when it is first used: making a limiter reads no clock. */
   protected override now(): number {
-    const now = this.clock.now();
+    const now = super.now();
     if (!this.#isAnchored) {
       this.#isAnchored = true;
-      this.budget = new Budget(now, this.limits);
+      this.budget.begin(now);
     }
     return now;
   }

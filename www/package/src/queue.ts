@@ -88,6 +88,10 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
   /** How many throttled calls are waiting or running. */
   #throttled = 0;
   readonly #idle: (() => void)[] = [];
+  /** When the timer is due, and what it does. */
+  #wakesAt = Infinity;
+  #wake: () => void = () => {};
+  #cancelTimer = () => {};
   /** Each signal has one listener, because adding and removing one of n takes O(n). */
   readonly #bySignal = new Map<AbortSignal | null | undefined, Set<Waiter<Name>>>();
 
@@ -288,8 +292,27 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
   /** Admits every waiter for which there are tokens. */
   protected abstract serve(): unknown;
 
+  /** Now. What was due by then is done after the current call: timers stop while a machine sleeps. */
   protected now(): number {
-    return this.clock.now();
+    const now = this.clock.now();
+    if (now >= this.#wakesAt) {
+      this.#wakesAt = Infinity;
+      queueMicrotask(this.#wake);
+    }
+    return now;
+  }
+
+  /** Calls `wake` at `moment`, and nothing else that was to be called. */
+  protected wakeAt(moment: number, wake: () => void = () => this.serve()): void {
+    this.cancelWake();
+    this.#wakesAt = moment;
+    this.#wake = wake;
+    this.#cancelTimer = this.clock.at(moment, wake);
+  }
+
+  protected cancelWake(): void {
+    this.#cancelTimer();
+    this.#wakesAt = Infinity;
   }
 
   /** The answer to `cost`, which says whether it could ever be granted. Throws if it is not a cost for these limits. */

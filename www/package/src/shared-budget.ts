@@ -64,9 +64,15 @@ export class SharedBudget<Name extends string> {
   #epoch = 0;
   #queue: readonly Ticket[] = [];
 
-  constructor(now: number, limits: Limit<Name> | readonly Limit<Name>[]) {
-    this.#own = new Budget(now, limits);
+  constructor(limits: Limit<Name> | readonly Limit<Name>[]) {
+    this.#own = new Budget(0, limits);
     this.budget = this.#own as Budget<never> as Budget<string>;
+  }
+
+  /** Starts the budget of this tab, and returns its state. */
+  begin(now: number): State {
+    this.#own.begin(now);
+    return this.save(now);
   }
 
   /** The limits in force: those of the tab that was opened last. */
@@ -272,7 +278,7 @@ export class SharedBudget<Name extends string> {
     const { limits: old, budget: before } = this;
     const { limits, buckets } = this.#own;
     this.budget = this.#own as Budget<never> as Budget<string>;
-    this.budget.restore(new Budget(now, limits).save(now));
+    this.#own.begin(now);
     for (const [i, { name }] of limits.entries()) {
       const other = before.buckets[name ? old.findIndex((limit) => limit.name === name) : i];
       if (other) core.carry(Bucket.addressOf(buckets[i]!), Bucket.addressOf(other), now);

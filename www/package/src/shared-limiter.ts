@@ -28,15 +28,14 @@ import type { Waiter } from "./waiters.js";
  * ```
  */
 export class SharedLimiter<Name extends string = never> extends Queue<Name, Promise<Decision>> {
-  /** Resolves when the stored budget has been read, or cannot be. */
-  readonly ready: Promise<void>;
   readonly #name: string;
   readonly #budget: SharedBudget<Name>;
   /** Closed while away: a message would evict the page from the back/forward cache. */
   #channel: BroadcastChannel | undefined;
   readonly #closing = new AbortController();
   /** The last state that was stored or received, or, while alone, kept. */
-  #state: State;
+  #state!: State;
+  #ready: Promise<void> | undefined;
   /** Operations of the next transaction. */
   #calls: Call[] = [];
   #isBusy = false;
@@ -56,7 +55,6 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
   /** The tab whose lock is watched, because its ticket is first. */
   #watched: string | undefined;
   #unwatch = () => {};
-  #cancelTimer = () => {};
   /** Called for each message from another tab. */
   #heard = () => {};
 
@@ -67,7 +65,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
   ) {
     if ((others as ConcurrencyOptions).maxConcurrent !== undefined)
       throw new TollgateError("maxConcurrent_unknown", "a SharedLimiter has no maxConcurrent");
-    const budget = new SharedBudget<Name>(clock.now(), limits);
+    const budget = new SharedBudget<Name>(limits);
     super({
       ...others,
       clock: {
@@ -78,7 +76,19 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
     this.isTimed = true;
     this.#name = name;
     this.#budget = budget;
-    this.#state = budget.save(clock.now());
+  }
+
+  /** Resolves when the stored budget has been read, or cannot be. */
+  get ready(): Promise<void> {
+    this.#begin();
+    return this.#ready ?? this.#call(() => {}); // rejects: it has been closed before
+  }
+
+  /** Begins when it is first used: making a limiter reads no clock. */
+  #begin(): void {
+    if (this.#state) return;
+    this.#state = this.#budget.begin(this.clock.now());
+    if (this.closed) return;
     const { indexedDB, BroadcastChannel, navigator, document } = globalThis;
     if (indexedDB && BroadcastChannel && navigator?.locks) {
       this.#openChannel();
@@ -93,7 +103,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
       this.#goAlone("no IndexedDB, Web Locks or BroadcastChannel");
       this.#retryAt = Infinity;
     }
-    this.ready = this.#call(() => {});
+    this.#ready = this.#call(() => {});
   }
 
   /** Whether the budget is shared at the moment. If not, storage is missing or has failed, and this tab limits alone. */
@@ -117,7 +127,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
   /** Does what the verb says, if that is granted, and returns the whole answer. See {@link Limiter.decide}. */
   async decide(options: DecideOptions<Name> = {}): Promise<Decision> {
     const { cost = 1, verb } = options;
-    this.#budget.check(this.clock.now(), options);
+    this.#budget.check(this.now(), options);
     const decision = await this.#call((now) => this.#budget.decide(now, options));
     const type = isChange(verb) ? "change" : decision.allowed ? "allow" : "refuse";
     this.emit({ type, cost, decision } as LimiterEvent<Name>);
@@ -126,7 +136,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
 
   /** Returns the answer that {@link decide} would give, as far as this tab knows. */
   peek(cost: Cost<Name> = 1): Decision {
-    const now = this.clock.now();
+    const now = this.now();
     this.#budget.check(now, { cost });
     return this.#budget.decide(now, { cost }, "peek");
   }
@@ -154,7 +164,12 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
   }
 
   protected most(cost: Cost<Name>): Decision {
-    return this.#budget.check(this.clock.now(), { cost });
+    return this.#budget.check(this.now(), { cost });
+  }
+
+  protected override now(): number {
+    this.#begin();
+    return super.now();
   }
 
   protected async join(newcomer: Waiter<Name>): Promise<void> {
@@ -170,6 +185,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
   /** Calls `op` in the next transaction over all tabs. */
   async #call<Result>(op: (now: number) => Result): Promise<Result> {
     if (this.closed) throw this.closed;
+    this.#begin();
     return new Promise((resolve, reject) => {
       this.#calls.push((now) => {
         try {
@@ -322,11 +338,11 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
 
   /** Wakes when the first ticket can be admitted. If another tab should do that: reminds it, then removes it. */
   #setTimer(): void {
-    this.#cancelTimer();
+    this.cancelWake();
     if (this.#isAway) return;
     const { first, dueAt } = this.#budget;
     let wakeAt = this.#isShared ? Infinity : this.#retryAt;
-    let wake: () => unknown = () => this.serve();
+    let wake: () => void = () => this.serve();
     if (first === (this.#isShared ? this.#lock : ALONE)) wakeAt = Math.min(wakeAt, dueAt);
     else if (first) {
       wakeAt = dueAt + GRACE_MS / 2;
@@ -338,7 +354,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
         };
       }
     }
-    if (wakeAt < Infinity) this.#cancelTimer = this.clock.at(wakeAt, wake);
+    if (wakeAt < Infinity) this.wakeAt(wakeAt, wake);
   }
 
   async #takeLock(): Promise<void> {
@@ -365,7 +381,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
     this.#channel?.close();
     this.#release();
     this.#unwatch();
-    this.#cancelTimer();
+    this.cancelWake();
   }
 
   #return(): void {

@@ -76,12 +76,12 @@ function follow<State>(
   const listeners = new Set<() => void>();
   const { clock } = limiter;
   let state: State;
+  let wakeAt = Infinity;
   let off = () => {};
   let cancel = () => {};
 
   const update = () => {
     const before = state;
-    let wakeAt: number;
     [state, wakeAt] = look(clock.now());
     cancel();
     // Always, even if the moment has passed since the look: the clock wakes at once then.
@@ -89,8 +89,13 @@ function follow<State>(
     if (state !== before) for (const listener of listeners) listener();
   };
   return {
-    // While there are listeners, `state` is up to date; otherwise it may have changed with time.
-    get: () => (listeners.size > 0 ? state : look(clock.now())[0]),
+    get: () => {
+      const now = clock.now();
+      // While there are listeners, `state` is up to date, unless the timer is late, as after a machine has slept.
+      if (listeners.size > 0 && now < wakeAt) return state;
+      if (listeners.size > 0) queueMicrotask(update);
+      return look(now)[0];
+    },
     subscribe(listener) {
       const own = () => listener();
       if (listeners.size === 0) off = limiter.on(update);
