@@ -460,13 +460,19 @@ describe("spend", () => {
     assert.deepEqual([settled.status, settled.late, settled.limits[1].tokens], [200, true, 20]);
   });
 
-  test("cancels if the work throws", async () => {
+  test("if the work throws, what it has reported is settled, and else all of it cancelled", async () => {
     const error = new Error("of the work");
     const fail = () => {
       throw error;
     };
     for (const work of [fail, async () => fail()]) await assert.rejects(client.spend(llm("sara"), work), error);
     assert.deepEqual(await left("sara"), [10, 100, 0]);
+    const late = async (report) => {
+      report({ requests: 1, tokens: 20 });
+      fail();
+    };
+    await assert.rejects(client.spend(llm("sara"), late), error);
+    assert.deepEqual(await left("sara"), [9, 80, 0]);
   });
 
   test("returns a refusal or a problem, without calling the work", async () => {
@@ -478,6 +484,12 @@ describe("spend", () => {
 
   test("waits until the tokens may be used, and an abort during the wait cancels", async (t) => {
     t.mock.timers.enable({ apis: ["setTimeout"] });
+    let elapsed = performance.now();
+    t.mock.method(performance, "now", () => elapsed);
+    const pass = (ms) => {
+      elapsed += ms;
+      t.mock.timers.tick(ms);
+    };
     await client.consume(llm("uma", { cost: { requests: 0, tokens: 100 } }));
     const began = [];
     const spend = (signal) =>
@@ -495,10 +507,10 @@ describe("spend", () => {
     await assert.rejects(aborted, reason);
     assert.deepEqual([began, await left("uma")], [[], [9, -10, 1]]);
     const untilMs = 60_000 - (NOW % 60_000); // the next window
-    t.mock.timers.tick(untilMs - 1);
+    pass(untilMs - 1);
     await setImmediate();
     assert.deepEqual(began, []);
-    t.mock.timers.tick(1);
+    pass(1);
     assert.equal((await waiting).result, 1);
   });
 

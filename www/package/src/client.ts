@@ -1,6 +1,7 @@
 // Tollgate's HTTP API, typed. Names are those of the API.
 import type { Snapshot } from "./bucket.js";
 import type { Cost } from "./budget.js";
+import { systemClock } from "./clock.js";
 import { TollgateError, type TollgateErrorCode } from "./errors.js";
 import type { InlineLimits } from "./limit-settings.js";
 import { throwing } from "./not-granted.js";
@@ -446,8 +447,8 @@ export class Client<P extends PolicyNames = string, Throws extends boolean = fal
 
   /**
    * Reserves the cost, waits until it may be used, calls `work` and settles the reservation at the cost that `work` has
-   * reported; if it has not, at the reserved one. If `work` throws, cancels the reservation. Returns the answer of the
-   * server if that is not a reservation.
+   * reported last; if it has not, at the reserved one. If `work` throws, as it should when it is aborted, settles what it
+   * has reported, or else cancels the reservation. Returns the answer of the server if that is not a reservation.
    *
    * ```js
    * const spent = await tollgate.spend({ policy: "llm", key, cost: { requests: 1, tokens: 4000 } }, async (report) => {
@@ -468,28 +469,36 @@ export class Client<P extends PolicyNames = string, Throws extends boolean = fal
     // Undefined members are not sent.
     const only = { cost: undefined, mode: undefined, max_wait_ms: undefined };
     const reserved: object = { ...request, ...only, reservation: answer.reservation };
+    let cost: Cost<string> | undefined;
+    const close = (verb: "settle" | "cancel") =>
+      this[verb]({ ...reserved, cost } as ReservationRequest<P>).catch((error: TollgateError) => error);
+    let result: Awaited<Result>;
     try {
-      await new Promise<unknown>((resolve) => {
-        setTimeout(resolve, answer.ready_at - answer.now);
-        options?.signal?.addEventListener("abort", resolve);
+      await sleep(answer.ready_at - answer.now, options?.signal);
+      result = await work((real) => {
+        cost = real;
       });
-      options?.signal?.throwIfAborted();
-      let cost: Cost<string>;
-      return {
-        status: 200,
-        result: await work((real) => {
-          cost = real;
-        }),
-        settled: await this.settle({
-          ...reserved,
-          cost: cost!,
-        } as ReservationRequest<P>).catch((error: TollgateError) => error),
-      };
     } catch (error) {
-      await this.cancel(reserved as ReservationRequest<P>).catch((failed) => failed); // then it expires
+      await close(cost === undefined ? "cancel" : "settle"); // if that fails, it expires
       throw error;
     }
+    return { status: 200, result, settled: await close("settle") };
   }
+}
+
+/** Rejects at an abort. */
+async function sleep(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  signal?.throwIfAborted();
+  await new Promise<void>((resolve) => {
+    const end = () => {
+      cancel();
+      signal?.removeEventListener("abort", end);
+      resolve();
+    };
+    const cancel = systemClock.at(systemClock.now() + ms, end);
+    signal?.addEventListener("abort", end);
+  });
+  signal?.throwIfAborted();
 }
 
 /** A method's type, so that a client of known policies can be used where any policy is allowed. */
