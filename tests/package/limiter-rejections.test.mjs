@@ -121,7 +121,6 @@ test("rejects invalid options, which leave nothing in the queue", async () => {
     { maxQueue: -1 },
     { maxQueue: 0.5 },
     { maxQueue: NaN },
-    { maxQueue: Infinity },
     { overflow: "drop" },
     { overflow: null },
   ]) {
@@ -267,11 +266,11 @@ test("with a queue of 0, calls that need not wait are admitted", async () => {
   assert.deepEqual([admitted(), limiter.waiting], [[0, 0, "queue_full"], 0]);
 });
 
-test("by default a thousand calls may wait", async () => {
-  const { limiter, acquire, admitted } = make({ ...SECOND, initial: 0 });
-  for (let i = 0; i < 1001; i++) acquire();
+test("by default any number of calls may wait", async () => {
+  const { limiter, acquire, admitted } = make({ rate: 10, periodMs: 1, initial: 0 });
+  for (let i = 0; i < 5000; i++) acquire();
   await setImmediate();
-  assert.deepEqual([limiter.waiting, admitted()[999], admitted()[1000]], [1000, undefined, "queue_full"]);
+  assert.deepEqual([limiter.waiting, admitted().filter(Boolean)], [5000, []]);
 });
 
 test("the deadline of a call that replaces the oldest counts without the oldest", async () => {

@@ -57,13 +57,16 @@ export function load(): void {
 /** The exports of the given module. */
 export function exportsOf(source: CoreSource | (() => CoreSource) | undefined): unknown {
   if (!source) throw new TollgateError("not_initialised", "call init(module) first");
-  const wasm = typeof source === "function" ? (source as () => CoreSource)() : source;
   try {
-    return instanceOf(wasm).exports;
+    const wasm = (typeof source === "function" ? (source as () => CoreSource)() : source) as Source;
+    return (
+      wasm.exports ??
+      new WebAssembly.Instance(wasm instanceof WebAssembly.Module ? wasm : new WebAssembly.Module(wasm)).exports
+    );
   } catch (cause) {
-    throw new TollgateError("wasm_failed", `${cause}: allow 'wasm-unsafe-eval'`, {
-      cause,
-    });
+    // Browsers name the policy that blocks it, but not the directive that would allow it.
+    const advice = /CSP|-eval/.test(cause as string) ? ": allow 'wasm-unsafe-eval'" : "";
+    throw new TollgateError("wasm_failed", cause + advice, { cause });
   }
 }
 
@@ -82,13 +85,7 @@ export function allocate(owner: object): number {
   return address;
 }
 
-function instanceOf(wasm: CoreSource & Partial<WebAssembly.Instance>): WebAssembly.Instance {
-  return wasm.exports
-    ? (wasm as WebAssembly.Instance)
-    : new WebAssembly.Instance(
-        wasm instanceof WebAssembly.Module ? wasm : new WebAssembly.Module(wasm as BufferSource),
-      );
-}
+type Source = BufferSource & Partial<WebAssembly.Instance>;
 
 let source: CoreSource | (() => CoreSource) | undefined;
 

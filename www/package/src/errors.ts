@@ -21,7 +21,7 @@ export type TollgateErrorCode =
   | "snapshot_mismatched"
   /** The WebAssembly module is not set yet: call `init` first. */
   | "not_initialised"
-  /** The WebAssembly could not be compiled: usually a Content Security Policy without `'wasm-unsafe-eval'`. */
+  /** There is no WebAssembly, or it could not be compiled: in a page, usually a Content Security Policy without `'wasm-unsafe-eval'`. */
   | "wasm_failed"
   /** The cost is more than could ever be granted; `maxCost` is the most that could. */
   | "cost_never_granted"
@@ -81,8 +81,9 @@ export class TollgateError extends Error implements TollgateErrorDetails {
  * Returns `value` if it is a whole number in range, and throws otherwise. `Infinity` passes if `max` is `Infinity`.
  */
 export function checkWhole(name: string, value: number, min = 0, max = 2 ** 53 - 1): number {
-  if ((Number.isSafeInteger(value) || value === max) && value >= min && value <= max) return value;
-  const fault = value < min ? "too_small" : value > max ? "too_large" : "not_whole";
+  const isWhole = Number.isSafeInteger(value) || value === max;
+  const fault = value < min ? "too_small" : value > max ? "too_large" : isWhole ? "" : "not_whole";
+  if (!fault) return value;
   throw new TollgateError(`${name}_${fault}`, `${name} must be a whole number from ${min} to ${max}, not ${value}`, {
     min,
     max,

@@ -1,5 +1,5 @@
 // Calls the module of the lint, the service's own Rust in src/lint/mod.rs: nothing is decided here.
-import { TollgateError } from "./errors.js";
+import { exportsOf } from "./core.js";
 import type { PolicySettings } from "./worker.js";
 
 /** The result for policies. One of the two lists is empty. */
@@ -125,8 +125,9 @@ export function linter(compile: () => Promise<WebAssembly.Module>): Lint {
   return async (policies) => {
     // `undefined` and functions have no JSON.
     const json = typeof policies === "string" ? policies : (JSON.stringify(policies) ?? "null");
-    compiled ??= compile();
-    const { exports } = await WebAssembly.instantiate(await compiled.catch(failed));
+    compiled ??= (async () => compile())();
+    const module = await compiled.catch(failed);
+    const { exports } = await WebAssembly.instantiate(module);
     const { memory, text, lint } = exports as unknown as Exports;
     const question = new TextEncoder().encode(json);
     const address = text(question.length);
@@ -137,6 +138,9 @@ export function linter(compile: () => Promise<WebAssembly.Module>): Lint {
   };
 }
 
+/** Throws what the other modules throw if they cannot be compiled. */
 function failed(cause: unknown): never {
-  throw new TollgateError("wasm_failed", `the WebAssembly of the lint could not be compiled: ${cause}`, { cause });
+  throw exportsOf(() => {
+    throw cause;
+  });
 }

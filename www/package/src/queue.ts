@@ -11,7 +11,7 @@ import { type Waiter, Waiters } from "./waiters.js";
 export interface LimiterOptions {
   /** Default: {@link systemClock}. */
   readonly clock?: Clock;
-  /** How many `acquire` calls may wait at once. Default: 1000. */
+  /** How many `acquire` calls may wait at once. Default: `Infinity`. */
   readonly maxQueue?: number;
   /**
    * What to drop when the queue is full: the new call (`reject`, the default), or the oldest of the lowest priority
@@ -97,13 +97,13 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
 
   constructor({
     clock = systemClock,
-    maxQueue = 1000,
+    maxQueue = Infinity,
     overflow = "reject",
     maxConcurrent = Infinity,
   }: ConcurrencyOptions = {}) {
     super();
     this.clock = clock;
-    this.#maxQueue = checkWhole("maxQueue", maxQueue);
+    this.#maxQueue = checkWhole("maxQueue", maxQueue, 0, Infinity);
     this.#dropsOldest = checkIndex("overflow", overflow, ["reject", "drop_oldest"]) > 0;
     this.maxConcurrent = checkWhole("maxConcurrent", maxConcurrent, 1, Infinity);
     this.isTimed = maxConcurrent < Infinity;
