@@ -186,9 +186,14 @@ test("a body that cannot be followed frees the slot at once", async () => {
   const locked = new Response("x");
   const reader = locked.body.getReader();
   const foreign = { status: 200, headers: new Headers(), body: { on() {} } }; // as of node-fetch
-  for (const response of [odd, locked, foreign]) {
+  const refused = { ...foreign, status: 429 };
+  for (const responses of [[odd], [locked], [foreign], [refused, foreign]]) {
     const limiter = new Limiter({ rate: 9, periodMs: 1 }, { clock, maxConcurrent: 1 });
-    assert.equal(await limitFetch(limiter, { fetch: async () => response })(origin), response);
+    const api = limitFetch(limiter, { fetch: async () => responses.shift(), jitterMs: 0 });
+    const expected = responses.at(-1);
+    const sent = api(origin);
+    await clock.advance(1000);
+    assert.equal(await sent, expected);
     await limiter.onIdle();
   }
   reader.releaseLock();

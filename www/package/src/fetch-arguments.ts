@@ -27,9 +27,9 @@ export function split(args: FetchArguments): [copy: Request, args: FetchArgument
   return [new Request((!init?.body && (input as Partial<Request>).clone?.()) || input, init), args];
 }
 
-/** Frees what a body holds that will not be read. */
+/** Frees what a body holds that will not be read. Those of other libraries may be no streams of the platform. */
 export function discard(message: Response | Request | undefined): void {
-  message?.body?.cancel().catch(() => {});
+  message?.body?.cancel?.().catch(() => {});
 }
 
 /** Whether a body can be read only once. */

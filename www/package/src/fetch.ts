@@ -133,7 +133,7 @@ export function limitFetch<Name extends string = never>(
       const isLast = !isRepeatable || attempt >= retries || requestedMs > maxPauseMs;
       if (isLast && waitsForBody) response = followedResponse(response, limiter.clock, end);
       else end();
-      if (settle) void settleBy(settle, response.clone(), taken, signal);
+      if (settle) void settleBy(settle, response, taken, signal);
       if (isLast) {
         discard(spare);
         return response;
@@ -143,22 +143,24 @@ export function limitFetch<Name extends string = never>(
     }
   };
 
-  /** Replaces what was taken by what `settle` returns. */
+  /** Replaces what was taken by what `settle` returns for a copy of the response. */
   async function settleBy(
     settle: (response: Response) => Cost<Name> | Promise<Cost<Name>>,
     response: Response,
     taken: Cost<Name>,
     signal: AbortSignal | null | undefined,
   ): Promise<void> {
+    let copy: Response | undefined;
     try {
-      const real = await settle(response);
+      copy = response.clone();
+      const real = await settle(copy);
       const [more, less] = [excess(real, taken), excess(taken, real)] as [Cost<Name>, Cost<Name>];
       if (isSome(more)) await limiter.charge!(more);
       if (isSome(less)) await limiter.refund!(less);
     } catch (error) {
       if (!signal?.aborted) console.warn("tollgate: not settled, so the cost stays:", error);
     } finally {
-      discard(response);
+      discard(copy);
     }
   }
 }
