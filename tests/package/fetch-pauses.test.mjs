@@ -3,12 +3,15 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { setImmediate } from "node:timers/promises";
+import { Limiter, limitFetch } from "../../build/package/index.js";
+import { SharedLimiter } from "../../build/package/shared.js";
 import { checked } from "./buckets.mjs";
-import { START } from "./clock.mjs";
+import { FakeClock, START } from "./clock.mjs";
 import { make } from "./fetching.mjs";
 
 const readme = readFileSync(new URL("../../www/package/README.md", import.meta.url), "utf8");
 
+const LIMIT = { rate: 9, periodMs: 1000 };
 const seconds = (ms) => new Date(ms).toUTCString();
 
 test("a refused request is retried when the server said", async () => {
@@ -26,6 +29,7 @@ test("a refused request is retried when the server said", async () => {
     [503, { "retry-after": "5s" },                                              5000],
     [429, { "retry-after": "299" },                                             299_000],
     [429, { "retry-after": `${(START + 9000) / 1000}` },                        9000], // a moment, by mistake
+    [429, { "retry-after": "Tuesday, 14-Nov-23 22:13:29 GMT" },                 9000], // the form of RFC 850
     [429, { "retry-after": `${START + 9000}` },                                 9000],
     [429, { "retry-after": `${server + 9000}`, date: seconds(server) },         9000],
     [429, { "retry-after": new Date(START + 9000).toISOString() },              9000],
@@ -250,6 +254,21 @@ test("if a server asks for more than maxPauseMs, its response is returned, and t
     const response = await settle(api(url));
     assert.deepEqual([response.status, sentAt, pausedMs()], [returned, expected, pauseMs], row);
     assert.equal(await response.text(), `answer ${expected.length}`, "its body is readable");
+  }
+});
+
+test("a limiter that is closed while a request is on its way is not paused", async () => {
+  for (const make of [
+    (options) => new Limiter(LIMIT, options),
+    (options) => new SharedLimiter("closed", LIMIT, options),
+  ]) {
+    const limiter = make({ clock: new FakeClock() });
+    const fetch = async () => {
+      limiter.close();
+      return new Response("", { status: 503, headers: { "retry-after": "3" } });
+    };
+    assert.equal((await limitFetch(limiter, { fetch })("https://example.com/")).status, 503);
+    await setImmediate();
   }
 });
 

@@ -111,6 +111,7 @@ export function limitFetch<Name extends string = never>(
       try {
         admitted = await limiter.acquire({ ...wait, signal, cost: taken });
       } catch (error) {
+        discard(spare);
         if (response && error instanceof TollgateError) return response;
         discard(response);
         throw error;
@@ -128,7 +129,7 @@ export function limitFetch<Name extends string = never>(
       const now = limiter.clock.now();
       const requestedMs = requestedPauseMs(response, now) ?? (isRefused ? 1000 * 2 ** attempt : 0);
       const pauseMs = Math.min(requestedMs, maxPauseMs) + (status >= 400 ? Math.random() * jitterMs : 0);
-      if (requestedMs > 0) void limiter.pause(now + Math.ceil(pauseMs));
+      if (requestedMs > 0) void pause(now + Math.ceil(pauseMs));
       const isRepeatable = status === 429 || (status === 503 && isIdempotent);
       const isLast = !isRepeatable || attempt >= retries || requestedMs > maxPauseMs;
       if (isLast && waitsForBody) response = followedResponse(response, limiter.clock, end);
@@ -142,6 +143,12 @@ export function limitFetch<Name extends string = never>(
       spare = undefined;
     }
   };
+
+  async function pause(moment: number): Promise<void> {
+    try {
+      await limiter.pause(moment);
+    } catch {} // it has been closed meanwhile
+  }
 
   /** Replaces what was taken by what `settle` returns for a copy of the response. */
   async function settleBy(

@@ -45,7 +45,7 @@ function lengthIn(text: string, firstMs: number, now: number): number {
   } else if (/^(\d+(\.\d+)?(ms|[dhms]))+$/.test(text)) {
     ms = 0;
     for (const [, number, unit] of text.matchAll(/([\d.]+)([a-z]+)/g)) ms += Number(number) * UNITS[unit!]!;
-  } else if (/^\w{3}, .*GMT$|^\d{4}-.*T.*(Z|[+-]\d\d:\d\d)$/i.test(text)) ms = Date.parse(text) - now;
+  } else if (/^\w{3,9}, .*GMT$|^\d{4}-.*T.*(Z|[+-]\d\d:\d\d)$/i.test(text)) ms = Date.parse(text) - now;
   return Math.ceil(Number(ms.toFixed(3))); // a product may be a little more than exact
 }
 
