@@ -161,6 +161,7 @@ test("a reset is read by its size and its form", async () => {
     ["2023-11-14T22:13:24",                 0], // of which zone?
     ["2023-11-14",                          0],
     [seconds(START + 4000),                 4000],
+    [`${new Date(START + 4000)}`,           4000], // as in the examples of rate-limiter-flexible
     ["6m0s",                                360_000],
     ["120ms",                               120],
     ["7.66s",                               7660],

@@ -3,7 +3,7 @@
 /** How long the response asks to wait, in milliseconds. Moments are by its `Date`, or without one by `now`. */
 export function requestedPauseMs({ status, headers }: Response, now: number): number | undefined {
   const serverNow = Date.parse(headers.get("date")!) || now;
-  const lengthOf = (text: string | null | undefined, leastMs = FIRST_MS) => lengthIn(`${text}`, leastMs, serverNow);
+  const lengthOf = (text: string | null | undefined, firstMs = FIRST_MS) => lengthIn(`${text}`, firstMs, serverNow);
   if (status >= 400) {
     const ms = [lengthOf(headers.get("retry-after-ms"), 0), lengthOf(headers.get("retry-after"), FIRST_UNIX_S)];
     const first = ms.find((length) => length >= 0);
@@ -11,7 +11,7 @@ export function requestedPauseMs({ status, headers }: Response, now: number): nu
   }
   let longest = 0;
   // A refusal that does not say what remains means that nothing does.
-  const unsaid = status === 429 || status === 503 ? 0 : 1;
+  const ifUnsaid = status === 429 || status === 503 ? 0 : 1;
   const read = (remaining: string | null | undefined, reset: string | null | undefined, otherwise = 1) => {
     const ms = lengthOf(reset);
     if (Number(remaining ?? otherwise) === 0 && ms > longest) longest = ms;
@@ -27,14 +27,14 @@ export function requestedPauseMs({ status, headers }: Response, now: number): nu
   for (const [name, reset] of headers) {
     // `-reset-after` is a length, and so more exact than the same `-reset`.
     if (!/rate-?limit.*-reset/.test(name) || headers.has(`${name}-after`)) continue;
-    read(headers.get(name.replace(/reset(-after)?/, "remaining")), reset, unsaid);
+    read(headers.get(name.replace(/reset(-after)?/, "remaining")), reset, ifUnsaid);
   }
   return longest || undefined;
 }
 
 /**
- * The length of time in a text, in whole milliseconds rounded up, or until the moment in it; `NaN` if it has neither. A
- * number of `firstMs` or more is in milliseconds, and not in seconds.
+ * The length of time in a text, or until the moment in it, in whole milliseconds, rounded up; `NaN` if it has neither. A
+ * number below `firstMs` is in seconds; from there on it is in milliseconds, until numbers are Unix time.
  */
 function lengthIn(text: string, firstMs: number, now: number): number {
   let ms = NaN;
@@ -45,7 +45,7 @@ function lengthIn(text: string, firstMs: number, now: number): number {
   } else if (/^(\d+(\.\d+)?(ms|[dhms]))+$/.test(text)) {
     ms = 0;
     for (const [, number, unit] of text.matchAll(/([\d.]+)([a-z]+)/g)) ms += Number(number) * UNITS[unit!]!;
-  } else if (/^\w{3,9}, .*GMT$|^\d{4}-.*T.*(Z|[+-]\d\d:\d\d)$/i.test(text)) ms = Date.parse(text) - now;
+  } else if (/^\w{3,9},? .*GMT|^\d{4}-.*T.*(Z|[+-]\d\d:\d\d)$/i.test(text)) ms = Date.parse(text) - now;
   return Math.ceil(Number(ms.toFixed(3))); // a product may be a little more than exact
 }
 
