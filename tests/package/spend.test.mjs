@@ -1,4 +1,4 @@
-// Client.spend: what becomes of the reservation, whatever happens. The service here only records what it is asked.
+// Client.spend: how its reservation is closed. The service here only records what it is asked.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate } from "node:timers/promises";
