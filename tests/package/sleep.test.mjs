@@ -100,6 +100,19 @@ test("what is watched is up to date at the first look, and its listeners are cal
   }
 });
 
+test("a look after a sleep sets no timer once the last listener has left", async () => {
+  const clock = new FakeClock();
+  const limiter = new Limiter(LIMIT, { clock });
+  limiter.tryConsume();
+  const store = watch(limiter);
+  const stop = store.subscribe(() => {});
+  clock.set(START + HOUR);
+  store.get();
+  stop();
+  await settled();
+  assert.deepEqual(clock.timers, []);
+});
+
 test("a call that waits for a server goes on when the clock is read", async (t) => {
   const { clock, sleep } = sleepy(t);
   const asked = [];

@@ -93,7 +93,9 @@ function follow<State>(
       const now = clock.now();
       // While there are listeners, `state` is up to date, unless the timer is late, as after a machine has slept.
       if (listeners.size > 0 && now < wakeAt) return state;
-      if (listeners.size > 0) queueMicrotask(update);
+      queueMicrotask(() => {
+        if (listeners.size > 0) update();
+      });
       return look(now)[0];
     },
     subscribe(listener) {
