@@ -20,6 +20,7 @@ use crate::policy::{Cause, FrontendTerms};
 use crate::protocol::{Action, RequestId};
 
 /// The service as seen by one frontend.
+#[derive(Debug)]
 pub struct Service {
     settings: Result<Settings, SettingsErrors>,
     isolate: Rc<Isolate>,

@@ -1,6 +1,7 @@
 //! A frontend's settings.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -53,6 +54,7 @@ pub enum Receivers {
 }
 
 /// Errors in settings.
+#[derive(Debug)]
 pub struct SettingsErrors {
     /// One line per error.
     pub lines: Vec<String>,
@@ -68,6 +70,15 @@ impl SettingsErrors {
         let others = others.into_iter().filter(|line| hidden.is_none_or(|name| !line.starts_with(name)));
         let lines = missing.iter().map(|missing| missing.advice().to_owned()).chain(others).collect();
         Self { lines, missing }
+    }
+}
+
+/// All of it but how callers authenticate and how keys are hashed, which are secrets.
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { policies, registry, sends_definitions, names: _, receivers, callers: _, memory } = self;
+        let parts = (policies, registry, sends_definitions, receivers, memory);
+        f.debug_tuple("Settings").field(&parts).finish()
     }
 }
 

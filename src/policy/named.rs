@@ -1,5 +1,6 @@
 //! A policy, ready to decide, with the constant parts of its answers precomputed.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use super::frontend_terms::FrontendTerms;
@@ -12,7 +13,7 @@ use super::timeline::Timeline;
 use crate::limit::{Carry, Decision, Verb};
 
 /// A named set of limits, all of which must pass.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Policy {
     name: String,
     limits: Vec<NamedLimit>,
@@ -36,6 +37,17 @@ pub struct Policy {
     /// Which shard this is, if one.
     shard: Option<Shard>,
     shard_policies: OnceLock<Box<[Arc<Self>]>>,
+}
+
+/// Without what is computed from the rest once needed.
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, limits, shadow, off, object, frontend, registry, is_inline, is_of_key, standing, .. } = self;
+        let Self { timeline, labels: _, id: _, shards, shard, shard_policies: _, .. } = self;
+        let terms = (object, frontend, registry);
+        let parts = (name, limits, shadow, off, terms, is_inline, is_of_key, standing, timeline, shards, shard);
+        f.debug_tuple("Policy").field(&parts).finish()
+    }
 }
 
 /// A policy's names for objects and storage.

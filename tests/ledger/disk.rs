@@ -2,6 +2,7 @@
 
 use std::cell::{Ref, RefCell, RefMut};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::mem;
 use std::rc::Rc;
 
@@ -11,7 +12,7 @@ use tollgate::ledger::{Background, RowWrite, Storage};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk(pub(crate) Rc<RefCell<State>>);
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct State {
     pub(crate) rows: BTreeMap<String, Vec<u8>>,
     /// Rows that were written in the background and have not arrived yet, and the numbers of their ledgers.
@@ -29,6 +30,14 @@ pub(crate) struct State {
     pub(crate) cleared: usize,
     /// Writing a row fails if its name begins so.
     pub(crate) failing: Option<&'static str>,
+}
+
+/// All of it but what tests count.
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rows, in_flight, arrived, alarm_at, timers: _, reads: _, waits: _, cleared: _, failing } = self;
+        f.debug_tuple("State").field(&(rows, in_flight, arrived, alarm_at, failing)).finish()
+    }
 }
 
 impl Disk {

@@ -1,11 +1,13 @@
 //! The request to the objects, and the steps after their answers.
 
+use std::fmt;
+
 use super::super::settings::Receivers;
 use crate::api::ResolvedRequest;
 use crate::edge::InForce;
 
 /// The request, with the policies in force when it began, even if they change meanwhile.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(in super::super) struct Asked {
     /// The request as received.
     pub(in super::super) whole: ResolvedRequest,
@@ -16,7 +18,7 @@ pub(in super::super) struct Asked {
 }
 
 /// What to do after the answers.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(in super::super) enum Purpose {
     /// Nothing.
     Answer,
@@ -26,7 +28,7 @@ pub(in super::super) enum Purpose {
     Session(Verification),
 }
 
-/// A request to the captcha's verifier. It contains a secret, so it is not printable.
+/// A request to the captcha's verifier. It contains a secret, so only its type is printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Verification {
     /// The verifier's URL.
@@ -37,6 +39,12 @@ pub struct Verification {
     pub captcha: String,
     /// The visitor's address.
     pub address: String,
+}
+
+impl fmt::Debug for Verification {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Verification").finish_non_exhaustive()
+    }
 }
 
 /// Added by the frontend to every request it makes.

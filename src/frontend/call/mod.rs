@@ -12,6 +12,7 @@ mod report;
 mod requests;
 
 use std::cell::RefCell;
+use std::fmt;
 use std::mem;
 use std::rc::Rc;
 
@@ -47,6 +48,15 @@ pub struct Call {
     /// The reply, once there is one, and how the request ended.
     done: Option<Reply>,
     end: Option<End>,
+}
+
+/// All of it but what it shares with its frontend.
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { asked, plan, leasing, memory: _, isolate: _, began_at, done, end } = self;
+        let parts = (asked, plan, leasing, began_at, done, end);
+        f.debug_tuple("Call").field(&parts).finish()
+    }
 }
 
 /// An act to record.

@@ -6,6 +6,7 @@ use crate::metrics::DecidedBy;
 use crate::protocol::ObjectReply;
 
 /// The objects to call.
+#[derive(Debug)]
 pub(super) struct Plan {
     pub(super) objects: Vec<Object>,
     pub(super) calls: Calls,
@@ -13,6 +14,7 @@ pub(super) struct Plan {
 }
 
 /// The order of the calls.
+#[derive(Debug)]
 pub(super) enum Calls {
     Batch(Batch),
     Shards(ShardCalls),

@@ -12,6 +12,7 @@ mod history;
 mod parse;
 mod plan;
 
+use std::fmt;
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -29,11 +30,19 @@ pub use self::parse::{MAX_PREFIX_LEN, WrittenKeys, WrittenOverride};
 pub use self::plan::{Multiple, Numbers, Plan};
 
 /// The overrides of all policies in an isolate.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Overrides {
     hasher: KeyHasher,
     table: RwLock<Table>,
     composed: Mutex<Composed>,
+}
+
+/// Without the composed policies, which follow from the table.
+impl fmt::Debug for Overrides {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { hasher, table, composed: _ } = self;
+        f.debug_tuple("Overrides").field(&(hasher, table)).finish()
+    }
 }
 
 /// Selects the keys of a policy that an override is for: one key, or those with a prefix.
