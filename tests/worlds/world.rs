@@ -1,0 +1,685 @@
+//! A small deployment: frontends, the objects of keys on their disks, the registry on its own, messages in flight, and a clock.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use serde_json::Value;
+use tollgate::access::key_hash_in;
+use tollgate::edge::{Failure, PolicySnapshot};
+use tollgate::frontend::{
+    Asked, Binding, Call, Environment, KeyService, Newer, Now, Service, Settings, Step as Asks, Variable,
+};
+use tollgate::key_hash::KeyHasher;
+use tollgate::ledger::Kept;
+use tollgate::limit::{Decision, Verb};
+use tollgate::policy::{Cause, Policies, Policy, Unsettled};
+use tollgate::protocol::{
+    Action, Condition, Decided, Definitions, ObjectReply, ObjectRequest, OverridesChange, PolicyChange, Poll,
+};
+use tollgate::registry::{AUDIT, Registry, Writes};
+
+use super::disk::Disk;
+use super::model::{Account, Log, Moment, Numbers, Taken, What};
+
+pub(crate) const START: i64 = 1_700_000_000_000;
+
+/// What there is in a world, and what happens in it.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) name: &'static str,
+    /// The deployment of each frontend, as JSON, the oldest first. Objects are of the last one's.
+    pub(crate) frontends: &'static [&'static str],
+    pub(crate) has_registry: bool,
+    /// The steps of each client, one after another. Different clients do not wait for each other.
+    pub(crate) clients: &'static [&'static [Step]],
+    /// The moments of the clock, after the start.
+    pub(crate) moments: &'static [i64],
+    pub(crate) faults: &'static [Fault],
+    pub(crate) max_faults: usize,
+    pub(crate) limits: &'static [Bounds],
+}
+
+/// What holds of a limit.
+#[derive(Debug)]
+pub(crate) struct Bounds {
+    pub(crate) limit: &'static str,
+    /// The most generous numbers that are ever in force.
+    pub(crate) laxest: Numbers,
+    /// The least generous ones; `None` if a world only shows that never too much is granted.
+    pub(crate) strictest: Option<Numbers>,
+    /// What a crash may cost.
+    pub(crate) write_ahead: i64,
+}
+
+/// What a client does next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    Ask(Ask),
+    /// An operator puts these texts of the policy `p` in turn, so many in all.
+    Put(&'static [&'static str], usize),
+    /// An operator sets these overrides in turn, so many in all.
+    Override(&'static [&'static str], usize),
+    /// A frontend polls the registry.
+    Poll(usize),
+}
+
+/// A request about a budget of the policy `p`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub(crate) frontend: usize,
+    pub(crate) url: &'static str,
+    pub(crate) key: &'static str,
+    pub(crate) cost: Option<i64>,
+    /// More members of the body. `$` stands for the client's latest reservation or lease.
+    pub(crate) more: &'static str,
+    pub(crate) idempotency_key: Option<&'static str>,
+    /// A status it may have besides 200.
+    pub(crate) or: u16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// An object's process ends; rows that no answer waited for are lost.
+    Crash,
+    /// An object is dropped from memory with all its rows stored.
+    Evict,
+    /// A frontend gives up on a message, which may arrive later, or never.
+    Late,
+    /// A frontend repeats a call that it believes to have failed.
+    Again,
+    /// The registry's process ends.
+    RegistryCrash,
+}
+
+/// A step of the world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A client's next step.
+    Next(usize),
+    Arrive(MessageId),
+    Tick,
+    Fault(Fault, Place),
+}
+
+/// Where a fault happens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Object(String),
+    Message(MessageId),
+    Registry,
+}
+
+/// The client and the number of its step.
+type CallId = (usize, usize);
+
+/// A call of a request, by the position of the object and a number.
+type MessageId = (CallId, usize, u64);
+
+/// All that decides what happens next, and all that is checked.
+#[derive(Debug)]
+pub(crate) struct World {
+    moment: usize,
+    frontends: Vec<Service>,
+    objects: BTreeMap<String, (KeyService<Disk>, Disk)>,
+    /// Those that the objects' isolates know.
+    definitions: Definitions,
+    registry: Registry,
+    registry_rows: BTreeMap<String, String>,
+    clients: Vec<Client>,
+    calls: BTreeMap<CallId, Request>,
+    messages: BTreeMap<MessageId, Message>,
+    faults: usize,
+    crashes: i64,
+    has_lost: bool,
+    log: Log,
+    /// The tokens moved under each `Idempotency-Key`.
+    moved: BTreeMap<&'static str, i64>,
+}
+
+#[derive(Debug, Default)]
+struct Client {
+    steps: usize,
+    is_waiting: bool,
+    /// Its latest reservation or lease.
+    id: String,
+}
+
+/// A request that is being answered.
+#[derive(Debug)]
+struct Request {
+    call: Call,
+    calls: u64,
+    /// By object, the number of the call that an answer is expected to.
+    awaited: BTreeMap<usize, u64>,
+    /// The tokens of the first limit that objects have moved.
+    moved: i64,
+    /// Whether its only object has refused it.
+    is_refused: bool,
+}
+
+#[derive(Debug)]
+struct Message {
+    object: String,
+    names: String,
+    definitions: Option<String>,
+    /// The limits of each policy, and whether a reservation costs nothing once it has expired.
+    limits: Vec<(Vec<String>, bool)>,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    Request(String),
+    Reply(String),
+}
+
+/// The variables of the objects' Worker.
+struct Deployed(&'static str);
+
+impl Environment for Deployed {
+    fn variable(&self, name: &str) -> Option<Variable> {
+        (name == "POLICIES").then(|| Variable::Json(self.0.to_owned()))
+    }
+
+    fn binding(&self, _: &str) -> Binding {
+        Binding::Nothing
+    }
+}
+
+impl World {
+    pub(crate) fn new(plan: &Plan, deployments: &[Arc<Policies>]) -> Self {
+        let frontends = plan.frontends.iter().zip(deployments);
+        Self {
+            moment: 0,
+            frontends: frontends.map(|(text, policies)| frontend(plan, text, policies)).collect(),
+            objects: BTreeMap::new(),
+            definitions: Definitions::new(),
+            registry: Registry::default(),
+            registry_rows: BTreeMap::new(),
+            clients: plan.clients.iter().map(|_| Client::default()).collect(),
+            calls: BTreeMap::new(),
+            messages: BTreeMap::new(),
+            faults: 0,
+            crashes: 0,
+            has_lost: false,
+            log: Log::default(),
+            moved: BTreeMap::new(),
+        }
+        .polled(plan)
+    }
+
+    /// All frontends have heard of the registry when the world begins.
+    fn polled(mut self, plan: &Plan) -> Self {
+        for index in 0..self.frontends.len() {
+            self.poll(plan, index);
+        }
+        self
+    }
+
+    /// What can happen next.
+    pub(crate) fn events(&self, plan: &Plan, max_faults: usize) -> Vec<Event> {
+        let clients = self.clients.iter().zip(plan.clients).enumerate();
+        let ready = clients.filter(|(_, (client, steps))| !client.is_waiting && client.steps < steps.len());
+        let mut events: Vec<_> = ready.map(|(index, _)| Event::Next(index)).collect();
+        events.extend(self.messages.keys().map(|id| Event::Arrive(*id)));
+        if self.moment + 1 < plan.moments.len() {
+            events.push(Event::Tick);
+        }
+        if self.faults < max_faults {
+            for &fault in plan.faults {
+                let places: Vec<_> = match fault {
+                    Fault::Crash | Fault::Evict => self.objects.keys().cloned().map(Place::Object).collect(),
+                    Fault::Late | Fault::Again => {
+                        let awaited = |id: &&MessageId| self.is_awaited(id);
+                        self.messages.keys().filter(awaited).map(|id| Place::Message(*id)).collect()
+                    }
+                    Fault::RegistryCrash => vec![Place::Registry],
+                };
+                events.extend(places.into_iter().map(|place| Event::Fault(fault, place)));
+            }
+        }
+        events
+    }
+
+    /// Takes a step, and checks what it did. Returns the answers that clients got.
+    pub(crate) fn step(&mut self, plan: &Plan, event: &Event) -> Vec<String> {
+        let mut answers = Vec::new();
+        match event {
+            Event::Next(client) => self.next(plan, *client, &mut answers),
+            Event::Arrive(id) => self.arrive(plan, *id, &mut answers),
+            Event::Tick => {
+                self.moment += 1;
+                let now = self.now(plan).at;
+                for (object, disk) in self.objects.values_mut() {
+                    confirm(object, disk);
+                    object.kept().flush_idle(now).unwrap();
+                    if disk.get_mut().alarm_at.take_if(|at| *at <= now).is_some() {
+                        object.kept().clean(now).unwrap();
+                    }
+                }
+            }
+            Event::Fault(fault, place) => {
+                self.faults += 1;
+                self.go_wrong(plan, *fault, place, &mut answers);
+            }
+        }
+        self.check(plan);
+        answers
+    }
+
+    fn go_wrong(&mut self, plan: &Plan, fault: Fault, place: &Place, answers: &mut Vec<String>) {
+        match place {
+            Place::Object(name) => {
+                let (_, disk) = self.objects.remove(name).unwrap();
+                if fault == Fault::Evict {
+                    disk.get_mut().arrive(usize::MAX);
+                }
+                self.crashes += 1;
+                disk.get_mut().in_flight.clear();
+                disk.get_mut().arrived.clear();
+                self.objects.insert(name.clone(), object(plan, disk));
+            }
+            Place::Registry => {
+                let rows = self.registry_rows.iter().filter(|(name, _)| !name.starts_with(AUDIT));
+                self.registry = Registry::new(KeyHasher::default(), rows.map(|(name, row)| (&**name, &**row)));
+            }
+            Place::Message(id) => {
+                self.has_lost = true;
+                let cause = if fault == Fault::Late { Cause::Timeout } else { Cause::Failed };
+                let failure = Failure { cause, is_retryable: fault == Fault::Again };
+                let now = self.now(plan);
+                let request = self.calls.get_mut(&id.0).unwrap();
+                request.awaited.remove(&id.1);
+                request.call.failed(id.1, failure, now);
+                if matches!(self.messages[id].content, Content::Reply(_)) {
+                    self.messages.remove(id);
+                }
+                self.drive(plan, id.0, answers);
+            }
+        }
+    }
+
+    fn now(&self, plan: &Plan) -> Now {
+        let at = START + plan.moments[self.moment];
+        Now { at, waiting: at }
+    }
+
+    /// What the clock shows, and what it would show if it had not stepped back.
+    fn clock(&self, plan: &Plan) -> Moment {
+        let steps = plan.moments[..=self.moment].windows(2).map(|pair| (pair[1] - pair[0]).max(0));
+        Moment { shown: self.now(plan).at, without_steps: START + steps.sum::<i64>() }
+    }
+
+    fn next(&mut self, plan: &Plan, client: usize, answers: &mut Vec<String>) {
+        let number = self.clients[client].steps;
+        self.clients[client].steps += 1;
+        let now = self.now(plan).at;
+        match plan.clients[client][number] {
+            Step::Ask(ask) if ask.more.contains('$') && self.clients[client].id.is_empty() => {} // it has none to close
+            Step::Ask(ask) => {
+                self.clients[client].is_waiting = true;
+                self.ask(plan, (client, number), &ask, answers);
+            }
+            Step::Poll(frontend) => self.poll(plan, frontend),
+            Step::Put(texts, times) => {
+                for text in texts.iter().cycle().take(times) {
+                    let (name, text, condition) = ("p", Some(*text), Condition::Present);
+                    let change = PolicyChange { name, text, condition, carry: None, by: "ops", is_dry_run: false };
+                    let (_, writes) = self.registry.change(&change, now).unwrap();
+                    self.write(writes);
+                }
+            }
+            Step::Override(texts, times) => {
+                for text in texts.iter().cycle().take(times) {
+                    let change = OverridesChange { text, by: "ops", only: None, carry: None, is_dry_run: false };
+                    let (_, writes) = self.registry.change_overrides(&change, now).unwrap();
+                    self.write(writes);
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, writes: Writes) {
+        for (name, row) in writes {
+            match row {
+                Some(row) => _ = self.registry_rows.insert(name, row),
+                None => _ = self.registry_rows.remove(&name),
+            }
+        }
+    }
+
+    fn poll(&mut self, plan: &Plan, frontend: usize) {
+        let now = self.now(plan);
+        let mut question = self.frontends[frontend].poll(now);
+        while let Some(text) = question {
+            let (update, writes) = self.registry.poll(&Poll::from_text(&text).unwrap(), now.at).unwrap();
+            self.write(writes);
+            question = self.frontends[frontend].updated(&update.to_text(), now).unwrap();
+        }
+    }
+
+    fn ask(&mut self, plan: &Plan, id: CallId, ask: &Ask, answers: &mut Vec<String>) {
+        let mut newer = None;
+        let calls = self.calls.remove(&id).map_or(0, |request: Request| {
+            newer = request.call.newer();
+            request.calls
+        });
+        if newer.as_ref().is_some_and(Newer::needs_registry) {
+            self.poll(plan, ask.frontend);
+        }
+        let Ask { url, key, idempotency_key, .. } = *ask;
+        let cost = ask.cost.map(|cost| format!(r#","cost":{cost}"#)).unwrap_or_default();
+        let more = ask.more.replace('$', &self.clients[id.0].id);
+        let body = format!(r#"{{"policy":"p","key":"{key}"{cost}{more}}}"#);
+        let (method, newer) = ("POST", newer.as_ref());
+        let asked = Asked { url, method, idempotency_key, body: body.as_bytes(), newer, ..Asked::default() };
+        let now = self.now(plan);
+        let mut random = (id.0 as u64 * 64 + id.1 as u64) << 32 | calls << 16;
+        let mut random = || {
+            random += 1;
+            Some(random)
+        };
+        match self.frontends[ask.frontend].ask(&asked, now, &mut random) {
+            Asks::Call(call) => {
+                let (awaited, moved, is_refused) = Default::default();
+                self.calls.insert(id, Request { call: *call, calls, awaited, moved, is_refused });
+                self.drive(plan, id, answers);
+            }
+            Asks::Reply(reply) => self.answered(id, ask, (reply.status, &reply.body()), answers),
+            Asks::Administer { .. } | Asks::InspectKey(_) => panic!("{body}"),
+        }
+    }
+
+    /// Makes the calls that are due, or answers the client.
+    fn drive(&mut self, plan: &Plan, id: CallId, answers: &mut Vec<String>) {
+        let now = self.now(plan);
+        let Self { calls, messages, .. } = self;
+        let request = calls.get_mut(&id).unwrap();
+        while let Some(next) = request.call.next(now) {
+            request.calls += 1;
+            request.awaited.insert(next.object, request.calls);
+            let policies: Vec<&Policy> = request.call.policies_of(next.object).collect();
+            let names: Vec<_> = policies.iter().map(|policy| policy.wire_name()).collect();
+            let definitions: Vec<_> = policies.iter().map(|policy| policy.definition()).collect();
+            let is_refunded = |policy: &Policy| policy.object().reservations.unsettled == Unsettled::Refund;
+            let limits = policies.iter().map(|policy| {
+                let names = policy.limits().iter().map(|limit| limit.name().unwrap_or_default().to_owned());
+                (names.collect(), is_refunded(policy))
+            });
+            let message = Message {
+                object: request.call.object(next.object).to_owned(),
+                names: names.join(","),
+                definitions: next.dialect.has_definitions.then(|| definitions.join("\n")),
+                limits: limits.collect(),
+                content: Content::Request(next.request.to_text(next.dialect.format)),
+            };
+            messages.insert((id, next.object, request.calls), message);
+        }
+        let Step::Ask(ask) = plan.clients[id.0][id.1] else { unreachable!() };
+        if request.call.is_decided() && self.clients[id.0].is_waiting && self.clients[id.0].steps == id.1 + 1 {
+            if request.call.newer().is_some() {
+                self.ask(plan, id, &ask, answers);
+                return;
+            }
+            let reply = request.call.reply(now).clone();
+            self.answered(id, &ask, (reply.status, &reply.body()), answers);
+        }
+        if !self.clients[id.0].is_waiting {
+            self.calls.retain(|of, request| *of != id || !request.awaited.is_empty());
+        }
+    }
+
+    fn answered(&mut self, id: CallId, ask: &Ask, (status, body): (u16, &str), answers: &mut Vec<String>) {
+        let body: Value = serde_json::from_str(body).unwrap();
+        answers.push(format!("{status} {body}"));
+        let is_expected = status == 200 || status == ask.or || status == 503 && self.has_lost;
+        assert!(is_expected, "an answer has an unexpected status: {status} {body} for {ask:?}");
+        let client = &mut self.clients[id.0];
+        client.is_waiting = false;
+        if let Some(new) = body["reservation"].as_str().or_else(|| body["lease"].as_str()) {
+            new.clone_into(&mut client.id);
+        }
+        if let Some(request) = self.calls.get(&id) {
+            assert!(!request.is_refused || status == 429, "a refusal is final: {status} {body}");
+            let is_told = body["replayed"] != true && status == 200 && !self.has_lost;
+            if let Some(tokens) =
+                body["tokens"].as_i64().filter(|_| is_told && ["/v1/consume", "/v1/refund"].contains(&ask.url))
+            {
+                assert_eq!(tokens, request.moved, "an answer names the tokens that moved: {body}");
+            }
+        }
+    }
+
+    fn is_awaited(&self, id: &MessageId) -> bool {
+        self.calls.get(&id.0).is_some_and(|request| request.awaited.get(&id.1) == Some(&id.2))
+    }
+
+    fn arrive(&mut self, plan: &Plan, id: MessageId, answers: &mut Vec<String>) {
+        let now = self.now(plan);
+        let mut message = self.messages.remove(&id).unwrap();
+        let is_awaited = self.is_awaited(&id);
+        match &message.content {
+            Content::Request(text) => {
+                let name = &message.object;
+                let (key, disk) = self.objects.entry(name.clone()).or_insert_with(|| object(plan, Disk::default()));
+                confirm(key, disk);
+                let mut random = ((id.0.0 * 64 + id.0.1) as u64) << 16 | id.2 << 8 | id.1 as u64;
+                let random = || {
+                    random += 1 << 32;
+                    Some(random)
+                };
+                let asked = (&*message.names, &**text, message.definitions.clone());
+                let reply = key.decide(asked, &mut self.definitions, now.at, random).unwrap();
+                let (request, _) = ObjectRequest::from_text(text).unwrap();
+                self.record(plan, &id, &message, &request, &reply);
+                if is_awaited {
+                    message.content = Content::Reply(reply);
+                    self.messages.insert(id, message);
+                }
+            }
+            Content::Reply(text) => {
+                let request = self.calls.get_mut(&id.0).unwrap();
+                let answer = ObjectReply::from_text(text).unwrap();
+                if let (ObjectReply::Decided(decided), 1) = (&answer.0, request.call.count()) {
+                    request.is_refused |= !decided.decision().is_allow();
+                }
+                request.awaited.remove(&id.1);
+                request.call.answered(id.1, Some(answer), now);
+                self.drive(plan, id.0, answers);
+            }
+        }
+    }
+
+    /// Records what an object has done.
+    fn record(&mut self, plan: &Plan, id: &MessageId, message: &Message, request: &ObjectRequest, reply: &str) {
+        let (ObjectReply::Decided(decided), _) = ObjectReply::from_text(reply).unwrap() else { return };
+        let (key, now) = (key_hash_in(&message.object).to_owned(), self.clock(plan));
+        let names: Vec<&String> = message.limits.iter().flat_map(|(names, _)| names).collect();
+        for ended in request.lease.iter().flat_map(|lease| &lease.ended) {
+            self.log.close(&key, ended.id, &costs_of(&names, &ended.spent), now);
+        }
+        if let Some(lease) = &decided.lease {
+            for (limit, cost) in costs_of(&names, &lease.tokens) {
+                let spent_at = Some(lease.until + 3_000);
+                let taken = Taken { tokens: cost, real: cost, id: Some(lease.id), refunded_at: None, spent_at };
+                self.log.add((key.clone(), limit), now, What::Taken(taken));
+            }
+        }
+        if decided.is_replayed {
+            return;
+        }
+        let costs: Vec<u64> = request.costs.iter().flatten().copied().collect();
+        if !decided.decision().is_allow() {
+            if request.action == Action::Take(Verb::Consume) {
+                self.check_refusal(plan, &key, &costs_of(&names, &costs), now);
+            }
+            return;
+        }
+        match request.action {
+            Action::Settle(reservation) => self.log.close(&key, reservation, &costs_of(&names, &costs), now),
+            Action::Cancel(reservation) => {
+                let nothing = vec![0; names.len()];
+                self.log.close(&key, reservation, &costs_of(&names, &nothing), now);
+            }
+            Action::Take(verb) | Action::Reserve(verb) => {
+                self.record_taken(
+                    (plan, id),
+                    (&key, &costs_of(&names, &costs)),
+                    verb,
+                    &decided,
+                    message.limits[0].1,
+                    now,
+                );
+            }
+            Action::Look(_) => {}
+            Action::Hold(_) | Action::Extend(_) => panic!("no world has one"),
+        }
+    }
+
+    fn record_taken(
+        &mut self,
+        (plan, id): (&Plan, &MessageId),
+        (key, costs): (&str, &[(String, i64)]),
+        verb: Verb,
+        decided: &Decided,
+        is_refunded: bool,
+        now: Moment,
+    ) {
+        for (index, ((name, _), limit)) in costs.iter().zip(&decided.limits).enumerate() {
+            let Decision::Allow { tokens, .. } = limit.decision else { continue };
+            let tokens = i64::try_from(tokens).unwrap();
+            let what = match verb {
+                Verb::Refund => What::Given(costs[index].1),
+                Verb::Reset => What::Reset,
+                _ => What::Taken(Taken {
+                    tokens,
+                    real: tokens,
+                    id: decided.reservation.map(|reserved| reserved.id),
+                    refunded_at: decided.reservation.filter(|_| is_refunded).map(|reserved| reserved.expires_at),
+                    spent_at: None,
+                }),
+            };
+            self.log.add((key.to_owned(), name.clone()), now, what);
+            if index == 0 {
+                if let Some(request) = self.calls.get_mut(&id.0) {
+                    request.moved += tokens;
+                }
+                let Step::Ask(ask) = plan.clients[id.0.0][id.0.1] else { unreachable!() };
+                if let (Some(name), Some(cost)) = (ask.idempotency_key, ask.cost) {
+                    let moved = self.moved.entry(name).or_default();
+                    *moved += tokens;
+                    assert!(*moved <= cost, "one Idempotency-Key moved {moved} tokens, not {cost}");
+                }
+            }
+        }
+    }
+
+    fn check_refusal(&self, plan: &Plan, key: &str, costs: &[(String, i64)], now: Moment) {
+        let lacks = |(limit, cost): &(String, i64)| {
+            let Some(bounds) = plan.limits.iter().find(|bounds| bounds.limit == limit) else { return true };
+            let Some(strictest) = &bounds.strictest else { return true };
+            let level = self.log.least(&(key.to_owned(), limit.clone()), strictest, now);
+            level - self.lost_by_crashes(bounds, strictest, now) < cost * strictest.period_ms
+        };
+        assert!(costs.iter().any(lacks), "a bucket of the strictest numbers would have granted {costs:?}");
+    }
+
+    /// What crashes may have cost, in drops: a block each, and what refilled before the clock stepped back.
+    fn lost_by_crashes(&self, bounds: &Bounds, numbers: &Numbers, now: Moment) -> i64 {
+        self.crashes * (bounds.write_ahead * numbers.period_ms + (now.without_steps - now.shown) * numbers.rate)
+    }
+
+    fn check(&self, plan: &Plan) {
+        let now = self.clock(plan);
+        for account in self.log.0.keys() {
+            let Some(bounds) = plan.limits.iter().find(|bounds| bounds.limit == account.1) else { continue };
+            let lowest = self.log.lowest(account, &bounds.laxest, now);
+            assert!(lowest >= 0, "more was granted than by a bucket of the laxest numbers: {:?}", self.log);
+        }
+    }
+
+    /// Checks what is left of each key that was asked about. Nothing may be in flight.
+    pub(crate) fn look(&mut self, plan: &Plan, deployments: &[Arc<Policies>]) {
+        if !self.messages.is_empty() {
+            return;
+        }
+        let now = self.now(plan);
+        let (text, policies) = plan.frontends.iter().zip(deployments).next_back().unwrap();
+        self.frontends.push(frontend(plan, text, policies));
+        let frontend = self.frontends.len() - 1;
+        self.poll(plan, frontend);
+        let asks = plan
+            .clients
+            .iter()
+            .copied()
+            .flatten()
+            .filter_map(|step| if let Step::Ask(ask) = step { Some(ask.key) } else { None });
+        let mut keys: Vec<_> = asks.collect();
+        keys.sort_unstable();
+        keys.dedup();
+        for key in keys {
+            let body = format!(r#"{{"policy":"p","key":"{key}"}}"#);
+            let asked = Asked { url: "/v1/peek", method: "POST", body: body.as_bytes(), ..Asked::default() };
+            let Asks::Call(mut call) = self.frontends[frontend].ask(&asked, now, &mut || Some(1)) else {
+                panic!("{body}")
+            };
+            let hash = key_hash_in(call.object(0)).to_owned();
+            while let Some(next) = call.next(now) {
+                let names: Vec<_> = call.policies_of(next.object).map(Policy::wire_name).collect();
+                let definitions: Vec<_> = call.policies_of(next.object).map(Policy::definition).collect();
+                let name = call.object(next.object).to_owned();
+                let (key, _) = self.objects.entry(name).or_insert_with(|| object(plan, Disk::default()));
+                let text = next.request.to_text(next.dialect.format);
+                let asked = (&*names.join(","), &*text, Some(definitions.join("\n")));
+                let reply = key.decide(asked, &mut self.definitions, now.at, || Some(1)).unwrap();
+                call.answered(next.object, ObjectReply::from_text(&reply).ok(), now);
+            }
+            let body: Value = serde_json::from_str(&call.reply(now).body()).unwrap();
+            self.check_left(plan, &hash, &body);
+        }
+    }
+
+    fn check_left(&self, plan: &Plan, key: &str, body: &Value) {
+        let now = self.clock(plan);
+        let named: Vec<&Value> = body["limits"].as_array().into_iter().flatten().collect();
+        let all = if named.is_empty() { vec![body] } else { named };
+        for limit in all {
+            let name = limit["name"].as_str().unwrap_or_default();
+            let left = limit["remaining"].as_i64().expect("a level") - limit["owed"].as_i64().unwrap_or(0);
+            let Some(bounds) = plan.limits.iter().find(|bounds| bounds.limit == name) else { continue };
+            let account: Account = (key.to_owned(), name.to_owned());
+            let most = self.log.most(&account, &bounds.laxest, now).div_euclid(bounds.laxest.period_ms);
+            assert!(left <= most, "{left} of `{name}` are left, and at most {most} should be: {:?}", self.log);
+            if let Some(strictest) = &bounds.strictest {
+                let least = self.log.least(&account, strictest, now) - self.lost_by_crashes(bounds, strictest, now);
+                let least = least.div_euclid(strictest.period_ms);
+                assert!(left >= least, "{left} of `{name}` are left, and at least {least} should be: {:?}", self.log);
+            }
+        }
+    }
+}
+
+fn costs_of(names: &[&String], costs: &[u64]) -> Vec<(String, i64)> {
+    names.iter().zip(costs).map(|(name, cost)| ((*name).clone(), i64::try_from(*cost).unwrap())).collect()
+}
+
+fn frontend(plan: &Plan, text: &str, policies: &Arc<Policies>) -> Service {
+    let registry = plan.has_registry.then(|| PolicySnapshot::new(text, policies).into());
+    let settings = Settings { registry, sends_definitions: true, ..Settings::trusting(Arc::clone(policies)) };
+    Service::new(Ok(settings), Rc::default())
+}
+
+fn object(plan: &Plan, disk: Disk) -> (KeyService<Disk>, Disk) {
+    let deployed = Deployed(plan.frontends[plan.frontends.len() - 1]);
+    (KeyService::new(Kept::new(disk.clone(), 0, 7), &deployed).0, disk)
+}
+
+/// The ledger learns which rows have arrived.
+fn confirm(object: &mut KeyService<Disk>, disk: &Disk) {
+    disk.get_mut().arrive(usize::MAX);
+    let arrived = std::mem::take(&mut disk.get_mut().arrived);
+    for (row, ledger) in arrived {
+        object.kept().confirm(&row.name, ledger, row.ticket);
+    }
+}
