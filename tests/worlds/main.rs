@@ -62,18 +62,14 @@ static MESSAGES: Plan = Plan {
     name: "messages that are lost, late or repeated",
     frontends: &[r#"{"p":{"rate":1,"period":"1s","capacity":3,"write_ahead":0}}"#],
     has_registry: false,
-    clients: &[
-        &[
-            at(0, Ask { idempotency_key: Some("order"), ..ask("/v1/consume", 2) }),
-            at(0, Ask { idempotency_key: Some("order"), ..ask("/v1/consume", 2) }),
-        ],
-        &[at(0, ask("/v1/consume", 2))],
-    ],
+    clients: &[&[at(0, ORDER), at(0, ORDER)], &[at(0, ask("/v1/consume", 2))]],
     moments: &[0, 1_500],
     faults: &[Fault::Late, Fault::Again, Fault::Crash],
     max_faults: 2,
     limits: &[exact("", bucket(1, 3))],
 };
+
+const ORDER: Ask = Ask { idempotency_key: Some("order"), ..ask("/v1/consume", 2) };
 
 /// A limit leaves the policy and returns while its tokens are leased.
 static RENAMED: Plan = Plan {
@@ -261,6 +257,38 @@ static LEASED: Plan = Plan {
     limits: &[Bounds { strictest: None, ..exact("", bucket(2, 8)) }],
 };
 
+/// The capacity differs between deployments that have no registry, while tokens are reserved and a request is repeated.
+static CAPACITIES: Plan = Plan {
+    name: "a roll-out of another capacity",
+    frontends: &[
+        r#"{"p":{"rate":1,"period":"1s","capacity":4,"write_ahead":0,"refusal_cache":"0s"}}"#,
+        r#"{"p":{"rate":1,"period":"1s","capacity":6,"write_ahead":0,"refusal_cache":"0s"}}"#,
+    ],
+    has_registry: false,
+    clients: &[
+        &[at(0, RESERVE), at(1, Ask { more: r#","reservation":"$""#, or: 200, ..ask("/v1/settle", 1) })],
+        &[at(1, ORDER), at(0, ORDER)],
+    ],
+    moments: &[0, 3_000],
+    faults: &[Fault::Crash, Fault::Late],
+    max_faults: 1,
+    limits: &[between("", bucket(1, 4), bucket(1, 6))],
+};
+
+/// A policy gets a second limit while a request is repeated.
+static GROWN: Plan = Plan {
+    name: "a limit that is added while a request is repeated",
+    frontends: &[r#"{"p":{"rate":1,"period":"1s","capacity":4,"write_ahead":0,"refusal_cache":"0s"}}"#],
+    has_registry: true,
+    clients: &[&[at(0, ORDER), at(0, ORDER)], &[put(&[TWO], 1), Step::Poll(0), at(0, ask("/v1/consume", 1))]],
+    moments: &[0],
+    faults: &[Fault::Late, Fault::Again, Fault::Crash],
+    max_faults: 1,
+    limits: &[exact("", bucket(1, 4)), exact("b", bucket(1, 4))],
+};
+
+const TWO: &str = r#"{"limits":[{"name":"a","rate":1,"period":"1s","capacity":4,"write_ahead":0},{"name":"b","rate":1,"period":"1s","capacity":4,"write_ahead":0}],"refusal_cache":"0s"}"#;
+
 #[test]
 fn crashes_cost_a_block_and_give_nothing() {
     Search::new(&CRASHES).run();
@@ -314,6 +342,16 @@ fn a_reservation_outlives_other_numbers() {
 #[test]
 fn a_lease_outlives_an_override_and_shards() {
     Search::new(&LEASED).run();
+}
+
+#[test]
+fn a_roll_out_of_another_capacity_takes_and_gives_nothing() {
+    Search::new(&CAPACITIES).run();
+}
+
+#[test]
+fn a_request_that_is_repeated_under_more_limits_is_granted_once() {
+    Search::new(&GROWN).run();
 }
 
 #[test]

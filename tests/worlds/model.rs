@@ -85,6 +85,19 @@ impl Log {
         }
     }
 
+    /// Gives back all of a reservation, also of limits that the policy no longer has.
+    pub(crate) fn cancel(&mut self, key: &str, id: u64) {
+        for (_, entries) in self.0.iter_mut().filter(|((of, _), _)| of == key) {
+            for entry in entries {
+                if let What::Taken(taken) = &mut entry.what
+                    && taken.id == Some(id)
+                {
+                    (taken.real, taken.id, taken.refunded_at) = (0, None, None);
+                }
+            }
+        }
+    }
+
     /// The least that is left at `now`, in drops: a token is `period_ms` of them. What was settled late counts as if it had been taken at
     /// once. What is leased is only withheld, and spent when it is returned. A clock that steps back gives nothing until it shows a later
     /// moment than before.

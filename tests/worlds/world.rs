@@ -518,10 +518,7 @@ impl World {
         }
         match request.action {
             Action::Settle(reservation) => self.log.close(&key, reservation, &costs_of(&names, &costs), now),
-            Action::Cancel(reservation) => {
-                let nothing = vec![0; names.len()];
-                self.log.close(&key, reservation, &costs_of(&names, &nothing), now);
-            }
+            Action::Cancel(reservation) => self.log.cancel(&key, reservation),
             Action::Take(verb) | Action::Reserve(verb) => {
                 self.record_taken(
                     (plan, id),
