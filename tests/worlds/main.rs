@@ -1,7 +1,9 @@
 //! Small worlds, in which everything that can happen is tried in every order.
 //!
-//! `TOLLGATE_MORE_FAULTS=1` makes the worlds larger: so many more things go wrong in each.
+//! With `TOLLGATE_CASES=1`, one more fault happens in each world, and two with more, as in `npm run soak`. There is no chance in them.
 
+#[path = "../chance/mod.rs"]
+mod chance;
 #[allow(dead_code, reason = "of the ledger's tests, which need more of it")]
 #[path = "../ledger/disk.rs"]
 mod disk;

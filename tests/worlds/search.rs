@@ -32,6 +32,9 @@ struct Histories {
     differs: Option<String>,
 }
 
+/// How much larger the largest worlds are.
+const MOST_MORE_FAULTS: usize = 2;
+
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     history: Vec<Event>,
@@ -83,7 +86,8 @@ impl Model for Search {
 impl Search {
     pub(crate) fn new(plan: &'static Plan) -> Self {
         let deployments = plan.frontends.iter().map(|text| Arc::new(Policies::parse(text).unwrap())).collect();
-        let more = std::env::var("TOLLGATE_MORE_FAULTS").map_or(0, |more| more.parse().expect("a whole number"));
+        let (_, cases) = super::chance::chosen(0);
+        let more = usize::try_from(cases).unwrap().min(MOST_MORE_FAULTS);
         Self { plan, deployments, max_faults: plan.max_faults + more, histories: None }
     }
 
