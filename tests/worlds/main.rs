@@ -291,6 +291,42 @@ static GROWN: Plan = Plan {
 
 const TWO: &str = r#"{"limits":[{"name":"a","rate":1,"period":"1s","capacity":4,"write_ahead":0},{"name":"b","rate":1,"period":"1s","capacity":4,"write_ahead":0}],"refusal_cache":"0s"}"#;
 
+/// The numbers rise and fall while tokens are leased.
+static LEASED_NUMBERS: Plan = Plan {
+    name: "a lease while numbers change",
+    frontends: &[r#"{"p":{"rate":1,"period":"1s","capacity":4,"write_ahead":0,"refusal_cache":"0s","lease":"2s"}}"#],
+    has_registry: true,
+    clients: &[
+        &[at(0, with(r#","tokens":2"#, LEASE)), at(0, with(r#","returned":[{"lease":"$","spent":1}]"#, LEASE))],
+        &[put(&[RISEN], 1), Step::Poll(0), at(0, ask("/v1/consume", 2)), put(&[FALLEN], 1), Step::Poll(0)],
+    ],
+    moments: &[0, 6_000],
+    // After a crash, a lease that was returned may count as spent at its end, so what has refilled since the return is lost.
+    faults: &[],
+    max_faults: 0,
+    limits: &[between("", bucket(1, 4), bucket(2, 8))],
+};
+
+const RISEN: &str = r#"{"rate":2,"period":"1s","capacity":8,"write_ahead":0,"refusal_cache":"0s","lease":"2s"}"#;
+const FALLEN: &str = r#"{"rate":1,"period":"1s","capacity":4,"write_ahead":0,"refusal_cache":"0s","lease":"2s"}"#;
+
+/// A refund is repeated when the budget is whole again.
+static UNITED: Plan = Plan {
+    name: "shards that fall after a refund",
+    frontends: &[r#"{"p":{"rate":1,"period":"1s","capacity":4,"shards":2,"write_ahead":0,"refusal_cache":"0s"}}"#],
+    has_registry: true,
+    clients: &[
+        &[at(0, ask("/v1/consume", 2)), at(0, REFUND), at(0, REFUND)],
+        &[put(&[WHOLE], 1), Step::Poll(0), at(0, ask("/v1/consume", 2))],
+    ],
+    moments: &[0],
+    faults: &[],
+    max_faults: 0,
+    limits: &[Bounds { strictest: None, ..exact("", bucket(1, 4)) }],
+};
+
+const WHOLE: &str = r#"{"rate":1,"period":"1s","capacity":4,"write_ahead":0,"refusal_cache":"0s","carry":"as_is"}"#;
+
 #[test]
 fn crashes_cost_a_block_and_give_nothing() {
     Search::new(&CRASHES).run();
@@ -354,6 +390,16 @@ fn a_roll_out_of_another_capacity_takes_and_gives_nothing() {
 #[test]
 fn a_request_that_is_repeated_under_more_limits_is_granted_once() {
     Search::new(&GROWN).run();
+}
+
+#[test]
+fn a_lease_outlives_other_numbers() {
+    Search::new(&LEASED_NUMBERS).run();
+}
+
+#[test]
+fn shards_that_fall_give_nothing_twice() {
+    Search::new(&UNITED).run();
 }
 
 #[test]
