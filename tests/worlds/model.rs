@@ -36,16 +36,16 @@ pub(crate) enum What {
     Taken(Taken),
     Given(i64),
     Reset,
-    /// So much of a lease was spent, at some moment before it was returned.
+    /// The spent tokens of a lease, when it is returned: when they were spent is not known.
     Spent(i64),
 }
 
 /// Tokens taken at once, reserved or leased.
 #[derive(Clone, Debug)]
 pub(crate) struct Taken {
-    /// How many at first.
+    /// The number taken at first.
     pub(crate) tokens: i64,
-    /// How many in the end, as far as known.
+    /// The real cost, as far as known.
     pub(crate) real: i64,
     /// The reservation or lease.
     pub(crate) id: Option<u64>,

@@ -1,5 +1,5 @@
 //! The search of a world. Frontends and objects cannot be copied, so a state is the events that led to it, and each of its successors plays
-//! them again from the start. States are compared by a hash of all that decides what happens next and all that is checked.
+//! them again from the start. States are compared by a hash of their printed form, which has every field except secrets, counters and caches.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ struct Histories {
     differs: Option<String>,
 }
 
-/// How much larger the largest worlds are.
+/// Maximum additional faults in a larger world.
 const MOST_MORE_FAULTS: usize = 2;
 
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ pub(crate) struct State {
     history: Vec<Event>,
     fingerprint: u64,
     events: Vec<Event>,
-    /// What must not be.
+    /// What went wrong, if anything.
     wrong: Option<String>,
 }
 
@@ -94,7 +94,7 @@ impl Search {
     /// Searches the whole world, and reports its size.
     ///
     /// # Panics
-    /// With the shortest history after which something is wrong.
+    /// If something goes wrong, with one of the shortest histories after which it does.
     #[expect(clippy::disallowed_methods, reason = "the time taken is printed")]
     pub(crate) fn run(self) {
         let (name, began) = (self.plan.name, Instant::now());

@@ -24,7 +24,7 @@ use super::model::{Account, Log, Moment, Numbers, Taken, What};
 
 pub(crate) const START: i64 = 1_700_000_000_000;
 
-/// What there is in a world, and what happens in it.
+/// A world: its frontends, the steps of its clients, its clock and its faults.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) name: &'static str,
@@ -48,7 +48,7 @@ pub(crate) struct Bounds {
     pub(crate) laxest: Numbers,
     /// The least generous ones; `None` if a world only shows that never too much is granted.
     pub(crate) strictest: Option<Numbers>,
-    /// What a crash may cost.
+    /// The tokens that a crash may cost.
     pub(crate) write_ahead: i64,
 }
 
@@ -56,9 +56,9 @@ pub(crate) struct Bounds {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     Ask(Ask),
-    /// An operator puts these texts of the policy `p` in turn, so many in all.
+    /// An operator puts these texts of the policy `p` in turn, this many times in all.
     Put(&'static [&'static str], usize),
-    /// An operator sets these overrides in turn, so many in all.
+    /// An operator sets these overrides in turn, this many times in all.
     Override(&'static [&'static str], usize),
     /// A frontend polls the registry.
     Poll(usize),
