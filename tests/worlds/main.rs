@@ -244,6 +244,24 @@ static RESERVED: Plan = Plan {
     )],
 };
 
+/// The frontend that closes the reservation does not know of the change, and the bucket is full again by the numbers that it knows.
+static UNAWARE: Plan = Plan {
+    name: "a reservation that is closed by a frontend with earlier numbers",
+    frontends: &[FAST, FAST],
+    has_registry: true,
+    clients: &[
+        &[at(0, RESERVE), closing("/v1/cancel", None)],
+        &[put(&[SLOW], 1), Step::Poll(1), at(1, ask("/v1/consume", 1))],
+    ],
+    moments: &[0, 1_002],
+    faults: &[Fault::Crash],
+    max_faults: 1,
+    limits: &[between("", bucket(1, 2), bucket(2, 4))],
+};
+
+const FAST: &str = r#"{"p":{"rate":2,"period":"1s","capacity":4,"write_ahead":0,"refusal_cache":"0s"}}"#;
+const SLOW: &str = r#"{"rate":1,"period":"1s","capacity":2,"write_ahead":0,"refusal_cache":"0s"}"#;
+
 /// A key gets an override and the policy shards while tokens are leased.
 static LEASED: Plan = Plan {
     name: "a lease while an override is set and shards rise",
@@ -375,6 +393,11 @@ fn what_is_settled_late_was_taken_from_its_window() {
 #[test]
 fn a_reservation_outlives_other_numbers() {
     Search::new(&RESERVED).run();
+}
+
+#[test]
+fn a_reservation_is_closed_under_earlier_numbers() {
+    Search::new(&UNAWARE).run();
 }
 
 #[test]
