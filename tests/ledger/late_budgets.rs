@@ -135,7 +135,9 @@ impl Budget {
                     level = level.min(next.full);
                     numbers = next;
                     if let Some(over_at) = over_at {
-                        owed = (level + numbers.refill(at, over_at)).min(numbers.full).max(0.0).floor();
+                        let left = (level + numbers.refill(at, over_at)).min(numbers.full).max(0.0).floor();
+                        // A reset forgives, so it makes nothing owed again.
+                        owed = if how == Carry::Reset { left.min(owed) } else { left };
                         more += 1.0;
                     }
                 }
@@ -402,6 +404,8 @@ impl Pair {
             Step::Arrive(count) => self.world.arrive(count),
             Step::FlushIdle => self.world.flush_idle(),
             Step::Clean => {
+                // Before its budget is forgotten.
+                self.end_leases();
                 self.world.clean();
                 self.end_expired();
                 self.forget();
