@@ -1,5 +1,5 @@
 // One key: its state, the reason, and an operator's acts on it. Each act is shown with its line in the audit log.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Field, KeyField, Panel } from "../shared/controls.tsx";
 import { keyOf, writtenKey } from "../shared/key.ts";
 import { dateTime, number } from "../shared/numbers.ts";
@@ -41,7 +41,8 @@ export function OneKey({
   const form = useRef<HTMLFormElement>(null);
   /** How many acts there were: results of earlier ones are outdated. */
   const acts = useRef(0);
-  useEffect(() => {
+  // Before the next event: who clicks and types at once types into the key that was clicked.
+  useLayoutEffect(() => {
     if (!chosen) return;
     const field = (name: string) => form.current!.elements.namedItem(name) as HTMLInputElement | HTMLSelectElement;
     field("policy").value = chosen.policy;
