@@ -111,6 +111,9 @@ impl Change {
         others: &mut [NamedState],
         now: i64,
     ) -> bool {
+        if others.is_empty() {
+            return false;
+        }
         let floor = Floor::of(named, &state, is_inline, others);
         let mut has_changed = false;
         for account in others.iter_mut().filter(|account| account.name.as_deref() == named.account()) {
@@ -162,7 +165,7 @@ impl Floor {
     pub(super) fn of(named: &NamedLimit, state: &State, is_inline: bool, others: &[NamedState]) -> Self {
         let of_name = others.iter().filter(|account| account.name.as_deref() == named.account());
         let numbers: Vec<_> = of_name.map(|account| account.limit).chain([*named.limit()]).collect();
-        let is_off_step = |one: &Limit| numbers.iter().any(|other| !is_in_step(one.config(), other.config()));
+        let is_off_step = |other: &Limit| !is_in_step(named.limit().config(), other.config());
         let is_strict = is_inline || numbers.iter().any(is_off_step);
         Self { owed: named.limit().snapshot(state).tokens.min(0), numbers: is_strict.then_some(numbers) }
     }

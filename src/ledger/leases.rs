@@ -64,9 +64,14 @@ impl LeasedLimit {
         Self { name: name.map(str::to_owned), ..Self::default() }
     }
 
+    /// How many of these tokens the account in force pays for.
+    fn share(&self, tokens: u64) -> u64 {
+        self.owed.map_or(tokens, |owed| owed.min(tokens))
+    }
+
     /// How many of these spent tokens the account in force pays for. From now on it pays for as many fewer.
     fn pay(&mut self, tokens: u64) -> u64 {
-        let paid = self.owed.unwrap_or(u64::MAX).min(tokens);
+        let paid = self.share(tokens);
         self.owed = self.owed.map(|owed| owed.saturating_sub(paid));
         paid
     }
@@ -91,9 +96,9 @@ impl Leases {
             let mut owing = LeasedLimit { owed: row.owed.get(index).copied().flatten(), ..LeasedLimit::of(name) };
             let tokens = |lease: &OpenLease| lease.tokens.get(index).copied().unwrap_or(0);
             let sum = |leases: &[OpenLease]| leases.iter().map(tokens).fold(0, u64::saturating_add);
-            let all = owing.owed.unwrap_or(u64::MAX).min(sum(&open).saturating_add(sum(&over)));
+            let all = owing.share(sum(&open).saturating_add(sum(&over)));
             let paid: Vec<_> = over.iter().map(|lease| (lease.until.min(now), owing.pay(tokens(lease)))).collect();
-            let withheld = owing.owed.unwrap_or(u64::MAX).min(sum(&open));
+            let withheld = owing.share(sum(&open));
             let spent =
                 paid.iter().fold(limit.raised(state, all), |state, (at, tokens)| without(limit, &state, *tokens, *at));
             // Unchanged, unless the bucket was full with the spent tokens.
@@ -120,8 +125,8 @@ impl Leases {
 
     /// How many leased tokens the account in force pays for at most, of the limit at that position in the policy.
     pub(super) fn of(&self, limit: usize) -> u64 {
-        let owed = self.limits.get(limit).and_then(|limit| limit.owed);
-        owed.unwrap_or(u64::MAX).min(self.all_of(limit))
+        let all = self.all_of(limit);
+        self.limits.get(limit).map_or(all, |leased| leased.share(all))
     }
 
     /// The leased tokens of the limit with that name.
