@@ -2,16 +2,20 @@
 
 /// The current time in Unix milliseconds. On Workers it stands still between I/O operations, and is updated for every request that an
 /// object receives.
-#[cfg(not(feature = "test-clock"))]
 pub(super) fn now() -> i64 {
-    wall_clock()
+    at(wall_clock())
 }
 
-/// The time set by a test, or else the wall clock's.
+/// The current time when the wall clock shows `wall_clock`: the same, unless a test has set another.
+#[cfg(not(feature = "test-clock"))]
+pub(super) const fn at(wall_clock: i64) -> i64 {
+    wall_clock
+}
+
 #[cfg(feature = "test-clock")]
-pub(super) fn now() -> i64 {
+pub(super) fn at(wall_clock: i64) -> i64 {
     match TEST_NOW.load(Ordering::Relaxed) {
-        WALL_CLOCK => wall_clock(),
+        WALL_CLOCK => wall_clock,
         now => now,
     }
 }

@@ -12,7 +12,8 @@ pub(super) fn isolate() -> Rc<Isolate> {
 
 /// The current time.
 pub(super) fn now() -> Now {
-    Now { at: clock::now(), waiting: clock::wall_clock() }
+    let waiting = clock::wall_clock(); // once: each reading is a call of JavaScript
+    Now { at: clock::at(waiting), waiting }
 }
 
 /// 64 random bits. All Workers runtimes have them; there is no safe substitute.
