@@ -211,6 +211,9 @@ test("a granted response with older headers pauses the limiter if they report no
     [{ "x-ratelimit-reset": "4" },                                                    0],
     [{ "x-ratelimit-remaining": "0" },                                                0],
     [{ "x-ratelimit-remaining": "none", "x-ratelimit-reset": "4" },                   0],
+    [{ "x-ratelimit-remaining": "", "x-ratelimit-reset": "4" },                       0],
+    [{ "x-ratelimit-remaining": "0.0", "x-ratelimit-reset": "4" },                    4000], // as Reddit does
+    [{ "x-ratelimit-remaining": "0.5", "x-ratelimit-reset": "4" },                    0],
     [{ "x-rate-limit-remaining": "0", "x-rate-limit-reset": `${START / 1000 + 4}` },  4000], // as X does
     [{ "x-ratelimit-remaining": "0", "x-ratelimit-reset-after": "0.3" },              300], // as Discord does
     [{ "x-ratelimit-remaining": "1", "x-ratelimit-reset-after": "0.3" },              0],

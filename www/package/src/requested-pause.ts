@@ -14,7 +14,7 @@ export function requestedPauseMs({ status, headers }: Response, now: number): nu
   const ifUnsaid = status === 429 || status === 503 ? 0 : 1;
   const read = (remaining: string | null | undefined, reset: string | null | undefined, otherwise = 1) => {
     const ms = lengthOf(reset);
-    if (Number(remaining ?? otherwise) === 0 && ms > longest) longest = ms;
+    if (parseFloat(`${remaining ?? otherwise}`) === 0 && ms > longest) longest = ms;
   };
   const field = `,${headers.get("ratelimit")}`.replace(/"(\\.|[^"\\])*"/g, "");
   const number = (text: string, name: string) => new RegExp(`[;,\\s]${name}=(\\d+)`).exec(text)?.[1];
