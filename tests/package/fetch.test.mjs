@@ -89,6 +89,39 @@ test("a body that can be sent only once is sent in every attempt, with the calle
   }
 });
 
+test("a request may be given as the options, as a proxy does", async () => {
+  const made = (url) => new Request(url, { method: "PUT", body: "text", headers: { "x-own": "1" } });
+  for (const cost of [1, async (request) => (await request.text()).length]) {
+    const { api, url, settle, seen } = make([[429]], { cost });
+    await settle(api(url, made("https://example.com")));
+    assert.deepEqual(
+      seen().map(({ method, body, headers }) => [method, body, headers["x-own"]]),
+      Array(2).fill(["PUT", "text", "1"]),
+    );
+  }
+});
+
+test("a call that is rejected before it is sent leaves the body to the caller", async () => {
+  const { limiter, api } = make([], { maxWaitMs: 0 });
+  const body = ReadableStream.from([Buffer.from("stream")]);
+  limiter.charge(100);
+  await assert.rejects(api(origin, { method: "POST", body, duplex: "half" }), { code: "wait_too_long" });
+  assert.equal(await new Response(body).text(), "stream");
+});
+
+test("a body that fetch cancels is cancelled", async () => {
+  const { limiter } = make([]);
+  const cancelled = [];
+  const body = new ReadableStream({ cancel: (reason) => void cancelled.push(reason) });
+  const error = new TypeError("offline");
+  const fetch = async (_, { body }) => {
+    body.cancel(error);
+    throw error;
+  };
+  await assert.rejects(limitFetch(limiter, { fetch })(origin, { method: "POST", body, duplex: "half" }), error);
+  assert.equal(cancelled.length, 1);
+});
+
 test("undici's dispatcher is that of the caller in every attempt", async () => {
   await fetch(origin); // makes the global one
   const global = globalThis[Symbol.for("undici.globalDispatcher.1")];

@@ -21,6 +21,8 @@ export function readArguments([input, init]: FetchArguments) {
 export function split(args: FetchArguments): [copy: Request, args: FetchArguments] {
   const [input, init] = args;
   if (isStream(init?.body)) {
+    // `fetch(url, request)`: a request has no members of its own that could be passed on with another body.
+    if ((init as Partial<Request>).clone) return split([new Request(input, init)]);
     const [first, second] = new Response(init!.body as ReadableStream).body!.tee();
     return [new Request(input, { ...init, body: second }), [input, { ...init, body: first }]];
   }

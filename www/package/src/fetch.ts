@@ -104,7 +104,6 @@ export function limitFetch<Name extends string = never>(
     }
     /** For the body of a retry. */
     let spare: Request | undefined;
-    if (isSentOnce && retries > 0) [spare, args] = split(args);
     let response: Response | undefined;
     for (let attempt = 0; ; attempt++) {
       let admitted: unknown;
@@ -119,9 +118,11 @@ export function limitFetch<Name extends string = never>(
       discard(response);
       const end = () => limiter.release?.(admitted as never);
       try {
+        if (isSentOnce && attempt === 0 && retries > 0) [spare, args] = split(args);
         response = await fetch(...args);
       } catch (error) {
         end();
+        discard(spare);
         throw error;
       }
       const { status } = response;
