@@ -1,11 +1,16 @@
 // limitFetch: how long a request counts against `maxConcurrent`.
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { once } from "node:events";
+import { createServer } from "node:net";
 import { test } from "node:test";
 import { setImmediate } from "node:timers/promises";
+import { promisify } from "node:util";
 import { Limiter, limitFetch } from "../../build/package/index.js";
 import { FakeClock } from "./clock.mjs";
 import { make, origin } from "./fetching.mjs";
 
+const built = new URL("../../build/package/", import.meta.url);
 const bytes = (text) => new TextEncoder().encode(text);
 
 /** A fetch of two slots whose responses the test feeds, and `free`: how many slots are left. */
@@ -96,6 +101,26 @@ test("a request counts until the body is cancelled, fails or its request is abor
   assert.deepEqual([await it.free(), it.clock.timers], [2, []]);
 });
 
+test("a body that fails while nothing reads it frees the slot at once", async () => {
+  const { api, streams, free, clock } = slots();
+  const response = await api(origin);
+  assert.equal(await free(), 1);
+  const error = new DOMException("aborted", "AbortError");
+  streams[0].error(error);
+  assert.deepEqual([await free(), clock.timers], [2, []]);
+  await assert.rejects(response.text(), error);
+});
+
+test("a slot is freed only once", async () => {
+  const clock = new FakeClock();
+  let released = 0;
+  const limiter = { clock, maxConcurrent: 1, acquire: async () => {}, pause() {}, release: () => released++ };
+  const response = await limitFetch(limiter, { fetch: async () => new Response("late") })(origin);
+  assert.equal(released, 0);
+  await clock.advance(10_000);
+  assert.deepEqual([released, await response.text(), released], [1, "late", 1]);
+});
+
 test("a body that has not been read from for ten seconds frees its slot, and can still be read", async () => {
   const { api, streams, free, clock } = slots();
   const unread = await api(origin);
@@ -169,6 +194,69 @@ test("the response stays what it was, and so do its copies", async () => {
   await counting.onIdle();
   const fetched = new Response("x");
   assert.equal(await limitFetch(limiter, { fetch: async () => fetched })(url), fetched, "without a cap, the very same");
+});
+
+test("a status text need not be Latin-1", async () => {
+  const server = createServer((socket) => {
+    socket.once("data", () => socket.end("HTTP/1.1 200 Добре\r\nContent-Length: 2\r\n\r\nok"));
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const counting = new Limiter({ rate: 9, periodMs: 1 }, { maxConcurrent: 1 });
+  const response = await limitFetch(counting)(`http://127.0.0.1:${server.address().port}`);
+  assert.deepEqual([response.statusText, response.clone().statusText], ["Добре", "Добре"]);
+  assert.equal(await response.text(), "ok");
+  server.close();
+});
+
+test("a body can be read into buffers of the caller if it could before", async () => {
+  const { url } = make([]);
+  const counting = new Limiter({ rate: 9, periodMs: 1 }, { maxConcurrent: 1 });
+  const reader = (await limitFetch(counting)(url)).body.getReader({ mode: "byob" });
+  const read = [];
+  for (;;) {
+    const { done, value } = await reader.read(new Uint8Array(5));
+    if (done) break;
+    read.push(`${Buffer.from(value)}`);
+  }
+  assert.equal(read.join(""), "answer 1");
+  await counting.onIdle();
+  const { api, streams } = slots(); // a stream of anything
+  const { body } = await api(origin);
+  assert.throws(() => body.getReader({ mode: "byob" }), TypeError);
+  streams[0].enqueue("text");
+  assert.deepEqual(await body.getReader().read(), { done: false, value: "text" });
+});
+
+test("the connection of a response that is collected unread is closed, and that of its body alone is not", async () => {
+  const program = `
+    import { once } from "node:events";
+    import { createServer } from "node:http";
+    import { setTimeout } from "node:timers/promises";
+    import { Limiter, limitFetch } from ${JSON.stringify(`${built}index.js`)};
+    import { FakeClock } from ${JSON.stringify(`${built}testing.js`)};
+    const open = new Set();
+    const server = createServer((_, response) => {
+      open.add(response.on("close", () => open.delete(response)));
+      response.end(Buffer.alloc(9_000_000));
+    });
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    const clock = new FakeClock();
+    const api = limitFetch(new Limiter({ rate: 9, periodMs: 1 }, { clock, maxConcurrent: 9 }));
+    const ask = async () => (await api("http://127.0.0.1:" + server.address().port)).body;
+    const wanted = await ask();
+    await (async () => void (await ask()))();
+    await clock.advance(10_000);
+    for (let i = 0; i < 200 && open.size > 1; i++) {
+      gc();
+      await setTimeout(10);
+    }
+    console.log(open.size, (await new Response(wanted).arrayBuffer()).byteLength);
+    process.exit();
+  `;
+  const { stdout } = await promisify(execFile)(process.execPath, ["--expose-gc", "--input-type=module", "-e", program]);
+  assert.equal(stdout, "1 9000000\n");
 });
 
 test("a redirected response says so", async () => {

@@ -6,62 +6,90 @@ import type { Clock } from "./clock.js";
  * been read from for ten seconds. Calls it at once if there is no body, or none that can be followed.
  */
 export function followedResponse(response: Response, clock: Clock, end: () => void): Response {
-  const { body, status, url, redirected, type } = response;
+  const { body, status, statusText, headers, url, redirected, type } = response;
   // Some libraries have other streams, and no response can be made with such a status.
   if (!body?.getReader || body.locked || status > LAST_STATUS) {
     end();
     return response;
   }
-  const reader = body.getReader();
+  const isOfBytes = isByteStream(body);
+  let reader: ReadableStreamDefaultReader<Uint8Array<ArrayBuffer>> | undefined;
   let isReading = false;
+  let isEnded = false;
   let readAt = clock.now();
   let cancelTimer = () => {};
   const finish = () => {
     cancelTimer();
-    end();
+    if (!isEnded) end();
+    isEnded = true;
+  };
+  // Reads through the response: Node cancels an unlocked body once its response has been collected.
+  const lock = () => {
+    const own = response.body!.getReader();
+    own.closed.then(finish, finish); // also if it fails while nothing reads it
+    return own;
   };
   const watch = () => {
     cancelTimer = clock.at(readAt + UNREAD_MS, () => {
       const now = clock.now();
       if (isReading) readAt = now;
-      if (now < readAt + UNREAD_MS) watch();
-      else end();
+      if (now < readAt + UNREAD_MS) return watch();
+      finish();
+      // Unlocked, so that it can be collected; later reads lock it again.
+      reader?.releaseLock();
+      reader = undefined;
     });
   };
+  reader = lock();
   watch();
-  const followed = new ReadableStream<Uint8Array<ArrayBuffer>>(
-    {
-      async pull(controller) {
-        isReading = true;
-        try {
-          const { done, value } = await reader.read();
-          if (!done) return controller.enqueue(value);
-          finish();
-          controller.close();
-        } catch (error) {
-          finish();
-          throw error;
-        } finally {
-          isReading = false;
-          readAt = clock.now();
-        }
-      },
-      cancel(reason) {
+  const source: UnderlyingDefaultSource<Uint8Array<ArrayBuffer>> = {
+    async pull(controller) {
+      reader ??= lock();
+      isReading = true;
+      try {
+        const { done, value } = await reader.read();
+        if (!done) return controller.enqueue(value);
         finish();
-        return reader.cancel(reason);
-      },
+        controller.close();
+        // A read into the caller's own buffer has to be answered, too.
+        (controller as unknown as ReadableByteStreamController).byobRequest?.respond(0);
+      } catch (error) {
+        finish();
+        throw error;
+      } finally {
+        isReading = false;
+        readAt = clock.now();
+      }
     },
-    { highWaterMark: 0 }, // reads only when it is read
-  );
-  /** A response made by a program has neither a URL nor a type. */
+    cancel(reason) {
+      finish();
+      return (reader ?? response.body!).cancel(reason);
+    },
+  };
+  // Reads only when it is read.
+  const followed = new ReadableStream({ ...source, ...(isOfBytes && { type: "bytes" }) } as typeof source, {
+    highWaterMark: 0,
+  });
+  /** A response made by a program has neither a URL nor a type, and its status text must be Latin-1. */
   const withOrigin = (made: Response): Response =>
     Object.defineProperties(made, {
+      statusText: { value: statusText },
       url: { value: url },
       redirected: { value: redirected },
       type: { value: type },
       clone: { value: () => withOrigin(Response.prototype.clone.call(made)) },
     });
-  return withOrigin(new Response(followed, response));
+  return withOrigin(new Response(followed, { status, headers }));
+}
+
+/** Whether a body can be read into the caller's own buffers. */
+function isByteStream(body: ReadableStream): boolean {
+  try {
+    body.getReader({ mode: "byob" }).releaseLock();
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 /** A body that is not read from for this long is taken for abandoned. */
