@@ -88,7 +88,7 @@ test("every way to read a body ends it", async () => {
   }
 });
 
-test("a request counts until the body is cancelled, fails or its request is aborted", async () => {
+test("a request counts until the body is cancelled or fails", async () => {
   const it = slots();
   const response = await it.api(origin);
   await response.body.cancel("enough");
@@ -285,6 +285,14 @@ test("a body that cannot be followed frees the slot at once", async () => {
     await limiter.onIdle();
   }
   reader.releaseLock();
+});
+
+test("a response made for a test may have only a status and a way to get headers", async () => {
+  const limiter = new Limiter({ rate: 9, periodMs: 1 }, { clock: new FakeClock(), maxConcurrent: 1 });
+  const simple = { status: 200, headers: { get: () => null } };
+  assert.equal(await limitFetch(limiter, { fetch: async () => simple })(origin), simple);
+  await assert.rejects(limitFetch(limiter, { fetch: async () => ({ status: 200 }) })(origin), TypeError);
+  await limiter.onIdle();
 });
 
 test("if asked, a request counts only until the headers are there", async () => {

@@ -117,9 +117,11 @@ export function limitFetch<Name extends string = never>(
       }
       discard(response);
       const end = () => limiter.release?.(admitted as never);
+      let statedMs: number | undefined;
       try {
         if (isSentOnce && attempt === 0 && retries > 0) [spare, args] = split(args);
         response = await fetch(...args);
+        statedMs = requestedPauseMs(response, limiter.clock.now());
       } catch (error) {
         end();
         discard(spare);
@@ -128,7 +130,7 @@ export function limitFetch<Name extends string = never>(
       const { status } = response;
       const isRefused = status === 429 || status === 503;
       const now = limiter.clock.now();
-      const requestedMs = requestedPauseMs(response, now) ?? (isRefused ? 1000 * 2 ** attempt : 0);
+      const requestedMs = statedMs ?? (isRefused ? 1000 * 2 ** attempt : 0);
       const pauseMs = Math.min(requestedMs, maxPauseMs) + (status >= 400 ? Math.random() * jitterMs : 0);
       if (requestedMs > 0) void pause(now + Math.ceil(pauseMs));
       const isRepeatable = status === 429 || (status === 503 && isIdempotent);

@@ -24,7 +24,8 @@ export function requestedPauseMs({ status, headers }: Response, now: number): nu
   // Earlier drafts.
   read(number(field, "remaining"), number(field, "reset"));
   // One header for each number, in many families: `x-ratelimit-reset-tokens`, `anthropic-ratelimit-tokens-reset`.
-  for (const [name, reset] of headers) {
+  // A response made for a test may have no more than `get`.
+  for (const [name, reset] of headers[Symbol.iterator] ? headers : []) {
     // `-reset-after` is a length, and so more exact than the same `-reset`.
     if (!/rate-?limit.*-reset/.test(name) || headers.has(`${name}-after`)) continue;
     read(headers.get(name.replace(/reset(-after)?/, "remaining")), reset, ifUnsaid);
