@@ -18,7 +18,7 @@ import { parts, sizes } from "./sizes.mjs";
 const LARGEST = {
   "tollgate (Bucket)": 3870,
   "tollgate (Limiter)": 7200,
-  tollgate: 12_400,
+  tollgate: 12_450,
   "tollgate/shared": 9700,
   "tollgate/client": 1530,
 };

@@ -39,6 +39,9 @@ test("a refused request is retried when the server said", async () => {
     [429, { "retry-after-ms": "soon", "retry-after": "3" },                     3000],
     [429, { "retry-after": seconds(server + 7000), date: seconds(server) },     7000],
     [503, { "retry-after": seconds(server + 7000), date: seconds(server) },     7000],
+    [429, { "retry-after": seconds(server + 7000), date: seconds(server), age: "4" }, 3000], // from a cache
+    [429, { "retry-after": seconds(server + 7000), date: seconds(server), age: "old" }, 7000],
+    [429, { "retry-after": seconds(START + 5000), age: "4" },                   5000],
     [429, { "retry-after": seconds(server), date: seconds(server) },            0],
     [429, { "retry-after": seconds(server - 1000), date: seconds(server) },     1000], // in the past, so ignored
     [429, { "retry-after": seconds(START + 5000) },                             5000], // no Date: by our clock

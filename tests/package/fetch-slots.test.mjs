@@ -171,6 +171,21 @@ test("a response without a body, a failure and a refusal that is retried free th
   assert.deepEqual(clock.timers, []);
 });
 
+test("an empty body frees the slot at once", async () => {
+  const { url } = make(Array(3).fill([201, { "content-length": "0" }]));
+  const clock = new FakeClock();
+  const limiter = new Limiter({ rate: 1000, periodMs: 1 }, { clock, maxConcurrent: 1 });
+  for (let i = 0; i < 3; i++) {
+    const response = await limitFetch(limiter)(url, { method: "POST", body: "text" });
+    await limiter.onIdle();
+    assert.equal(await response.text(), "");
+  }
+  assert.deepEqual(clock.timers, []);
+  const body = new ReadableStream({ start: (controller) => controller.close() });
+  await limitFetch(limiter, { fetch: async () => new Response(body) })(origin);
+  await limiter.onIdle();
+});
+
 test("the response stays what it was, and so do its copies", async () => {
   const { url, limiter } = make([[200, { "x-own": "1" }]]);
   const redirect = `${url}?redirected`;

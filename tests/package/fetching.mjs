@@ -17,7 +17,8 @@ const server = createServer(async (request, response) => {
   const [status, headers = {}] = answers.get(path)?.shift() ?? [200];
   response.sendDate = false;
   response.writeHead(status, headers);
-  response.end(request.method === "HEAD" || status === 204 ? undefined : `answer ${asked.get(path).length}`);
+  const isEmpty = request.method === "HEAD" || status === 204 || headers["content-length"] === "0";
+  response.end(isEmpty ? undefined : `answer ${asked.get(path).length}`);
 });
 server.listen(0, "127.0.0.1");
 await once(server, "listening");

@@ -7,8 +7,8 @@ import type { Clock } from "./clock.js";
  */
 export function followedResponse(response: Response, clock: Clock, end: () => void): Response {
   const { body, status, statusText, headers, url, redirected, type } = response;
-  // Some libraries have other streams, and no response can be made with such a status.
-  if (!body?.getReader || body.locked || status > LAST_STATUS) {
+  // Some libraries have other streams, and no response can be made with such a status. Node has a stream for an empty body.
+  if (!body?.getReader || body.locked || status > LAST_STATUS || headers.get("content-length") === "0") {
     end();
     return response;
   }
