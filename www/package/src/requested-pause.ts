@@ -1,8 +1,9 @@
 // How long a server asks its clients to wait, in the headers of its response.
 
-/** How long the response asks to wait, in milliseconds. Moments are by its `Date`, or without one by `now`. */
+/** How long the response asks to wait, in milliseconds. Moments are by its `Date` and `Age`, or without a date by `now`. */
 export function requestedPauseMs({ status, headers }: Response, now: number): number | undefined {
-  const serverNow = Date.parse(headers.get("date")!) || now;
+  // A cache says how old what it repeats is.
+  const serverNow = Date.parse(headers.get("date")!) + 1000 * (Number(headers.get("age")) || 0) || now;
   const lengthOf = (text: string | null | undefined, firstMs = FIRST_MS) => lengthIn(`${text}`, firstMs, serverNow);
   if (status >= 400) {
     const ms = [lengthOf(headers.get("retry-after-ms"), 0), lengthOf(headers.get("retry-after"), FIRST_UNIX_S)];
