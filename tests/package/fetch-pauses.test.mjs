@@ -145,7 +145,7 @@ test("a reset is read by its size and its form", async () => {
     ["4",                                   4000],
     ["1.5",                                 1500],
     ["1.0001",                              1001],
-    ["1.1",                                 1100], // 1000 * 1.1 is a little more
+    ["2.007",                               2007], // 1000 * 2.007 is a little more
     ["0",                                   0],
     ["86400",                               86_400_000],
     ["86401",                               86_401], // more than a day: milliseconds
@@ -290,7 +290,7 @@ test("resume and reset end a pause", async () => {
   }
 });
 
-test("only a refusal has jitter", async (t) => {
+test("a granted response has no jitter", async (t) => {
   t.mock.method(Math, "random", () => 0.5);
   const spent = { ratelimit: '"api";r=0;t=1' };
   const { api, url, settle, sentAt } = make(Array(6).fill([200, spent]), { jitterMs: 1000 });
@@ -339,6 +339,20 @@ test("a pause applies to every user of the limiter, with jitter added", async (t
     waits.add(sentAt[1]);
   }
   assert.ok(waits.size > 5, "jitter spreads the retries");
+});
+
+test("the pause after any error is longer by the random part", async (t) => {
+  t.mock.method(Math, "random", () => 0.5);
+  for (const [status, pauseMs] of [
+    [200, 3000],
+    [403, 3500],
+    [529, 3500],
+  ]) {
+    const headers = { "retry-after": "3", ratelimit: '"api";r=0;t=3' };
+    const { api, url, settle, pausedMs } = make([[status, headers]], { jitterMs: 1000 });
+    await settle(api(url));
+    assert.equal(pausedMs(), pauseMs, `${status}`);
+  }
 });
 
 test("absurd headers do not break the limiter", async () => {

@@ -1,5 +1,6 @@
 // Client.spend: how its reservation is closed. The service here only records what it is asked.
 import assert from "node:assert/strict";
+import { getEventListeners } from "node:events";
 import { test } from "node:test";
 import { setImmediate } from "node:timers/promises";
 import { Client, systemClock } from "../../build/package/index.js";
@@ -107,6 +108,13 @@ test("an abort during the wait cancels, and calls no work", async (t) => {
   assert.deepEqual(calls, cancelled);
   t.mock.timers.tick(3_600_000);
   await rest();
+});
+
+test("nothing listens to the signal afterwards", async () => {
+  const { signal } = new AbortController();
+  const { client } = make();
+  await client.spend(REQUEST, () => {}, { signal });
+  assert.equal(getEventListeners(signal, "abort").length, 0);
 });
 
 test("the wait ends in time although the machine has slept", async (t) => {
