@@ -224,6 +224,20 @@ test("a status text need not be Latin-1", async () => {
   server.close();
 });
 
+test("a response is made of all members that its platform knows", async (t) => {
+  const limiter = new Limiter({ rate: 9, periodMs: 1 }, { clock: new FakeClock(), maxConcurrent: 1 });
+  const inits = [];
+  const own = new Response("x");
+  const Made = globalThis.Response;
+  t.mock.property(globalThis, "Response", function Response(body, init) {
+    inits.push(init);
+    return new Made(body, init);
+  });
+  const sent = limitFetch(limiter, { fetch: async () => own })(origin);
+  assert.equal(await (await sent).text(), "x");
+  assert.deepEqual(inits, [own]);
+});
+
 test("a body can be read into buffers of the caller if it could before", async () => {
   const { url } = make([]);
   const counting = new Limiter({ rate: 9, periodMs: 1 }, { maxConcurrent: 1 });

@@ -79,7 +79,8 @@ export function followedResponse(response: Response, clock: Clock, end: () => vo
       type: { value: type },
       clone: { value: () => withOrigin(Response.prototype.clone.call(made)) },
     });
-  return withOrigin(new Response(followed, { status, headers }));
+  // The response itself has members of its platform, such as `cf` in a Worker.
+  return withOrigin(new Response(followed, /^[ -~]*$/.test(statusText) ? response : { status, headers }));
 }
 
 /** Whether a body can be read into the caller's own buffers. */
