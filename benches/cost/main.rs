@@ -17,6 +17,8 @@ mod designs;
 mod disk;
 mod frontend;
 mod object;
+#[path = "../../tests/pairs/mod.rs"]
+mod pairs;
 #[path = "../../tests/chance/split_mix.rs"]
 mod split_mix;
 #[allow(dead_code, reason = "of the edge's tests, which need more of it")]

@@ -136,6 +136,7 @@ impl Pair {
         let mut call = self.begun(policy, costs);
         self.answer(policy, &mut call);
         let told = Told::by(call.reply(moment(self.now)));
+        self.object.stored.answered_from(policy, told.source.as_deref());
         self.remembered += u64::from(told.source.as_deref() == Some("cache"));
         if let Some(renewal) = call.renewal(moment(self.now)) {
             self.send(policy, renewal);

@@ -2,6 +2,7 @@
 //! clocks differ.
 
 use super::leasing::{Seen, World, signed};
+use super::pairs::Mechanism;
 use super::random::{self, Random};
 
 /// Every grant, by the object or by any isolate, one bucket in memory would have made at that moment.
@@ -65,6 +66,7 @@ pub(crate) fn step(world: &mut World<'_>) {
                 world.lose(lost, is_retryable);
             } else {
                 world.lost_at = Some(world.now);
+                world.object.stored.happened(Mechanism::Lost);
                 world.network.swap_remove(lost);
             }
         }
@@ -72,6 +74,7 @@ pub(crate) fn step(world: &mut World<'_>) {
             // Only requests: each call has one answer.
             let asked: Vec<_> = world.network.iter().filter(|message| message.reply.is_none()).cloned().collect();
             if let Some(again) = asked.get(world.random.below(asked.len().max(1))) {
+                world.object.stored.happened(Mechanism::Again);
                 world.network.push(again.clone());
             }
         }

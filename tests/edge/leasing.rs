@@ -13,6 +13,7 @@ use tollgate::protocol::{Action, Decided, ObjectReply, ObjectRequest};
 
 use super::asked::request;
 use super::frontend::{self, Told, cost_of, object_of, path_of};
+use super::pairs::Mechanism;
 use super::random::Random;
 use super::stored::Stored;
 
@@ -92,7 +93,7 @@ struct CameBack {
 }
 
 pub(crate) struct Object {
-    stored: Stored,
+    pub(crate) stored: Stored,
     random: u64,
     /// Tokens of the leases that it has given, and until when they can be returned.
     open: BTreeMap<u64, (u64, i64)>,
@@ -219,6 +220,7 @@ impl<'r> World<'r> {
         let now = self.isolates[isolate].now(self.now);
         assert_eq!(call.next(now), None);
         let told = Told::by(call.reply(now));
+        self.object.stored.answered_from(&self.policy, told.source.as_deref());
         match told.source.as_deref() {
             Some("lease") if told.allowed => {
                 self.seen.granted_from_leases += 1;
@@ -400,6 +402,7 @@ impl<'r> World<'r> {
     /// The message in flight at that position is lost, and the isolate learns that.
     pub(crate) fn lose(&mut self, index: usize, is_retryable: bool) {
         self.lost_at = Some(self.now);
+        self.object.stored.happened(Mechanism::Lost);
         let Message { isolate, life, number, reply, .. } = self.network.swap_remove(index);
         if self.isolates[isolate].life == life
             && let Some(Waiting { mut call, purpose, taking }) = self.waiting.remove(&number)

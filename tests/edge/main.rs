@@ -13,6 +13,8 @@ mod lease_worth;
 mod leases;
 mod leasing;
 mod memories;
+#[path = "../pairs/mod.rs"]
+mod pairs;
 mod random;
 mod refusals;
 mod shards;

@@ -15,6 +15,7 @@ use super::asked::request;
 use super::frontend::{Told, cost_of, now as moment, object_of, path_of, service};
 use super::lease_terms::{Pair, of};
 use super::leasing::{self, START, Seen, signed};
+use super::pairs::Mechanism;
 use super::random::{self, Random};
 
 const KEYS: [&str; 2] = ["alice", "bob"];
@@ -286,6 +287,9 @@ impl<'r> World<'r> {
         self.remembered += 1;
         let told = Told::by(reply);
         assert_eq!((told.allowed, told.source.as_deref()), (false, Some("cache")), "nothing is granted from memory");
+        for ((key, policy), _) in &sent.items {
+            self.objects[*key].inner.stored.answered_from(&self.policies[*policy], Some("cache"));
+        }
         if self.has_steps {
             return; // only lengths of time are compared
         }
@@ -377,6 +381,8 @@ impl<'r> World<'r> {
     /// A message is lost or late. The isolate gives up on it, or keeps waiting.
     fn lose(&mut self) {
         let Some(message) = self.take_message() else { return };
+        let key = self.key_of(&message);
+        self.objects[key].inner.stored.happened(Mechanism::Lost);
         if !self.random.once_in(3) {
             let cause = [Cause::Timeout, Cause::Failed][self.random.below(2)];
             let is_retryable = self.random.once_in(2);

@@ -17,6 +17,7 @@ use tollgate::protocol::{Action, Decided, Definitions, Known, ObjectReply, Objec
 
 use super::asked::request;
 use super::frontend::{Told, now as moment, path_of};
+use super::pairs::Mechanism;
 use super::random::{self, Random};
 use super::stored::Stored;
 
@@ -283,7 +284,10 @@ impl<'r> World<'r> {
             return assert_eq!(self.seen.granted, granted + 1, "a shard has granted it");
         }
         self.seen.refused += 1;
-        self.seen.refused_from_memory += u64::from(asked.len() < parts.len());
+        if asked.len() < parts.len() {
+            self.seen.refused_from_memory += 1;
+            self.shards.values_mut().for_each(|shard| shard.answered_from(&self.policy, Some("cache")));
+        }
         let may_remember = self.policy.frontend().refusal_cache_ms > 0;
         assert!(may_remember || asked.len() == parts.len(), "not all were asked: {asked:?}");
         assert!(before.iter().all(is_scarce), "refused {cost} with {before:?}");
@@ -438,6 +442,9 @@ impl<'r> World<'r> {
             }
             let is_lost = self.random.once_in(40);
             let failure = Failure { cause: Cause::Timeout, is_retryable: self.random.once_in(2) };
+            if is_lost {
+                self.object(shard).happened(Mechanism::Lost);
+            }
             if is_lost && self.random.once_in(2) {
                 call.failed(next.object, failure, now);
                 continue;

@@ -14,6 +14,7 @@ use tollgate::protocol::{Action, Decided, ObjectReply, ObjectRequest};
 
 use super::asked::request;
 use super::frontend::{Told, now as moment, object_of, service};
+use super::pairs::Mechanism;
 use super::random::Random;
 use super::stored::Stored;
 
@@ -201,7 +202,7 @@ impl<'r> World<'r> {
         self.steps += 1;
         if self.random.below(100) < self.trouble {
             match self.random.below(13) {
-                0..4 => _ = self.take_message(), // it is lost
+                0..4 => _ = self.lose_message(),
                 4..10 => self.fail_message(),
                 10..12 => self.crash_object(),
                 _ => self.crash_frontend(),
@@ -226,6 +227,12 @@ impl<'r> World<'r> {
         (count > 0).then(|| self.network.swap_remove(self.random.below(count)))
     }
 
+    fn lose_message(&mut self) -> Option<Message> {
+        let message = self.take_message()?;
+        self.objects[message.object].stored.happened(Mechanism::Lost);
+        Some(message)
+    }
+
     fn deliver(&mut self) {
         let Some(message) = self.take_message() else { return };
         let Message { object, content, .. } = message;
@@ -241,7 +248,7 @@ impl<'r> World<'r> {
 
     /// Fails a request before it is done, or loses its answer afterwards.
     fn fail_message(&mut self) {
-        let Some(message) = self.take_message() else { return };
+        let Some(message) = self.lose_message() else { return };
         let cause = if self.random.once_in(3) { Cause::Overloaded } else { Cause::Failed };
         let failure = Failure { cause, is_retryable: self.random.once_in(2) };
         self.hear(message.of, message.place, message.number, Err(failure));

@@ -21,6 +21,8 @@ mod marks;
 mod memory;
 mod notices;
 mod operators;
+#[path = "../pairs/mod.rs"]
+mod pairs;
 #[path = "../edge/random.rs"]
 mod random;
 mod registry;

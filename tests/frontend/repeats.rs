@@ -5,7 +5,7 @@ use tollgate::policy::Cause;
 
 use super::random;
 use super::random::Random;
-use super::world::{Answer, CONSUMER, World, answer, failure};
+use super::world::{Answer, CONSUMER, World, failure};
 
 /// A request with its own `Idempotency-Key`.
 struct Order {
@@ -52,7 +52,7 @@ impl Budget {
         if let Some(mut renewal) = call.renewal(self.world.now()) {
             self.world.carry_out(&mut renewal);
         }
-        answer(call.reply(self.world.now()).clone())
+        self.world.reply_of(&mut call)
     }
 
     /// A request that is not repeated: mostly small, so that leases have enough, and at times too large.
@@ -101,7 +101,7 @@ impl Budget {
         let mut call = self.world.begin(&asked).ok().unwrap();
         let next = call.next(self.world.now()).unwrap();
         self.world.object_reply(&call, &next);
-        call.failed(next.object, failure(Cause::Timeout), self.world.now());
+        self.world.fail(&mut call, next.object, failure(Cause::Timeout));
         assert_eq!(call.reply(self.world.now()).status, 503);
         order.is_granted = order.is_granted.filter(|is_granted| *is_granted);
     }

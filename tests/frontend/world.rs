@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use serde_json::Value;
-use tollgate::access::{CredentialSettings, Credentials, Names, SessionSettings};
+use tollgate::access::{CredentialSettings, Credentials, Names, SessionSettings, key_hash_in};
 use tollgate::api::Reply;
 use tollgate::edge::{Failure, ObjectCall, PolicySnapshot};
 use tollgate::frontend::{Arrival, Asked, Call, Callers, Head, Isolate, Now, Receivers, Service, Settings, Step};
@@ -14,6 +14,7 @@ use tollgate::policy::{Cause, Policies};
 use tollgate::protocol::{Format, ObjectReply, ObjectRequest, OverridesChange, Poll, Rows};
 use tollgate::registry::Registry;
 
+use super::pairs::{Mechanism, Trace};
 use super::split_mix::Random;
 
 pub(crate) const START: i64 = 1_700_000_000_000;
@@ -89,6 +90,7 @@ pub(crate) struct World {
     /// How many ids objects have chosen.
     ids: u64,
     has_randomness: bool,
+    trace: Trace,
 }
 
 /// The settings of a deployment that tests change.
@@ -148,6 +150,7 @@ impl World {
             random: Random(1),
             ids: 0,
             has_randomness: true,
+            trace: Trace::default(),
         }
     }
 
@@ -175,7 +178,17 @@ impl World {
             Err(answer) => return *answer,
         };
         self.carry_out(&mut call);
-        answer(call.reply(self.now()).clone())
+        self.reply_of(&mut call)
+    }
+
+    /// The answer of a request whose calls have been made.
+    pub(crate) fn reply_of(&mut self, call: &mut Call) -> Answer {
+        let answer = answer(call.reply(self.now()).clone());
+        let key = key_hash_in(call.object(0));
+        for policy in call.policies_of(0) {
+            self.trace.answered_from(key, policy.name(), answer.body["source"].as_str());
+        }
+        answer
     }
 
     /// A request about the budget of `key`.
@@ -207,12 +220,18 @@ impl World {
         while let Some(next) = call.next(self.now()) {
             self.asked.push(next.request.clone());
             if let Some(failure) = self.failure {
-                call.failed(next.object, failure, self.now());
+                self.fail(call, next.object, failure);
                 continue;
             }
             let answer = self.object_reply(call, &next);
             call.answered(next.object, Some(answer), self.now());
         }
+    }
+
+    /// A call to an object fails, whether or not it has been carried out.
+    pub(crate) fn fail(&mut self, call: &mut Call, object: usize, failure: Failure) {
+        self.trace.happened(key_hash_in(call.object(object)), Mechanism::Lost);
+        call.failed(object, failure, self.now());
     }
 
     /// The object's answer to a call, with one row written.
@@ -223,6 +242,7 @@ impl World {
         self.ids += 1;
         let id = self.ids << 20;
         let (reply, _) = ledger.ask(&policies, &request, self.now, || Some(id)).unwrap();
+        self.trace.answered(key_hash_in(call.object(next.object)), &policies, &request, &reply, self.now);
         let (reply, rows) = ObjectReply::from_text(&reply.to_text(Format::NEWEST)).unwrap();
         (reply, Rows { read: rows.read, written: 1 })
     }

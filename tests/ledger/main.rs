@@ -21,6 +21,8 @@ mod notices;
 #[path = "../oracle/mod.rs"]
 mod oracle;
 mod overrides;
+#[path = "../pairs/mod.rs"]
+mod pairs;
 mod plans;
 mod policies;
 mod quotas;

@@ -10,9 +10,12 @@ use tollgate::protocol::{
     Action, Decided, EndedLease, Known, LeaseRequest, LimitAnswer, ObjectReply, ObjectRequest, RequestId,
 };
 
+use crate::pairs::Trace;
+
 pub(crate) const START: i64 = 1_700_000_000_000;
 pub(crate) const DAY_MS: i64 = 86_400_000;
 pub(crate) const LONG_MS: i64 = 2 * DAY_MS;
+const KEY: &str = "k";
 
 /// Policies of all kinds; each name says what is special.
 pub(crate) const POLICIES: &str = r#"{
@@ -47,6 +50,7 @@ pub(crate) struct World {
     pub(crate) rows_written: u64,
     pub(crate) wants_flush: bool,
     pub(crate) alarm_at: Option<i64>,
+    pub(crate) trace: Trace,
 }
 
 impl World {
@@ -67,6 +71,7 @@ impl World {
             rows_written: 0,
             wants_flush: false,
             alarm_at: None,
+            trace: Trace::default(),
         }
     }
 
@@ -114,7 +119,9 @@ impl World {
             *ids += 1;
             Some(*ids)
         };
-        let (reply, writes) = self.ledger.ask(std::slice::from_ref(&self.policy), &request, self.now, random).unwrap();
+        let asked = std::slice::from_ref(&self.policy);
+        let (reply, writes) = self.ledger.ask(asked, &request, self.now, random).unwrap();
+        self.trace.answered(KEY, asked, &request, &reply, self.now);
         self.write(writes);
         reply
     }
@@ -158,14 +165,15 @@ impl World {
     /// The process ends, and a new one finds the rows that have arrived.
     pub(crate) fn crash(&mut self, arrived: usize) {
         self.arrive(arrived);
+        self.trace.restarted(KEY, !self.in_flight.is_empty());
         self.in_flight.clear();
         self.ledger = Ledger::new(self.storage.clone(), 0);
     }
 
     /// An object with another version of the policy finds this one's rows.
     pub(crate) fn restarted_with(&self, policy: &Arc<Policy>) -> Self {
-        let mut other =
-            Self { policy: Arc::clone(policy), alarm_at: self.alarm_at, now: self.now, ..Self::empty(policy) };
+        let (alarm_at, trace) = (self.alarm_at, self.trace.clone());
+        let mut other = Self { alarm_at, now: self.now, trace, ..Self::empty(policy) };
         other.storage.clone_from(&self.storage);
         other.crash(0);
         other
