@@ -1,6 +1,6 @@
-//! Small worlds, in which everything that can happen is tried in every order.
+//! Small worlds, in which everything that can happen is tried in every order, and random walks through larger ones.
 //!
-//! With `TOLLGATE_CASES=1`, one more fault happens in each world, and two with more, as in `npm run soak`. There is no chance in them.
+//! With `TOLLGATE_CASES=1`, one more fault happens in each small world, and two with more, as in `npm run soak`. There is no chance in them.
 
 #[path = "../chance/mod.rs"]
 mod chance;
@@ -8,7 +8,14 @@ mod chance;
 #[path = "../ledger/disk.rs"]
 mod disk;
 mod model;
+#[path = "../pairs/mod.rs"]
+mod pairs;
+#[path = "../edge/random.rs"]
+mod random;
 mod search;
+#[path = "../chance/split_mix.rs"]
+mod split_mix;
+mod walks;
 mod world;
 
 use model::Numbers;
