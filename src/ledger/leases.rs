@@ -30,7 +30,7 @@ use crate::policy::{NamedLimit, Policy};
 use crate::protocol::EndedLease;
 
 /// Maximum leases of a bucket, all of which are in its row: for a key with ten thousand requests per second from a hundred isolates.
-const MAX_LEASES: usize = 256;
+pub const MAX_LEASES: usize = 256;
 
 /// Maximum limits that have leased tokens and are not in the policy; with more, no lease is given. The policy's own, at most 8, may be
 /// removed next: so at most 16 are absent, and a row has room for all.

@@ -102,6 +102,7 @@ use self::reservations::Reservations;
 pub use self::accounts::MAX_INLINE;
 pub use self::kept::{Kept, KeptError, Storage};
 pub use self::late::{LATE_MS, MAX_KEPT};
+pub use self::leases::MAX_LEASES;
 pub use self::open_lease::MAX_LEASE_MS;
 pub use self::quota::MAX_RESERVATIONS;
 pub use self::replays::{MAX_REQUEST_IDS, REPLAY_TTL_MS};

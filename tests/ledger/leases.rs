@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use tollgate::ledger::MAX_LEASES;
 use tollgate::limit::{Carry, Verb};
 use tollgate::policy::{NamedLimit, Policies, Policy};
 use tollgate::protocol::{Action, EndedLease, LATE_MS, Lease, ObjectReply};
@@ -258,6 +259,19 @@ fn a_bucket_with_too_many_leased_limits_leases_no_more() {
         versions.change(&list(round));
         assert_eq!(versions.granted(), 100 - withheld, "round {round}");
     }
+}
+
+#[test]
+fn a_budget_with_all_its_leases_leases_no_more_and_still_grants() {
+    let mut versions =
+        Versions::new(r#"{"rate":0,"period":"1s","capacity":1000,"write_ahead":0,"lease":"10s"}"#, false);
+    let leases: Vec<_> = (0..MAX_LEASES).map(|_| leased(versions.world.lease(vec![1], Vec::new()))).collect();
+    let mut lease = |ended: Vec<EndedLease>| decided(versions.world.lease(vec![1], ended)).lease;
+    assert_eq!(lease(Vec::new()), None);
+    let ended = EndedLease { id: leases[0].id, spent: vec![0] };
+    assert!(lease(vec![ended]).is_some(), "one is over");
+    assert_eq!(lease(Vec::new()), None);
+    assert_eq!(versions.granted(), 1_000 - MAX_LEASES as u64);
 }
 
 /// The limits of the versions that alternate. A limit has the same numbers in all of them, so that one bucket of each name is the

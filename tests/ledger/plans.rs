@@ -290,6 +290,26 @@ fn a_reset_begins_limits_of_either_kind_anew() {
     assert_eq!(plans.left(), 100);
 }
 
+/// The one that would be full soonest is forgotten, and starts full when its name returns.
+#[test]
+fn a_bucket_keeps_eight_limits_that_its_policy_no_longer_has() {
+    let hours = |hours: u64| (format!("h{hours}"), Numbers::bucket(1, hours * 3_600_000, 1));
+    let limits: Vec<_> = (1..=10).map(hours).collect();
+    let limit = |index: usize| [(limits[index].0.as_str(), limits[index].1)];
+    for (others, left) in [(8, 0), (9, 1)] {
+        let mut plans = Plans::named(&limits[0].0, limits[0].1);
+        assert_eq!(plans.take(Verb::Consume, 1), 1);
+        for index in 1..=others {
+            plans.change_all(&limit(index), Carry::default());
+            plans.learn(0);
+            assert_eq!(plans.take(Verb::Consume, 1), 1);
+        }
+        plans.change_all(&limit(0), Carry::default());
+        plans.learn(0);
+        assert_eq!(plans.left(), left, "after {others} others");
+    }
+}
+
 /// Its accounts count as one.
 #[test]
 fn a_removed_limit_takes_no_room_from_others() {

@@ -113,6 +113,21 @@ fn a_third_deployment_applies_at_once_even_with_the_policies_of_the_first() {
     assert_eq!(names, ["api \"100/1s\"", "third \"1/1s\""]);
 }
 
+/// As many as the registry knows at once.
+#[test]
+fn sixteen_deployments_that_poll_in_turn_do_not_undo_each_other() {
+    let mut world = World::new();
+    let mut deployments: Vec<_> = (1..=16).map(|rate| frontend(&format!(r#"{{"api":"{rate}/1s"}}"#))).collect();
+    for round in 0..4 {
+        for one in &mut deployments {
+            world.now += 1_000;
+            world.refresh(one);
+            assert!(round == 0 || world.text("api").as_deref() == Some("\"16/1s\""));
+        }
+        world.crash();
+    }
+}
+
 #[test]
 fn an_operators_change_stays_until_a_deployment_brings_another_text() {
     let mut world = World::new();
