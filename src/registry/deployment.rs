@@ -18,7 +18,8 @@ pub const BEAT_MS: i64 = 300_000;
 /// Minimum interval between rewrites of the row caused only by a poll.
 pub(super) const HEARD_EVERY_MS: i64 = 30_000;
 
-/// Maximum deployments remembered: more than are rolled out within two minutes. A forgotten one counts as new.
+/// Maximum deployments remembered, besides those that have polled within [`ROLL_OUT_MS`]. A forgotten one counts as new, so if one that
+/// still polls were forgotten, policies would flip back and forth.
 pub(super) const MAX_DEPLOYMENTS: usize = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +47,11 @@ impl Deployment {
             policies.iter().map(|(name, hash)| Some((name.clone().into_owned(), hash.string()?.into_owned())));
         let heard_at = persisted_at.saturating_add(HEARD_EVERY_MS);
         Some(Self { id: id.to_owned(), heard_at, persisted_at, policies: policies.collect::<Option<_>>()? })
+    }
+
+    /// Whether none of its frontends has polled for [`ROLL_OUT_MS`].
+    pub(super) const fn is_quiet(&self, now: i64) -> bool {
+        now.saturating_sub(self.heard_at) >= ROLL_OUT_MS
     }
 
     pub(super) fn row(&self) -> (String, Option<String>) {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::deployment::{Deployment, HEARD_EVERY_MS, MAX_DEPLOYMENTS, ROLL_OUT_MS, row_name};
+use super::deployment::{Deployment, HEARD_EVERY_MS, MAX_DEPLOYMENTS, row_name};
 use super::entry::{Entry, hash_of, succeeding, usual_carry};
 use super::{Moments, Registry, Writes};
 use crate::json::Json;
@@ -146,18 +146,19 @@ impl Registry {
         let deployment = Deployment::new(id, policies?, now);
         writes.push(deployment.row());
         self.deployments.push(deployment);
-        if self.deployments.len() > MAX_DEPLOYMENTS {
-            let oldest = (0..).zip(&self.deployments).min_by_key(|(_, other)| other.heard_at).map(|(index, _)| index);
-            let oldest = self.deployments.remove(oldest.unwrap_or(0));
-            writes.push((row_name(&oldest.id), None));
+        while self.deployments.len() > MAX_DEPLOYMENTS {
+            let oldest = (0..).zip(&self.deployments).min_by_key(|(_, other)| other.heard_at);
+            let oldest = oldest.filter(|(_, other)| other.is_quiet(now)).map(|(index, _)| index);
+            let Some(index) = oldest else { break };
+            writes.push((row_name(&self.deployments.remove(index).id), None));
         }
         Some(true)
     }
 
-    /// Whether no frontend with this text for the policy has polled for [`ROLL_OUT_MS`].
+    /// Whether all deployments with this text for the policy are quiet.
     pub(super) fn is_quiet(&self, policy: &str, hash: Option<&String>, now: i64) -> bool {
         let mut holders = self.deployments.iter().filter(|deployment| deployment.policies.get(policy) == hash);
-        holders.all(|deployment| now.saturating_sub(deployment.heard_at) >= ROLL_OUT_MS)
+        holders.all(|deployment| deployment.is_quiet(now))
     }
 }
 
