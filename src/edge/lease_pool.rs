@@ -445,3 +445,26 @@ struct Expected {
     asked: u64,
     tokens: Vec<u64>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_of_seventeen_ended_leases_is_no_longer_reported() {
+        let request = LeaseRequest { lease_ms: 1_000, horizon_ms: 0, wanted: vec![5], ended: Vec::new() };
+        let given = AnswerTime { decided_at: 0, called_at: 0, answered_at: 0 };
+        for (leases, first) in [(16, 1), (17, 2)] {
+            let mut pool = LeasePool::new(0);
+            for id in 1..=leases {
+                let lease = Lease { id, from: 0, until: 1_000, tokens: vec![5] };
+                pool.answered(&request, Some(&lease), (0, 1_000, true), given);
+                assert_eq!(pool.decide(&[2], 0), Some(Decision::Allow { tokens: 0, ready_at: 0 }));
+                pool.end_all();
+                assert_eq!(pool.decide(&[1], 0), None, "the rest is the object's");
+            }
+            let reported: Vec<_> = (first..=leases).map(|id| EndedLease { id, spent: vec![2] }).collect();
+            assert_eq!(pool.return_all(1).ended, reported);
+        }
+    }
+}

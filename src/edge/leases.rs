@@ -29,7 +29,7 @@ pub(super) struct Leases(Generations<Budget, Entry>);
 
 /// Maximum budgets per generation. With one limit each, two generations take about 8 MB with 64-bit pointers, 17 MB if each has 16 ended
 /// leases to report, and 26 MB with eight limits each; less in WebAssembly.
-const MAX_LEASED: usize = 4_096;
+pub const MAX_LEASED: usize = 4_096;
 
 /// A request granted or refused without a call, as its only policy decides.
 #[derive(Clone, Debug, PartialEq, Eq)]

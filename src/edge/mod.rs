@@ -35,7 +35,7 @@ pub use batch::{BATCH_MS, Batch, CALL_MS, Dialect, Failure, ObjectCall, Outcome}
 pub use lease_pool::Return;
 #[cfg(feature = "leases")]
 pub(crate) use lease_pool::{LeaseNeeds, LeasePool, Worth};
-pub use leases::Leased;
+pub use leases::{Leased, MAX_LEASED};
 pub use local_state::LocalState;
 pub use outbox::Outbox;
 pub use refusals::{Bound, MAX_BUDGETS};

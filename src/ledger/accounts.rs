@@ -81,7 +81,7 @@ pub(super) const MAX_ACCOUNTS: usize = 8;
 
 /// Maximum accounts of limits that the request's numbers do not have: enough for all limits of as many numbers. Further ones have other
 /// names, and are closed in order of last use.
-const MAX_OTHERS: usize = 56;
+pub const MAX_OTHERS: usize = 56;
 
 /// A change to the deciding account, and so to all.
 #[derive(Clone, Copy, Debug)]

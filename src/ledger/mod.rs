@@ -99,13 +99,13 @@ use self::replays::Replays;
 use self::reservation::Reservation;
 use self::reservations::Reservations;
 
-pub use self::accounts::MAX_INLINE;
+pub use self::accounts::{MAX_INLINE, MAX_OTHERS};
 pub use self::kept::{Kept, KeptError, Storage};
 pub use self::late::{LATE_MS, MAX_KEPT};
 pub use self::leases::MAX_LEASES;
 pub use self::open_lease::MAX_LEASE_MS;
 pub use self::quota::MAX_RESERVATIONS;
-pub use self::replays::{MAX_REQUEST_IDS, REPLAY_TTL_MS};
+pub use self::replays::{MAX_CLOSED, MAX_RECENT, MAX_REQUEST_IDS, REPLAY_TTL_MS};
 pub use self::writes::{Background, RowWrite, Writes};
 
 /// The state of one key.

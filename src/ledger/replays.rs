@@ -20,13 +20,13 @@ pub const MAX_REQUEST_IDS: usize = Policy::MAX_IDEMPOTENCY_KEYS;
 
 /// Maximum closed reservations kept without a request id; large replays count as several. The oldest are evicted first: a request that
 /// closes one again then gets the answer that the reservation does not exist.
-const MAX_CLOSED: usize = 4_096;
+pub const MAX_CLOSED: usize = 4_096;
 
 /// How long the frontend's own request ids are kept: it retries at once or never.
 const RETRY_MS: u64 = 10_000;
 
 /// Maximum number of these; large replays count as several. The oldest are evicted first.
-const MAX_RECENT: usize = 16_384;
+pub const MAX_RECENT: usize = 16_384;
 
 /// Small enough to be rewritten with each of its replays: usually 3 KB, with large replays at most 20 KB.
 const MAX_PAGE_WEIGHT: usize = 64;

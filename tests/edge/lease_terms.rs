@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::slice;
 use std::sync::Arc;
 
+use tollgate::edge::MAX_LEASED;
 use tollgate::frontend::{Asked, Call, Isolate, Memory, Service, Settings, Step};
 use tollgate::limit::{Decision, Verb};
 use tollgate::policy::{Policies, Policy};
@@ -94,6 +95,8 @@ fn large_costs_among_small_ones_leave_more_than_half_to_leases_and_memory() {
     }
 }
 
+const KEY: &str = "alice";
+
 /// A frontend, whose policies may change, and an object, without a network.
 pub(crate) struct Pair {
     memory: Rc<RefCell<Memory>>,
@@ -118,7 +121,7 @@ impl Pair {
     fn make_busy(&mut self, policy: &Arc<Policy>) {
         let costs = vec![1; policy.limits().len()];
         let wants_lease =
-            |pair: &Self| pair.begun(policy, &costs).next(moment(pair.now)).unwrap().request.lease.is_some();
+            |pair: &Self| pair.begun(policy, KEY, &costs).next(moment(pair.now)).unwrap().request.lease.is_some();
         let other = Self { now: self.now, ..Self::new() };
         let enough = (1..100).find(|_| wants_lease(&other)).unwrap();
         for _ in 4..enough {
@@ -133,7 +136,7 @@ impl Pair {
 
     /// The answer to a request of these costs. All calls are answered at once.
     fn decision(&mut self, policy: &Arc<Policy>, costs: &[u64]) -> Decision {
-        let mut call = self.begun(policy, costs);
+        let mut call = self.begun(policy, KEY, costs);
         self.answer(policy, &mut call);
         let told = Told::by(call.reply(moment(self.now)));
         self.object.stored.answered_from(policy, told.source.as_deref());
@@ -145,12 +148,12 @@ impl Pair {
         told.decision()
     }
 
-    /// A request of these costs arrives at the frontend.
-    fn begun(&self, policy: &Arc<Policy>, costs: &[u64]) -> Call {
+    /// A request of these costs for this key arrives at the frontend.
+    fn begun(&self, policy: &Arc<Policy>, key: &str, costs: &[u64]) -> Call {
         let policies = Arc::new(Policies::of([Arc::clone(policy)]));
         let settings = Settings { memory: Rc::clone(&self.memory), ..Settings::trusting(policies) };
         let service = Service::new(Ok(settings), Rc::clone(&self.isolate));
-        let body = format!(r#"{{"policy":"p","key":"alice","cost":{}}}"#, cost_of(policy, costs));
+        let body = format!(r#"{{"policy":"p","key":"{key}","cost":{}}}"#, cost_of(policy, costs));
         let asked = Asked { url: "/v1/consume", body: body.as_bytes(), ..Asked::default() };
         match service.ask(&asked, moment(self.now), &mut || Some(7)) {
             Step::Call(call) => *call,
@@ -231,6 +234,29 @@ fn with_limits(limits: &str) -> Arc<Policy> {
 
 pub(crate) fn of(policies: &str) -> Arc<Policy> {
     Arc::clone(Policies::parse(policies).unwrap().get("p").unwrap())
+}
+
+/// Two generations of budgets are kept, and the object counts forgotten leases as spent.
+#[test]
+fn a_key_keeps_its_leases_unless_thousands_of_others_are_asked_between_its_requests() {
+    let policy = with_limits(r#"{"name":"a","rate":0,"period":"1s","capacity":1000,"write_ahead":0}"#);
+    for (others, is_kept) in [(2 * MAX_LEASED - 1, true), (2 * MAX_LEASED, false)] {
+        let mut pair = Pair::new();
+        pair.make_busy(&policy);
+        for _ in 0..5 {
+            assert!(pair.ask(&policy, 1));
+        }
+        let calls = pair.calls;
+        for other in 0..others {
+            pair.begun(&policy, &format!("other {other}"), &[1]).next(moment(pair.now));
+        }
+        assert!(pair.ask(&policy, 1));
+        assert_eq!(pair.calls == calls, is_kept, "after {others} others");
+        pair.rest(&policy);
+        pair.now += 20_000;
+        let left = pair.remaining(&policy)[0];
+        assert!(if is_kept { left == 994 } else { left < 994 }, "{left} are left after {others} others");
+    }
 }
 
 /// The refusal is older than the lease: the isolate remembers it with the lease's tokens still available.

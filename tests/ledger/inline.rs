@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use tollgate::ledger::MAX_OTHERS;
 use tollgate::limit::{Kind, Verb};
 use tollgate::policy::{Policies, Policy};
 use tollgate::protocol::Action;
@@ -363,6 +364,20 @@ fn peeks_write_nothing_and_a_row_has_at_most_eight_accounts_per_limit() {
     let last: Vec<_> = names[96..].iter().map(|name| (name.as_str(), FREE)).collect();
     world.policy = inline(&last);
     assert_eq!(world.levels(), [9, 9, 9]);
+}
+
+/// The one used longest ago is forgotten, and starts full when its name returns.
+#[test]
+fn a_bucket_keeps_fifty_six_limits_that_a_request_does_not_have() {
+    let named = |number: usize| inline(&[(&format!("n{number}"), FREE)]);
+    for (others, left) in [(MAX_OTHERS, [9, 9]), (MAX_OTHERS + 1, [9, 10])] {
+        let mut world = World::empty(&named(0));
+        for number in 0..=others {
+            assert_eq!(world.take(&named(number), Verb::Consume, 1), 1);
+        }
+        world.crash(usize::MAX);
+        assert_eq!([1, 0].map(|number| world.left(&named(number))), left, "{others} others");
+    }
 }
 
 /// Callers choose the names, so full buckets of many do not wait for an alarm; but no peek writes for that.

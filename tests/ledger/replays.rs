@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use tollgate::ledger::{Ledger, MAX_REQUEST_IDS, REPLAY_TTL_MS};
+use tollgate::ledger::{Ledger, MAX_CLOSED, MAX_RECENT, MAX_REQUEST_IDS, REPLAY_TTL_MS};
 use tollgate::limit::Verb;
 use tollgate::policy::Policies;
 use tollgate::protocol::{Action, ObjectReply, ObjectRequest, RequestId};
@@ -264,6 +264,39 @@ fn retries_by_the_frontend_are_recognized_for_ten_seconds_and_not_stored() {
     world.now += 1;
     assert!(!ask(&mut world, 1));
     assert_eq!(world.rows(), ["b:"]);
+}
+
+/// They are all asked at one moment, so none is too old.
+#[test]
+fn the_oldest_retry_and_the_oldest_closed_reservation_give_way_to_one_too_many() {
+    let json = r#"{"p":{"rate":0,"period":"1s","capacity":100000}}"#;
+    let policies = Policies::parse(json).unwrap();
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+    for more in [0, 1] {
+        let mut world = World::new(&policies, "p");
+        let ask = |world: &mut World, id: usize| {
+            let request_id = RequestId { ttl_ms: 0, ..request_id(id as u128, 0) };
+            decided(world.ask(CONSUME, Some(vec![1]), Some(request_id))).is_replayed
+        };
+        for id in 0..MAX_RECENT + more {
+            assert!(!ask(&mut world, id));
+        }
+        assert!(ask(&mut world, more));
+        assert_eq!(ask(&mut world, 0), more == 0);
+
+        let mut world = World::new(&policies, "p");
+        let closed: Vec<_> = (0..MAX_CLOSED + more)
+            .map(|_| {
+                let reserved = world.decided(reserve, vec![2]).reservation.unwrap();
+                world.decided(Action::Settle(reserved.id), vec![1]);
+                Action::Settle(reserved.id)
+            })
+            .collect();
+        assert!(world.decided(closed[more], vec![1]).is_replayed);
+        let oldest = world.ask(closed[0], Some(vec![1]), None);
+        assert_eq!(oldest == ObjectReply::NoReservation, more == 1, "{oldest:?}");
+        assert_eq!(world.levels(), [100_000 - i64::try_from(closed.len()).unwrap()], "nothing comes back again");
+    }
 }
 
 /// Rows per request of one token under an `Idempotency-Key`: a page is written with each, and the bucket's row with it when a

@@ -530,6 +530,34 @@ mod tests {
         }
     }
 
+    /// Each has six: a limit, one of the version before the override, and four. So 683 fill a generation, and there are two.
+    #[test]
+    fn a_flood_of_keys_with_overrides_pushes_out_composed_policies_and_changes_no_answer() {
+        let (overrides, policies) = (Overrides::default(), policies());
+        let name = |number: usize| format!("key {number}");
+        let one = |number: usize| {
+            (key("p", name(number).as_bytes()), set(&format!(r#""multiple":{}"#, 2 + number % 7), None))
+        };
+        overrides.update(&records(&(0..=1_500).map(one).collect::<Vec<_>>())).unwrap();
+        let apply = |number: usize| {
+            let policy = overrides.apply(policies.get("p").unwrap(), name(number).as_bytes(), 5);
+            assert_eq!(policy.limits()[0].limit().config().rate, 2 + number as u64 % 7);
+            policy
+        };
+        let generation = MAX_COMPOSED.div_ceil(6);
+        for (others, is_kept) in [(2 * generation - 1, true), (2 * generation, false)] {
+            *overrides.composed() = Composed::default();
+            let first = apply(0);
+            for number in 1..=others {
+                apply(number);
+            }
+            let composed = mem::take(&mut *overrides.composed());
+            assert!(composed.recent.len() <= generation && composed.older.len() <= generation);
+            *overrides.composed() = composed;
+            assert_eq!(Arc::ptr_eq(&apply(0), &first), is_kept, "{others} others");
+        }
+    }
+
     #[test]
     fn an_override_ends_on_time_even_if_looked_up_just_before() {
         let (overrides, policies) = (Overrides::default(), policies());
