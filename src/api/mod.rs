@@ -32,6 +32,8 @@ mod leasing;
 mod limit_body;
 mod media_type;
 mod missing;
+#[cfg(any(feature = "answers", feature = "tower"))]
+mod no_room;
 mod notice;
 mod problem;
 mod rate_limit;
@@ -53,6 +55,8 @@ pub use endpoint::Endpoint;
 pub use keys::{BLOCK_PATH, BlockRequest, INSPECT_KEY_PATH, InspectKeyRequest, KeyQuestion, inspected, key_state};
 pub use media_type::require_json;
 pub use missing::Missing;
+#[cfg(any(feature = "answers", feature = "tower"))]
+pub(crate) use no_room::no_room;
 pub use notice::{Notice, Noticed};
 pub use problem::Problem;
 pub use reply::{CORS_PREFIX, Header, Marks, Reply};

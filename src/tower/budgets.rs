@@ -6,7 +6,7 @@ use core::hash::{BuildHasher, Hash};
 use std::collections::hash_map::RandomState;
 use std::sync::Arc;
 
-use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest};
+use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest, no_room};
 use crate::keyed::{Answer, KeyedLimiter};
 use crate::limit::{Decision, Limit, Part, Verb};
 use crate::policy::{NamedLimit, Policy};
@@ -44,7 +44,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Budgets<K> {
 impl<K> Budgets<K> {
     /// The fields for the response to a granted request, or the response to a refused one.
     pub(super) fn consume(&self, key: Option<&K>, now: i64, cost: u64) -> Result<Vec<(&'static str, String)>, Reply> {
-        let Some(key) = key else { return Err(problem(500, None, NO_KEY)) };
+        let Some(key) = key else { return Err(no_key()) };
         let request = ResolvedRequest::consume(&self.policy, cost).map_err(|problem| problem.reply())?;
         let request = request.spread(|| Some(RandomState::new().hash_one(now)));
         let costs = request.items().first().map_or(&[][..], ResolvedItem::enforced_costs);
@@ -97,19 +97,9 @@ fn answer(&Part { limit, state, decision, .. }: &Part<'_>, now: i64) -> LimitAns
     LimitAnswer { decision, remaining, owed, reset_at: limit.full_at(&state, now), snapshot: limit.snapshot(&state) }
 }
 
-/// Not a 429: the caller has not used up anything.
-fn no_room(retry_after_ms: Option<u64>) -> Reply {
-    problem(503, retry_after_ms, NO_ROOM)
+fn no_key() -> Reply {
+    let headers = vec![("content-type", "application/problem+json".into()), ("cache-control", "no-store".into())];
+    Reply::bare(500, headers, NO_KEY.to_owned())
 }
 
-fn problem(status: u16, retry_after_ms: Option<u64>, body: &str) -> Reply {
-    let mut headers = vec![
-        ("content-type", "application/problem+json".into()),
-        ("cache-control", "no-store".into()), // otherwise others would get it too
-    ];
-    headers.extend(retry_after_ms.map(|ms| ("retry-after", ms.div_ceil(1_000).max(1).to_string().into())));
-    Reply::bare(status, headers, body.to_owned())
-}
-
-const NO_ROOM: &str = r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Unavailable","status":503,"detail":"this is not a rate-limit refusal: too many callers are active to serve a new one"}"#;
 const NO_KEY: &str = r#"{"type":"urn:problem-type:tollgate:misconfigured","title":"Misconfigured","status":500,"detail":"the server's rate limit found no key in this request, such as the peer's address; nothing was taken. With axum, serve with `into_make_service_with_connect_info::<SocketAddr>()`"}"#;
