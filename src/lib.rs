@@ -40,6 +40,7 @@
 //! | `worker` | the Cloudflare Worker and its Durable Object | `worker` |
 //! | `js` | functions on plain numbers for JavaScript | `js`, `leases` |
 //! | `lint` | the worst case that policies admit and cost, for JavaScript | `lint` |
+//! | `answers` | the service's answers for limiters in JavaScript | `answers` |
 #![cfg_attr(not(feature = "std"), no_std)]
 
 // The crate is also a `cdylib`, which needs a panic handler. Where std exists it provides one; nothing else of it is used.
@@ -48,6 +49,8 @@ extern crate std;
 
 #[cfg(feature = "api")]
 pub mod access;
+#[cfg(feature = "answers")]
+pub mod answers;
 #[cfg(feature = "api")]
 pub mod api;
 // Property tests in here use the same cases on every machine.

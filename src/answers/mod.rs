@@ -1,0 +1,210 @@
+//! The service's answers for the npm package's limiters: status, headers and body, from a WebAssembly module that imports nothing.
+//!
+//! A limiter in a server's own process decides, and this says so as the service would. JavaScript has an instance for each limiter. It
+//! writes a text at the address that [`answer_text`] returns, calls one of the other functions, and reads as many bytes as that returns
+//! from where [`answer_text`] says. An answer is JSON: `{"status":429,"headers":{"retry-after":"2"},"body":"…"}`.
+#![expect(unsafe_code, reason = "an export keeps its name; nothing else here is unsafe")]
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use serde::Serialize;
+
+use crate::access::Caller;
+use crate::api::{CORS_PREFIX, Cause, Endpoint, Problem, Reply, Request, ResolvedRequest, no_room};
+use crate::limit::{Decision, Snapshot};
+use crate::policy::{NamedLimit, Policies};
+use crate::protocol::{Decided, LimitAnswer, ObjectReply};
+
+/// The only text: first the question, then the answer.
+static TEXT: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+/// The policies of the limiter.
+static POLICIES: Mutex<Option<Policies>> = Mutex::new(None);
+
+/// The address of the text, which now has `len` bytes: the previous ones, truncated or followed by zeros.
+#[unsafe(no_mangle)]
+pub extern "C" fn answer_text(len: usize) -> *mut u8 {
+    let mut text = TEXT.lock().unwrap_or_else(PoisonError::into_inner);
+    text.resize(len, 0);
+    text.as_mut_ptr()
+}
+
+/// Takes over the policies in the text, which is the JSON of `POLICIES`. Replaces the text by every error in them, and returns its length:
+/// 0 if there is none.
+#[unsafe(no_mangle)]
+pub extern "C" fn answer_policies() -> usize {
+    replace(|text| match Policies::parse(text) {
+        Ok(policies) => {
+            *POLICIES.lock().unwrap_or_else(PoisonError::into_inner) = Some(policies);
+            String::new()
+        }
+        Err(errors) => errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+    })
+}
+
+/// Replaces the text by the answer to a decided request, and returns its length. The first line of the text is the body of the request to
+/// `/v1/consume`; the rest are whole numbers: the moment of the decision, then for each limit its decision (0 for [`Decision::Allow`], the
+/// tokens, when they may be used; 1 for [`Decision::Wait`], when to retry, 0; 2 for [`Decision::Never`], the largest cost, 0) and its
+/// [`Snapshot`] after that (`tokens`, `drops`, `at`).
+#[unsafe(no_mangle)]
+pub extern "C" fn answer_decided() -> usize {
+    replace(|text| {
+        let policies = POLICIES.lock().unwrap_or_else(PoisonError::into_inner);
+        let none = Policies::default();
+        written(&decided(policies.as_ref().unwrap_or(&none), text).unwrap_or_else(|problem| problem.reply()))
+    })
+}
+
+/// Replaces the text by the answer to a wrong request, and returns its length. The text says what is wrong.
+#[unsafe(no_mangle)]
+pub extern "C" fn answer_bad_request() -> usize {
+    replace(|text| written(&Problem::BadRequest { detail: text.to_owned() }.reply()))
+}
+
+/// Replaces the text by the answer if nothing could be decided, and returns its length.
+#[unsafe(no_mangle)]
+pub extern "C" fn answer_unavailable(is_late: bool) -> usize {
+    let cause = if is_late { Cause::Timeout } else { Cause::Failed };
+    replace(|_| written(&Problem::Unavailable { cause }.reply()))
+}
+
+/// Replaces the text by the answer to a new key for which there is no room, and returns its length. There is none for as many milliseconds
+/// as the text says, or for ever if it is empty.
+#[unsafe(no_mangle)]
+pub extern "C" fn answer_no_room() -> usize {
+    replace(|text| written(&no_room(text.parse().ok())))
+}
+
+fn replace(answer: impl FnOnce(&str) -> String) -> usize {
+    let mut text = TEXT.lock().unwrap_or_else(PoisonError::into_inner);
+    let answer = answer(&String::from_utf8_lossy(&text));
+    *text = answer.into_bytes();
+    text.len()
+}
+
+fn decided(policies: &Policies, text: &str) -> Result<Reply, Problem> {
+    let (body, numbers) = text.split_once('\n').unwrap_or((text, ""));
+    let request = Request::parse(Endpoint::Consume, body.as_bytes())?;
+    let numbers: Vec<i64> = numbers.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+    let [now, each @ ..] = numbers.as_slice() else { return Err(Problem::Unavailable { cause: Cause::Failed }) };
+    let request = ResolvedRequest::new(&request, policies, &Caller::TRUSTED, *now)?;
+    let limits = request.items().first().map_or(&[][..], |item| item.policy.limits());
+    let answers = limits.iter().zip(each.chunks_exact(6)).filter_map(|(limit, told)| answer(limit, told, *now));
+    request.reply(&ObjectReply::Decided(Decided::new(*now, answers.collect())))
+}
+
+fn answer(named: &NamedLimit, told: &[i64], now: i64) -> Option<LimitAnswer> {
+    let &[kind, number, at, tokens, drops, since] = told else { return None };
+    let decision = match kind {
+        0 => Decision::Allow { tokens: number.unsigned_abs(), ready_at: at },
+        1 => Decision::Wait { retry_at: number },
+        _ => Decision::Never { max: number.unsigned_abs() },
+    };
+    let limit = named.limit();
+    let snapshot = Snapshot { tokens, drops: drops.unsigned_abs(), at: since };
+    let state = limit.restored(&snapshot)?;
+    let (remaining, owed) = (limit.remaining(&state, now), limit.owed(&state, now));
+    Some(LimitAnswer { decision, remaining, owed, reset_at: limit.full_at(&state, now), snapshot })
+}
+
+/// Without CORS: which pages may read a response is the application's to say.
+fn written(reply: &Reply) -> String {
+    #[derive(Serialize)]
+    struct Answer<'a> {
+        status: u16,
+        headers: BTreeMap<&'a str, &'a str>,
+        body: String,
+    }
+    let headers = reply.headers.iter().filter(|(name, _)| !name.starts_with(CORS_PREFIX));
+    let headers = headers.map(|(name, value)| (*name, &**value)).collect();
+    // Serializing it cannot fail.
+    serde_json::to_string(&Answer { status: reply.status, headers, body: reply.body() }).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    /// The answer to a request with this cost, whose limits have these numbers, as JSON, and its body.
+    fn answered(settings: &str, cost: &str, numbers: &str) -> (Value, Value) {
+        let policies = Policies::parse(&format!(r#"{{"p":{settings}}}"#)).unwrap();
+        let text = format!("{{\"policy\":\"p\",\"cost\":{cost}}}\n{numbers}");
+        let reply = decided(&policies, &text).unwrap_or_else(|problem| problem.reply());
+        let answer: Value = serde_json::from_str(&written(&reply)).unwrap();
+        let body = serde_json::from_str(answer["body"].as_str().unwrap()).unwrap();
+        (answer, body)
+    }
+
+    const ONE: &str = r#"{"key":[],"rate":10,"period":"10s"}"#;
+
+    #[test]
+    fn a_grant_has_the_fields_of_the_service() {
+        let (answer, body) = answered(ONE, "3", "500 0 3 500 7 0 500");
+        assert_eq!(answer["status"], 200);
+        assert_eq!(answer["headers"]["ratelimit-policy"], r#""p";q=10;w=10;tollgate-capacity=10"#);
+        assert_eq!(answer["headers"]["ratelimit"], r#""p";r=7;t=1"#);
+        assert_eq!((&body["allowed"], &body["remaining"]), (&true.into(), &7.into()));
+    }
+
+    #[test]
+    fn a_refusal_is_a_problem_that_says_when_to_retry_and_has_no_cors() {
+        let (answer, body) = answered(ONE, "3", "500 1 2500 0 1 0 500");
+        assert_eq!(answer["status"], 429);
+        assert_eq!(answer["headers"]["content-type"], "application/problem+json");
+        assert_eq!(answer["headers"]["retry-after"], "2");
+        let [at, after, limit] = ["retry_at", "retry_after_ms", "limit"].map(|name| body[name].as_u64());
+        assert_eq!((at, after, limit), (Some(2_500), Some(2_000), Some(10)));
+        let headers = answer["headers"].as_object().unwrap();
+        assert!(headers.keys().all(|name| !name.starts_with(CORS_PREFIX)), "{headers:?}");
+    }
+
+    #[test]
+    fn each_limit_has_its_own_numbers() {
+        let two = r#"{"key":[],"limits":[{"name":"a","rate":10,"period":"10s"},{"name":"b","rate":1,"period":"1m"}]}"#;
+        let (answer, body) = answered(two, r#"{"a":2,"b":1}"#, "0 0 2 0 8 0 0 1 60000 0 0 0 0");
+        assert_eq!(answer["headers"]["ratelimit"], r#""p/a";r=8;t=1, "p/b";r=0;t=60"#);
+        assert_eq!(body["violated-policies"], serde_json::json!(["p/b"]));
+    }
+
+    #[test]
+    fn a_cost_that_can_never_pass_and_a_wrong_one_are_wrong_requests() {
+        let (answer, body) = answered(ONE, "11", "0 2 10 0 10 0 0");
+        assert_eq!((&answer["status"], &body["max_cost"]), (&400.into(), &10.into()));
+        assert_eq!(answered(ONE, "-1", "0 2 10 0 10 0 0").0["status"], 400);
+    }
+
+    #[test]
+    fn a_state_that_the_limit_cannot_have_is_no_answer() {
+        assert_eq!(answered(ONE, "1", "0 0 1 0 11 0 0").0["status"], 503);
+        assert_eq!(answered(ONE, "1", "").0["status"], 503);
+    }
+
+    /// The exports share one text.
+    #[test]
+    fn the_text_is_the_question_then_the_answer() {
+        let put = |question: &str| {
+            answer_text(0);
+            answer_text(question.len());
+            TEXT.lock().unwrap().copy_from_slice(question.as_bytes());
+        };
+        let got = || String::from_utf8(TEXT.lock().unwrap().clone()).unwrap();
+        put(r#"{"p":{"rate":1}}"#);
+        assert_ne!(answer_policies(), 0);
+        assert!(got().contains("period"), "{}", got());
+        put(&format!(r#"{{"p":{ONE}}}"#));
+        assert_eq!(answer_policies(), 0);
+        put("{\"policy\":\"p\"}\n0 0 1 0 9 0 0");
+        assert_eq!((answer_decided(), got().contains(r#""status":200"#)), (got().len(), true));
+        put("`key` must be a text");
+        assert_eq!((answer_bad_request(), got().contains("`key` must be a text")), (got().len(), true));
+        for (is_late, why) in [(true, "in time"), (false, "did not answer")] {
+            assert_eq!((answer_unavailable(is_late), got().contains(why)), (got().len(), true), "{}", got());
+        }
+        for (wait, has_time) in [("1001", true), ("", false)] {
+            put(wait);
+            assert_eq!((answer_no_room(), got().contains(r#""retry-after":"2""#)), (got().len(), has_time), "{}", got());
+        }
+    }
+}
