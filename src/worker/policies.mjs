@@ -28,11 +28,12 @@ export class Frontend {
 
   constructor(make, env) {
     if (env.METRICS) this.points = new Points(env.METRICS, () => this.rust().sample);
-    this.rust = lasting(() => {
+    this.rust = lasting((isForgetting) => {
       const made = make();
+      if (isForgetting) this.#known = undefined;
       if (this.#known !== undefined) made.restore(this.#known);
       return made;
-    });
+    }, true);
     if (this.rust().has_registry) this.#registry = env.REGISTRY;
     this.notices = noticesTo(env.NOTICES, this.rust);
   }

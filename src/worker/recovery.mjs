@@ -7,6 +7,14 @@
 /** How many instances there have been before this one. */
 let count = 0;
 
+/** How often {@link forget} has been called. */
+let forgotten = 0;
+
+/** Makes what is {@link lasting} and forgetful anew when it is next used: for tests. */
+export function forget() {
+  forgotten++;
+}
+
 /**
  * The exports of an instance, watched; `reset` replaces it. The build inserts this into wasm-bindgen's output.
  *
@@ -46,14 +54,19 @@ export function watched(exports, reset) {
 /** As many as {@link watched} passes on; `Frontend.head` and `Frontend.ask` have the most. */
 const MOST_PARAMETERS = 16;
 
-/** A function that gives what `make` makes in Rust's memory: always the same, until that memory is a new one. */
-export function lasting(make) {
+/**
+ * A function that gives what `make` makes in Rust's memory: always the same, until that memory is a new one, or, if it is forgetful, until
+ * it is to {@link forget}. `make` is told whether that is why.
+ */
+export function lasting(make, isForgetful = false) {
   let made;
   let madeIn;
+  let madeAfter = forgotten;
   return () => {
-    if (madeIn !== count) {
-      made = make();
+    if (madeIn !== count || (isForgetful && madeAfter !== forgotten)) {
+      made = make(madeAfter !== forgotten);
       madeIn = count;
+      madeAfter = forgotten;
     }
     return made;
   };
