@@ -60,12 +60,13 @@ function limitsOf(random) {
 function randomCall({ below, pick, chance }, limits, now) {
   const cost = chance(0.7) ? below(4) : Object.fromEntries(limits.map(({ name }) => [name, below(4)]));
   const options = { cost, verb: pick([...Array(6).fill("consume"), ...VERBS]), maxWaitMs: pick([0, 500, Infinity]) };
+  const told = (it, decision) => ({ ...decision, nextTokenAt: it.nextTokenAt(now) });
   return pick([
     { ask: (it, key) => it.tryConsume(key, cost), model: (it) => it.tryConsume(now, cost) },
-    { ask: (it, key) => it.decide(key, options), model: (it) => it.decide(now, options) },
-    { ask: (it, key) => it.peek(key, cost), model: (it) => it.peek(now, { cost }), isLook: true },
+    { ask: (it, key) => it.decide(key, options), model: (it) => told(it, it.decide(now, options)) },
+    { ask: (it, key) => it.peek(key, cost), model: (it) => told(it, it.peek(now, { cost })), isLook: true },
     { ask: (it, key) => it.remaining(key), model: (it) => it.remaining(now), isLook: true },
-    { ask: (it, key) => it.charge(key, cost), model: (it) => it.decide(now, { cost, verb: "charge" }) },
+    { ask: (it, key) => it.charge(key, cost), model: (it) => told(it, it.decide(now, { cost, verb: "charge" })) },
     { ask: (it, key) => it.refund(key, cost), model: (it) => void it.decide(now, { cost, verb: "refund" }) },
     { ask: (it, key) => it.reset(key), model: (it) => void it.decide(now, { cost: 0, verb: "reset" }) },
   ]);
@@ -118,7 +119,8 @@ law(
       }
       const others = [...keptUntil].filter(([other, until]) => other !== key && until > model.now);
       const before = model.budget(key).save(model.now);
-      const expected = model.budget(key).decide(model.now, options);
+      const granted = model.budget(key).decide(model.now, options);
+      const expected = { ...granted, nextTokenAt: model.budget(key).nextTokenAt(model.now) };
       const peeked = limiter.peek(key, options.cost);
       const answer = limiter.decide(key, options);
       assert.ok(limiter.size <= maxKeys, where);

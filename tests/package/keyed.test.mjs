@@ -33,21 +33,41 @@ test("every verb has the answers of a limiter", () => {
   ]);
   const grant = { allowed: true, readyAt: START, retryAfterMs: 0 };
   const cost = { requests: 1, bytes: 60 };
-  assert.deepEqual(limiter.decide("a", { cost }), { ...grant, tokens: 60, remaining: 1 });
-  const refusal = { allowed: false, retryAt: START + 200, retryAfterMs: 200, remaining: 1 };
+  const nextTokenAt = START + 500; // of the requests
+  assert.deepEqual(limiter.decide("a", { cost }), { ...grant, tokens: 60, remaining: 1, nextTokenAt });
+  const refusal = { allowed: false, retryAt: START + 200, retryAfterMs: 200, remaining: 1, nextTokenAt };
   assert.deepEqual([limiter.decide("a", { cost }), limiter.peek("a", cost)], [refusal, refusal]);
-  assert.deepEqual(limiter.charge("a", { requests: 0, bytes: 80 }), { ...grant, tokens: 80, remaining: 0 });
+  const charged = { ...grant, tokens: 80, remaining: 0, nextTokenAt: START + 410 };
+  assert.deepEqual(limiter.charge("a", { requests: 0, bytes: 80 }), charged);
   limiter.refund("a", { requests: 0, bytes: 41 });
   assert.equal(limiter.remaining("a"), 1);
   limiter.reset("a");
   assert.equal(limiter.remaining("a"), 2);
-  assert.deepEqual(limiter.peek("b"), { ...grant, tokens: 1, remaining: 2 });
+  assert.deepEqual(limiter.peek("b"), { ...grant, tokens: 1, remaining: 2, nextTokenAt: Infinity });
+});
+
+test("a decision says when the next token comes", async () => {
+  const { clock, limiter } = keyed({ rate: 2, periodMs: 1000 });
+  const next = (decision) => decision.nextTokenAt - START;
+  assert.deepEqual([next(limiter.peek("a")), limiter.size], [Infinity, 0], "it is full");
+  assert.deepEqual([next(limiter.decide("a")), next(limiter.decide("a")), next(limiter.decide("a"))], [500, 500, 500]);
+  await clock.advance(499);
+  assert.equal(next(limiter.peek("a")), 500);
+  await clock.advance(1);
+  assert.deepEqual([next(limiter.peek("a")), next(limiter.decide("a"))], [1000, 1000]);
+  const most = keyed({ rate: Number.MAX_SAFE_INTEGER, periodMs: 1 }).limiter;
+  assert.deepEqual([most.peek("a").nextTokenAt, most.decide("a").nextTokenAt], [Infinity, START + 1]);
+  const spent = keyed({ rate: 0, periodMs: 1, capacity: 1 }).limiter;
+  assert.equal(spent.decide("a").nextTokenAt, Infinity, "none comes");
 });
 
 test("when all keys are in use, a new one is refused and the others are served", async () => {
   const { clock, limiter } = keyed({ rate: 2, periodMs: 1000 }, { maxKeys: 1000 });
   const keys = Array.from({ length: 1000 }, (_, i) => `key ${i}`);
-  const noRoom = (ms) => ({ allowed: false, retryAt: clock.now() + ms, retryAfterMs: ms, remaining: 0 });
+  const noRoom = (ms) => {
+    const retryAt = clock.now() + ms;
+    return { allowed: false, retryAt, retryAfterMs: ms, remaining: 0, nextTokenAt: retryAt };
+  };
   assert.ok(keys.every((key) => limiter.tryConsume(key)));
   for (const verb of ["consume", "reserve", "charge"]) {
     assert.deepEqual(limiter.decide("new", { verb, maxWaitMs: 0 }), noRoom(500), verb);

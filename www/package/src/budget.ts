@@ -72,6 +72,15 @@ export class Budget<Name extends string = never> {
   }
 
   #ask(now: number, options: DecideOptions<Name> | undefined, method: "decide" | "peek"): Decision {
+    return this.each(now, options, method).reduce(combine);
+  }
+
+  /**
+   * The answer of each limit, in order.
+   *
+   * @internal
+   */
+  each(now: number, options: DecideOptions<Name> | undefined, method: "decide" | "peek"): Decision[] {
     const { cost = 1, verb } = checkOptions(options);
     const costs = this.limits.map(({ name }) =>
       checkWhole("cost", typeof cost === "number" ? cost : Object(cost)[name!]),
@@ -81,14 +90,12 @@ export class Budget<Name extends string = never> {
       verb === "consumeUpTo"
         ? Math.max(1, Math.min(...this.buckets.map((bucket, i) => (costs[i] ? bucket.remaining(now) : Infinity))))
         : Infinity;
-    return this.buckets
-      .map((bucket, i) => {
-        const cost = Math.min(costs[i]!, most);
-        // Giving nothing back is granted in any debt.
-        const hasNoSay = cost === 0 && verb !== "reset" && costs.some((other) => other > 0);
-        return bucket[method](now, { ...options, cost, ...(hasNoSay && { verb: "refund" as const }) });
-      })
-      .reduce(combine);
+    return this.buckets.map((bucket, i) => {
+      const cost = Math.min(costs[i]!, most);
+      // Giving nothing back is granted in any debt.
+      const hasNoSay = cost === 0 && verb !== "reset" && costs.some((other) => other > 0);
+      return bucket[method](now, { ...options, cost, ...(hasNoSay && { verb: "refund" as const }) });
+    });
   }
 
   /** How many whole tokens every limit has. */

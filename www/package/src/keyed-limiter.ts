@@ -4,7 +4,15 @@
 // was, and the moment of that is known. So each key waits in a queue under that moment, and is forgotten once it has
 // come. A decision does not touch the queue; it only makes the key's moment there too early. When it comes, the key is
 // queued again under the true one. The crate's `keyed` does the same.
-import { Bucket, type DecideOptions, type Decision, LAST_MOMENT, type Limit, type Refusal } from "./bucket.js";
+import {
+  Bucket,
+  type DecideOptions,
+  type Decision,
+  LAST_MOMENT,
+  type Limit,
+  type Refusal,
+  type Snapshot,
+} from "./bucket.js";
 import { Budget, type Cost } from "./budget.js";
 import { type Clock, systemClock } from "./clock.js";
 import { core } from "./core.js";
@@ -32,6 +40,12 @@ export interface KeyedLimiterOptions {
  * IPv6 addresses only the first bits count: see {@link KeyedLimiterOptions.ipv6Prefix}.
  */
 export type Key = string | { readonly ip: string };
+
+/** A {@link Decision} that also says when the next token comes. */
+export type KeyedDecision = Decision & {
+  /** The next moment at which there is one token more in every limit, if nothing is taken; `Infinity` if none comes. */
+  readonly nextTokenAt: number;
+};
 
 /**
  * Limits for each of many keys, in one process: for servers. A key is in use until its budget is full again, and is then
@@ -98,7 +112,7 @@ export class KeyedLimiter<Name extends string = never> {
     const now = this.#now();
     const text = this.#textOf(key);
     const slot = this.#slots.get(text);
-    if (slot === undefined) return this.#decideNew(text, now, true, { cost }).allowed;
+    if (slot === undefined) return this.#decideNew(text, now, true, { cost })?.allowed ?? false;
     this.#load(slot);
     const isAllowed =
       this.#buckets.length === 1 && typeof cost === "number"
@@ -112,12 +126,12 @@ export class KeyedLimiter<Name extends string = never> {
    * Does what the verb says, if that is granted, and returns the whole answer. A new key for which there is no room is
    * refused by every verb that would change its budget; permanently, with a `maxCost` of 0, if no key can ever be forgotten.
    */
-  decide(key: Key, options: DecideOptions<Name> = {}): Decision {
+  decide(key: Key, options: DecideOptions<Name> = {}): KeyedDecision {
     return this.#decide(key, true, options);
   }
 
   /** Returns the answer that {@link decide} would give, takes nothing, and keeps no new key. */
-  peek(key: Key, cost: Cost<Name> = 1): Decision {
+  peek(key: Key, cost: Cost<Name> = 1): KeyedDecision {
     return this.#decide(key, false, { cost });
   }
 
@@ -125,7 +139,7 @@ export class KeyedLimiter<Name extends string = never> {
    * Debits `cost` tokens that were already used, down to a debt of `maxDebt`. Refused only for a new key for which there
    * is no room.
    */
-  charge(key: Key, cost: Cost<Name> = 1): Decision {
+  charge(key: Key, cost: Cost<Name> = 1): KeyedDecision {
     return this.#decide(key, true, { cost, verb: "charge" });
   }
 
@@ -149,9 +163,38 @@ export class KeyedLimiter<Name extends string = never> {
     return this.#budget.remaining(now);
   }
 
-  #decide(key: Key, apply: boolean, options: DecideOptions<Name>): Decision {
+  /**
+   * Takes as {@link tryConsume} does. Returns what each limit says, and its state after that; or, if there is no room for the key, when
+   * there may be.
+   *
+   * @internal
+   */
+  consumeEach(key: Key, cost: Cost<Name>): ConsumedEach {
     const now = this.#now();
     const text = this.#textOf(key);
+    this.#loadOrBegin(text, now);
+    const decisions = this.#budget.each(now, { cost }, "peek");
+    if (!this.#decideAt(now, text, true, { cost })) return { now, roomAt: this.#roomAt(now) };
+    return { now, limits: decisions.map((decision, i) => ({ decision, snapshot: this.#buckets[i]!.save(now) })) };
+  }
+
+  #decide(key: Key, apply: boolean, options: DecideOptions<Name>): KeyedDecision {
+    const now = this.#now();
+    const text = this.#textOf(key);
+    const decision = this.#decideAt(now, text, apply, options);
+    if (!decision) {
+      const retryAt = this.#roomAt(now);
+      const refusal: Refusal = { allowed: false, retryAt, retryAfterMs: retryAt - now, remaining: 0 };
+      return { ...refusal, ...(retryAt === Infinity && { maxCost: 0 }), nextTokenAt: retryAt };
+    }
+    if (!apply) this.#loadOrBegin(text, now); // a peek at a new key has changed its budget
+    // No limit can have one token more than the most.
+    const isMost = this.#budget.remaining(now) === Number.MAX_SAFE_INTEGER;
+    return { ...decision, nextTokenAt: isMost ? Infinity : this.#budget.nextTokenAt(now) };
+  }
+
+  /** Decides, and leaves the key's budget loaded; `undefined` if there is no room for a new key. */
+  #decideAt(now: number, text: string, apply: boolean, options: DecideOptions<Name>): Decision | undefined {
     const slot = this.#slots.get(text);
     if (slot === undefined) return this.#decideNew(text, now, apply, options);
     this.#load(slot);
@@ -160,19 +203,15 @@ export class KeyedLimiter<Name extends string = never> {
     return decision;
   }
 
-  /** Keeps the key only if its budget is no longer what that of a new key would be. */
-  #decideNew(text: string, now: number, apply: boolean, options: DecideOptions<Name>): Decision {
+  /** Keeps the key only if its budget is no longer what that of a new key would be. Returns `undefined` if there is no room for it. */
+  #decideNew(text: string, now: number, apply: boolean, options: DecideOptions<Name>): Decision | undefined {
     const hasRoom = this.#hasRoom(now);
     this.#begin(now);
     const peeked = apply ? undefined : this.#budget.peek(now, options);
     const decision = this.#budget.decide(now, options);
     const due = this.#dueAt(now);
     if (due <= now) return peeked ?? decision;
-    if (!hasRoom) {
-      const retryAt = this.#roomAt(now);
-      const refusal: Refusal = { allowed: false, retryAt, retryAfterMs: retryAt - now, remaining: 0 };
-      return retryAt < Infinity ? refusal : { ...refusal, maxCost: 0 };
-    }
+    if (!hasRoom) return undefined;
     if (peeked) return peeked;
     const slot = this.#queue.add(due);
     this.#slots.set(text, slot);
@@ -268,6 +307,13 @@ export class KeyedLimiter<Name extends string = never> {
     this.#look();
   }
 
+  /** Loads the key's budget, or that of a new key. */
+  #loadOrBegin(text: string, now: number): void {
+    const slot = this.#slots.get(text);
+    if (slot === undefined) this.#begin(now);
+    else this.#load(slot);
+  }
+
   #load(slot: number): void {
     this.#look();
     const memory = this.#memory;
@@ -304,6 +350,14 @@ export class KeyedLimiter<Name extends string = never> {
     if (this.#memory.length === 0) this.#memory = new Int32Array(core.memory.buffer);
   }
 }
+
+/** What {@link KeyedLimiter.consumeEach} returns. */
+type ConsumedEach =
+  | { readonly now: number; readonly roomAt: number }
+  | {
+      readonly now: number;
+      readonly limits: readonly { readonly decision: Decision; readonly snapshot: Snapshot }[];
+    };
 
 /** The bytes of a state as 32-bit numbers, which keep every bit. */
 const WORDS = 4;
