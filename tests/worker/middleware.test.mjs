@@ -117,6 +117,15 @@ describe("Hono", async () => {
     assert.match(refused.headers.get("ratelimit"), /^"one";r=0;t=\d+$/);
   });
 
+  test("a request without an address is an error that says what a test must send", async () => {
+    const { text } = await get("/addressless");
+    assert.match(text, /^address_missing.*in a test, send it, as in `headers: \{ "CF-Connecting-IP": "192\.0\.2\.1" \}`/);
+  });
+
+  test("a limiter of another platform is an error", async () => {
+    assert.match((await get("/limiter")).text, /^limiter_unknown.*on Cloudflare Workers rateLimit needs a `policy`/);
+  });
+
   test("a policy that does not exist is an error", async () => {
     assert.match((await get("/unknown")).text, /^not_granted.*there is no policy "typo"; there are many, none, one$/);
   });

@@ -2,7 +2,7 @@
 import { Hono } from "hono";
 import { cors } from "hono/cors";
 import { rateLimit } from "tollgate/hono";
-import { tollgate } from "tollgate/worker";
+import { rateLimited, tollgate } from "tollgate/worker";
 
 export { KeyObject } from "tollgate/worker";
 
@@ -46,6 +46,10 @@ app.get("/skipped", rateLimit({ policy: "one", skip: (c) => c.req.header("x-inte
 );
 const throwing = { policy: "one", key: () => "throwing", tollgate: (env) => tollgate(env, { throws: true }) };
 app.get("/throwing", rateLimit(throwing), (c) => c.text("passed"));
+// A request as a test may make it, which has not come through Cloudflare.
+const inTest = rateLimited({ policy: "one" }, () => new Response("passed"));
+app.get("/addressless", (c) => inTest(new Request(c.req.url), c.env));
+app.get("/limiter", () => rateLimit({ limiter: {} }));
 app.get("/unknown", rateLimit({ policy: "typo" }), (c) => c.text("passed"));
 
 // Nothing can be decided, as the objects are not where they should be; unless the key is wrong.

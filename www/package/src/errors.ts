@@ -43,7 +43,7 @@ export type TollgateErrorCode =
   | "not_granted"
   /** The server refused, and the client throws refusals; `retryAt` is when it would grant the same. */
   | "refused"
-  /** The platform does not report the client's address. */
+  /** The request, or the platform, does not say which address the client has. */
   | "address_missing"
   /** A grant cannot be made of these keys or options. */
   | "grant_invalid"

@@ -1,5 +1,7 @@
-// A clock for tests.
+// A clock for tests, and an isolate that forgets.
 import type { Clock } from "./clock.js";
+// @ts-expect-error: scripts/build-package puts it there, from src/worker.
+import * as recovery from "./worker/recovery.mjs";
 
 /**
  * A clock that stands still until a test moves it. Pass it wherever a `clock` is accepted.
@@ -76,6 +78,23 @@ export class FakeClock implements Clock {
     return first;
   }
 }
+
+/**
+ * Makes this isolate forget what `tollgate/worker` remembers between requests: refusals, leases, and what the registry has answered. What
+ * objects store is not affected: Vitest's Workers pool deletes that with `reset`.
+ *
+ * ```js
+ * import { reset } from "cloudflare:test";
+ * import { afterEach } from "vitest";
+ * import { forget } from "tollgate/testing";
+ *
+ * afterEach(async () => {
+ *   await reset();
+ *   forget();
+ * });
+ * ```
+ */
+export const forget: () => void = recovery.forget;
 
 interface Timer {
   readonly moment: number;
