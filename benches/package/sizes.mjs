@@ -20,6 +20,7 @@ const IMPORTS = [
     name: "tollgate/leases (LeasingLimiter, Client)",
     source: `export * from "tollgate/leases"; export { Client } from "tollgate/client"`,
   },
+  { name: "tollgate/node", source: `export * from "tollgate/node"` },
   { name: "tollgate/react", source: `export * from "tollgate/react"`, external: ["react"] },
   {
     name: "tollgate, tollgate/keyed and tollgate/shared",

@@ -12,7 +12,7 @@ import { EXPECTED_LINT } from "./programs/exercise-lint.mjs";
 import { coreText, modules, printed, run, stranger } from "./stranger.mjs";
 import { webpackBuild } from "./webpack.mjs";
 
-const { folder } = await stranger({ beside: ["react", "react-dom"] });
+const { folder } = await stranger({ beside: ["hono", "react", "react-dom"] });
 const write = (name, text) => {
   mkdirSync(join(folder, name, ".."), { recursive: true });
   writeFileSync(join(folder, name), text);
@@ -97,6 +97,12 @@ describe("Deno and Bun", () => {
     });
     test(`${name} imports the lint`, { skip }, async () => {
       assert.deepEqual(await printed(binary, [...whole, "lint.mjs"], folder), EXPECTED_LINT);
+    });
+    test(`${name} serves an app on Hono with a limit per address`, { skip }, async () => {
+      const args = [...whole, ...(name === "Deno" ? ["--allow-net=127.0.0.1"] : []), "hono.mjs"];
+      const { left, ...answers } = await printed(binary, args, folder);
+      assert.deepEqual(answers, { passed: 200, text: "passed", refused: 429 });
+      assert.match(left, /^"default";r=0;t=\d+$/);
     });
     test(`${name} imports slim`, { skip }, async () => {
       assert.deepEqual(await printed(binary, [...slim, "slim.mjs", "bytes"], folder), SLIM);

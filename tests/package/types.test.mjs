@@ -78,7 +78,7 @@ test("needs only Cloudflare's types in a Worker", async () => {
 });
 
 test("types/uses.ts uses every export", () => {
-  const names = ["index", "grants", "keyed", "leases", "react", "shared", "testing"].flatMap(exportsOf);
+  const names = ["index", "grants", "keyed", "leases", "node", "react", "shared", "testing"].flatMap(exportsOf);
   assert.ok(names.includes("Bucket") && names.includes("useRateLimit") && names.length > 40);
   const [, body] = uses.split(/^import .* from "tollgate\/slim";$/m);
   for (const name of names) {

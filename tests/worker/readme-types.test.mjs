@@ -34,6 +34,7 @@ const GIVEN = `
   declare const limiter: import("tollgate").Limiter;
   declare const api: ReturnType<typeof import("tollgate").limitFetch>;
   declare const limitFetch: typeof import("tollgate").limitFetch;
+  declare const app: { use(middleware: (request: never, response: never, next: () => void) => void): void };
   declare const ky: { create(options: object): unknown };
   declare function useQuery(options: {
     queryKey: string[];

@@ -1,11 +1,26 @@
-// A limit in front of Hono's routes.
+// A limit in front of Hono's routes: on Node, Deno and Bun here, on Cloudflare Workers in hono-workerd.ts.
 import type { Context, Env, MiddlewareHandler } from "hono";
-import type { PolicyNames } from "./client.js";
-import { limit, type RateLimitOptions } from "./rate-limited.js";
+import type { Key, PolicyNames } from "./client.js";
+import { TollgateError } from "./errors.js";
+import { middleware } from "./hono-middleware.js";
+import { ask, type Counted, type Incoming, type RespondOptions, respond } from "./in-front.js";
+import type { LocalAnswer } from "./local-answer.js";
+import { proxyWarning } from "./proxies.js";
+import type { RateLimitOptions } from "./rate-limited.js";
+import { counterOf, type LimiterOptions } from "./request-limiter.js";
+
+export type { LimiterOptions, RequestLimiter } from "./request-limiter.js";
+
+/** How requests are limited on Node, Deno and Bun. The functions in the options have Hono's context as their argument. */
+export interface LimitOptions<E extends Env = Env, P extends PolicyNames = string>
+  extends LimiterOptions<P>,
+    RespondOptions<[context: Context<E>], P> {}
 
 /**
  * Middleware that limits the routes it is used for. Every response has the headers `RateLimit-Policy` and `RateLimit`. The
  * functions in the options have Hono's context as their argument.
+ *
+ * On Cloudflare Workers:
  *
  * ```js
  * import { Hono } from "hono";
@@ -17,28 +32,66 @@ import { limit, type RateLimitOptions } from "./rate-limited.js";
  * app.post("/login", rateLimit({ policy: "login", key: async (c) => (await c.req.json()).user }), (c) => c.text("Hello"));
  * export default app;
  * ```
+ *
+ * On Node, Deno and Bun, with a limiter, by default for each address:
+ *
+ * ```js
+ * app.use(rateLimit({ limiter: new KeyedLimiter({ rate: 100, periodMs: 60_000 }) }));
+ * ```
  */
 export function rateLimit<E extends Env = Env, P extends PolicyNames = string>(
-  options: RateLimitOptions<[context: Context<E>], E["Bindings"] & object, P>,
-): MiddlewareHandler<E> {
-  return async (context, next) => {
-    let passed: Response | undefined;
-    const response = await limit(
-      options,
-      context.req.raw,
-      context.env as E["Bindings"] & object,
-      [context],
-      async () => {
-        await next();
-        passed = context.res;
-        return passed;
-      },
+  options: LimitOptions<E, P>,
+): MiddlewareHandler<E>;
+export function rateLimit<E extends Env = Env, P extends PolicyNames = string>(
+  options: RateLimitOptions<[context: Context<E>], E["Bindings"] & object, P> & { readonly limiter?: never },
+): MiddlewareHandler<E>;
+export function rateLimit<E extends Env>(given: object): MiddlewareHandler<E> {
+  const options = given as LimitOptions<E>;
+  if (options.limiter === undefined)
+    throw new TollgateError("limiter_unknown", "rateLimit needs a `limiter`, except on Cloudflare Workers");
+  const counter = counterOf(options);
+  const warn = proxyWarning("pass a `key` function that reads what your proxy sets");
+  return middleware<E>(async (context, next) => {
+    const { method, headers } = context.req.raw;
+    const incoming: Incoming = {
+      method,
+      has: (name) => headers.has(name),
+      address: () => addressOf(context, warn),
+    };
+    let counted: Counted | undefined;
+    const answer = await ask<[Context<E>], string, LocalAnswer>(options, incoming, [context], (now) => {
+      counted = now;
+      return counter.consume(now);
+    });
+    const response = await respond<[Context<E>], string>(options, answer, [context], next);
+    if (options.failedOnly && answer?.status === 200) counter.responded(counted!, response.status);
+    return response;
+  });
+}
+
+/** What the servers pass to Hono, some as `env`, some in `env.server`. */
+interface Connection {
+  /** Node. */
+  readonly incoming?: { readonly socket: { readonly remoteAddress?: string | undefined } };
+  /** Deno. */
+  readonly remoteAddr?: { readonly hostname?: string };
+  /** Bun. */
+  requestIP?(request: Request): { readonly address: string } | null;
+  readonly server?: Connection;
+}
+
+function addressOf({ env, req: { raw } }: Context, warn: (address: string) => void): Key {
+  const connection: Connection | undefined = (env as Connection | undefined)?.server ?? env;
+  const ip =
+    connection?.incoming?.socket.remoteAddress ??
+    connection?.remoteAddr?.hostname ??
+    connection?.requestIP?.(raw)?.address;
+  if (ip === undefined)
+    throw new TollgateError(
+      "address_missing",
+      "Hono has no connection whose address could be the key: serve the app as Hono's documentation says for your runtime; in a test, pass" +
+        ' one, as in `app.request("/", {}, { incoming: { socket: { remoteAddress: "192.0.2.1" } } })`; or pass a `key` function',
     );
-    if (!passed) return response;
-    if (response !== passed) {
-      context.res = undefined; // or Hono would overwrite the headers of one with those of the other
-      context.res = response;
-    }
-    return undefined;
-  };
+  if (raw.headers.has("x-forwarded-for")) warn(ip);
+  return { ip };
 }

@@ -1,7 +1,17 @@
 // Decisions of a server from tokens taken in advance.
 import type { Grant, Refusal } from "./bucket.js";
 import type { Cost } from "./budget.js";
-import type { BudgetCost, Client, Degraded, Key, Leased, PolicyName, PolicyNames, Problem } from "./client.js";
+import type {
+  BudgetCost,
+  Client,
+  Degraded,
+  Inspection,
+  Key,
+  Leased,
+  PolicyName,
+  PolicyNames,
+  Problem,
+} from "./client.js";
 import { type Clock, systemClock } from "./clock.js";
 import { checkWhole, TollgateError } from "./errors.js";
 import { Keeper, type LeaseRequest } from "./lease-core.js";
@@ -108,6 +118,22 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
       this.#send(entry, entry.keeper.close(this.#limits));
     }
     await Promise.all(this.#calls);
+  }
+
+  /** @internal */
+  get policy(): string {
+    return this.#policy;
+  }
+
+  /**
+   * The policy's limits for a key, as the service has them.
+   *
+   * @internal
+   */
+  async limitsFor(key: Key): Promise<Inspection["limits"]> {
+    const answer = await this.#client.inspect({ policy: this.#policy, key });
+    if (answer.status !== 200) throw new TollgateError("not_granted", answer.detail, { cause: answer });
+    return answer.limits;
   }
 
   #entry(key: Key): Entry {

@@ -74,14 +74,32 @@ import {
 } from "tollgate";
 import { Client as ClientAlone } from "tollgate/client";
 import { type RenewingOptions, renewing } from "tollgate/grants";
-import { KeyedLimiter, type KeyedLimiterOptions, type Key as KeyOfMany } from "tollgate/keyed";
+import {
+  type KeyedDecision,
+  KeyedLimiter,
+  type KeyedLimiterOptions,
+  type Key as KeyOfMany,
+} from "tollgate/keyed";
 import { type LeasedGrant, type LeasedRefusal, LeasingLimiter, type LeasingOptions } from "tollgate/leases";
 import { type Finding, type LintResult, lint } from "tollgate/lint";
+import {
+  type CountOptions,
+  type LimiterOptions,
+  type NodeReply,
+  type NodeRequest,
+  type NodeResponse,
+  type NodeServer,
+  type RateLimit,
+  type RateLimitOptions,
+  type RequestCost,
+  type RequestLimiter,
+  rateLimit,
+} from "tollgate/node";
 import { type Rate, rate } from "tollgate/rate";
 import { useRateLimit } from "tollgate/react";
 import { SharedLimiter } from "tollgate/shared";
 import { Bucket as SlimBucket, init as slimInit } from "tollgate/slim";
-import { FakeClock } from "tollgate/testing";
+import { FakeClock, forget } from "tollgate/testing";
 
 const limit: Limit<"day"> = {
   kind: "fixed_window",
@@ -196,8 +214,11 @@ const told: Decision[] = [
   keyed.peek("alice", cost),
   keyed.charge("alice", cost),
 ];
+const next: KeyedDecision = keyed.decide("alice");
+void next.nextTokenAt.toFixed();
 keyed.refund("alice", cost);
 keyed.reset("alice");
+forget();
 const counts: number[] = [keyed.remaining("alice"), keyed.size, keyed.maxKeys, keyed.limits.length];
 
 // A fetch.
@@ -230,6 +251,31 @@ async function lease(): Promise<number> {
   return decision.allowed ? decision.remaining : decision.retryAfterMs + leased.status;
 }
 void lease;
+
+// A limit in front of a server on Node.
+interface Asked extends NodeRequest {
+  readonly user?: string;
+}
+const counting: CountOptions<[request: Asked, response: NodeResponse]> = {
+  key: ({ user }) => user,
+  cost: async ({ method }): Promise<RequestCost> => (method === "POST" ? { day: 5 } : 1),
+  skip: ({ headers }) => headers["x-internal"] === "yes",
+};
+const whatLimits: RequestLimiter = Math.random() < 0.5 ? keyed : new KeyedLimiter(limit);
+const limiting: LimiterOptions = { limiter: whatLimits, policy: "sign-in", failedOnly: true };
+const inFront: RateLimitOptions<Asked, NodeResponse> = {
+  ...limiting,
+  ...counting,
+  onRefused: ({ retry_after_ms }, _, response) => response.end(`${retry_after_ms}`),
+};
+const ofServer: RateLimit = rateLimit(inFront);
+async function serve(server: NodeServer, request: NodeRequest, response: NodeResponse, reply: NodeReply) {
+  ofServer(server, {}, (error?: Error) => void error);
+  ofServer(request, response, (error?: unknown) => void error);
+  const passes: boolean = await rateLimit({ limiter: client, policy: "api" })(request, response);
+  return [passes, rateLimit({ limiter: new LeasingLimiter(client, { policy: "api" }) }), reply.send("")];
+}
+void serve;
 
 // A server, and its twin.
 const where: ClientOptions = { url: "https://tollgate.example.com", token: async () => "token", fetcher: { fetch } };

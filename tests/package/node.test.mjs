@@ -1,0 +1,359 @@
+// `tollgate/node`: a limit in front of servers of `http`, of Express and of Fastify.
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { Client } from "../../build/package/client.js";
+import { LeasingLimiter } from "../../build/package/leases.js";
+import { KeyedLimiter, rateLimit } from "../../build/package/node.js";
+import { FakeClock, START } from "./clock.mjs";
+import { serve, WAYS } from "./servers.mjs";
+
+const MINUTE = { rate: 2, periodMs: 60_000 };
+
+/** A limiter of 2 a minute whose clock stands still. */
+function keyed(limits = MINUTE, options = {}) {
+  const clock = new FakeClock(START);
+  return { clock, limiter: new KeyedLimiter(limits, { clock, ...options }) };
+}
+
+/** The warnings while a test runs. */
+function warningsOf(t) {
+  const warn = t.mock.method(console, "warn", () => {});
+  return () => warn.mock.calls.map(({ arguments: [text] }) => text);
+}
+
+const PREFLIGHT = { origin: "https://app.example", "access-control-request-method": "POST" };
+
+for (const [way, skip] of Object.entries(WAYS)) {
+  describe(way, { skip }, () => {
+    test("each address has a limit, and every response says what is left", async () => {
+      const { clock, limiter } = keyed();
+      const { send } = await serve(way, rateLimit({ limiter }));
+      const passed = await send("/");
+      assert.deepEqual([passed.status, passed.text], [200, "passed"]);
+      assert.equal(passed.headers["ratelimit-policy"], `"default";q=2;w=60;tollgate-capacity=2`);
+      assert.equal(passed.headers.ratelimit, `"default";r=1;t=30`);
+      assert.equal(passed.headers["retry-after"], undefined);
+      assert.equal((await send("/")).headers.ratelimit, `"default";r=0;t=30`);
+
+      await clock.advance(999);
+      const refused = await send("/");
+      assert.equal(refused.status, 429);
+      assert.match(refused.headers["content-type"], /^application\/problem\+json/);
+      assert.equal(refused.headers["cache-control"], "no-store");
+      assert.equal(refused.headers["ratelimit-policy"], `"default";q=2;w=60;tollgate-capacity=2`);
+      assert.equal(refused.headers.ratelimit, `"default";r=0;t=30`, "rounded up");
+      assert.equal(refused.headers["retry-after"], "30");
+      const { title, status, retry_at, retry_after_ms, remaining } = refused.body;
+      assert.deepEqual([title, status, retry_after_ms, remaining], ["Quota exceeded", 429, 29_001, 0]);
+      assert.equal(retry_at, START + 30_000);
+      assert.deepEqual(
+        Object.keys(refused.headers).filter((name) => name.startsWith("access-control-")),
+        [],
+      );
+
+      assert.equal((await send("/", { from: "127.0.0.2" })).status, 200, "another address");
+      await clock.to(START + 30_000);
+      assert.equal((await send("/")).status, 200, "as promised");
+    });
+
+    test("a browser's preflight is not counted; any other OPTIONS is", async () => {
+      const { send } = await serve(way, rateLimit({ limiter: keyed().limiter }));
+      const options = async (headers) => {
+        const { status, headers: sent } = await send("/", { method: "OPTIONS", headers });
+        return [status, sent.ratelimit];
+      };
+      for (let i = 0; i < 3; i++) assert.deepEqual(await options(PREFLIGHT), [200, undefined]);
+      for (const headers of [{}, { origin: PREFLIGHT.origin }]) assert.equal((await options(headers))[0], 200);
+      assert.equal((await options({}))[0], 429);
+      assert.deepEqual(await options(PREFLIGHT), [200, undefined]);
+    });
+
+    test("the functions in the options have the request, and skipped requests are not counted", async () => {
+      const limit = rateLimit({
+        limiter: keyed({ rate: 10, periodMs: 60_000 }).limiter,
+        policy: "uploads",
+        key: (request) => request.headers["x-user"],
+        cost: async (request) => Number(request.headers["x-cost"] ?? 1),
+        skip: (request) => request.headers["x-internal"] === "yes",
+      });
+      const { send } = await serve(way, limit);
+      const as = (user, headers) => send("/", { headers: { "x-user": user, ...headers } });
+      assert.equal((await as("alice", { "x-cost": "7" })).headers.ratelimit, `"uploads";r=3;t=6`);
+      assert.equal((await as("alice", { "x-cost": "4" })).status, 429);
+      assert.equal((await as("bob", { "x-cost": "4" })).headers.ratelimit, `"uploads";r=6;t=6`);
+      assert.equal((await send("/")).headers.ratelimit, `"uploads";r=9;t=6`, "no user: the address");
+      assert.equal((await as("alice", { "x-cost": "4", "x-internal": "yes" })).headers.ratelimit, undefined);
+    });
+
+    test("a wrong key or cost is a wrong request, and takes nothing", async () => {
+      const { limiter } = keyed();
+      const key = ({ headers }) => headers["x-user"];
+      const { send } = await serve(
+        way,
+        rateLimit({ limiter, key, cost: ({ headers }) => Number(headers["x-cost"] ?? 1) }),
+      );
+      const tooLarge = await send("/", { headers: { "x-cost": "3" } });
+      assert.deepEqual([tooLarge.status, tooLarge.body.max_cost], [400, 2]);
+      assert.match((await send("/", { headers: { "x-cost": "0.5" } })).body.detail, /^cost must be a whole number/);
+      const tooLong = await send("/", { headers: { "x-user": "k".repeat(1025) } });
+      assert.deepEqual([tooLong.status, tooLong.body.detail.slice(0, 13)], [400, "key must have"]);
+      assert.equal(limiter.size, 0);
+    });
+
+    test("an error in a function reaches the application, and the request does not pass", async () => {
+      const key = () => {
+        throw Object.assign(new Error("no session"), { code: "OWN" });
+      };
+      const { send } = await serve(way, rateLimit({ limiter: keyed().limiter, key }));
+      const { status, text } = await send("/");
+      assert.deepEqual([status, text], [500, "OWN: no session"]);
+    });
+
+    test("the application's own response to a refusal has the status and the headers", async () => {
+      const limit = rateLimit({
+        limiter: keyed({ rate: 1, periodMs: 60_000 }).limiter,
+        onRefused: ({ retry_after_ms }, _request, response) => {
+          const text = `later: ${retry_after_ms}`;
+          return response.end ? response.end(text) : response.send(text);
+        },
+      });
+      const { send } = await serve(way, limit);
+      await send("/");
+      const { status, text, headers } = await send("/");
+      assert.deepEqual([status, text, headers["retry-after"]], [429, "later: 60000", "60"]);
+      assert.equal(headers.ratelimit, `"default";r=0;t=60`);
+    });
+
+    test("if only failed requests are charged, others cost nothing, however many are under way", async () => {
+      const { limiter } = keyed();
+      let finish;
+      const held = new Promise((resolve) => {
+        finish = resolve;
+      });
+      const handle = async ({ headers }) => {
+        if (headers["x-slow"]) await held;
+        return { status: Number(headers["x-status"] ?? 200), text: "passed" };
+      };
+      const { send } = await serve(way, rateLimit({ limiter, failedOnly: true }), { handle });
+      const statusOf = async (headers) => (await send("/", { headers })).status;
+      for (const status of [200, 302, 200, 399]) assert.equal(await statusOf({ "x-status": `${status}` }), status);
+      const slow = [statusOf({ "x-slow": "yes" }), statusOf({ "x-slow": "yes", "x-status": "401" })];
+      while (limiter.remaining({ ip: "127.0.0.1" }) > 0) await new Promise((done) => setTimeout(done, 5));
+      assert.equal(await statusOf({}), 429, "both may fail");
+      finish();
+      assert.deepEqual(await Promise.all(slow), [200, 401]);
+      assert.equal(await statusOf({}), 200);
+      assert.equal(await statusOf({ "x-status": "500" }), 500);
+      assert.equal(await statusOf({}), 429, "two have failed");
+    });
+
+    test("one warning says that all clients have the address of a proxy", async (t) => {
+      const warnings = warningsOf(t);
+      const { send } = await serve(way, rateLimit({ limiter: keyed().limiter }));
+      await send("/");
+      assert.deepEqual(warnings(), []);
+      const headers = { "x-forwarded-for": "192.0.2.1" };
+      for (let i = 0; i < 2; i++) await send("/", { headers });
+      assert.equal((await send("/", { headers: { "x-forwarded-for": "192.0.2.2" } })).status, 429, "not believed");
+      const [warning] = warnings();
+      assert.match(warning, /`X-Forwarded-For` has come from 127\.0\.0\.1.*share one budget.*`trust proxy`.*`key`/);
+      assert.equal(warnings().length, 1);
+    });
+  });
+}
+
+for (const way of ["Express", "Fastify"]) {
+  test(`${way} takes the address from a trusted proxy, and counts an IPv6 network as one client`, {
+    skip: WAYS[way],
+  }, async (t) => {
+    const warnings = warningsOf(t);
+    const { send } = await serve(way, rateLimit({ limiter: keyed().limiter }), { trust: true });
+    for (const [address, status] of [
+      ["192.0.2.1", 200],
+      ["::ffff:192.0.2.1", 200],
+      ["192.0.2.1", 429],
+      ["192.0.2.2", 200],
+      ["2001:db8::1", 200],
+      ["2001:db8::2", 200],
+      ["2001:db8::3", 429],
+      ["2001:db8:0:1::1", 200],
+    ])
+      assert.equal((await send("/", { headers: { "x-forwarded-for": address } })).status, status, address);
+    assert.deepEqual(warnings(), []);
+  });
+}
+
+test("a key may be in a body that Fastify has parsed", { skip: WAYS.Fastify }, async () => {
+  const { send } = await serve("Fastify", rateLimit({ limiter: keyed().limiter, key: ({ body }) => body.user }));
+  const login = async (user) => (await send("/", { method: "POST", body: { user } })).status;
+  assert.deepEqual([await login("a"), await login("a"), await login("a"), await login("b")], [200, 200, 429, 200]);
+});
+
+test("two limits are both in the headers, and the longer wait is the one to keep", async () => {
+  const short = rateLimit({ limiter: keyed({ rate: 9, periodMs: 9_000 }).limiter, policy: "short" });
+  const long = rateLimit({ limiter: keyed({ rate: 1, periodMs: 60_000 }).limiter, policy: "long" });
+  const both = async (request, response) => (await short(request, response)) && (await long(request, response));
+  const { send } = await serve("http", both);
+  const passed = await send("/");
+  assert.equal(passed.headers.ratelimit, `"short";r=8;t=1, "long";r=0;t=60`);
+  assert.match(passed.headers["ratelimit-policy"], /^"short";q=9;w=9;[^,]*, "long";q=1;w=60;/);
+  const refused = await send("/");
+  assert.deepEqual([refused.status, refused.headers["retry-after"]], [429, "60"]);
+});
+
+test("each of several limits is in the headers by its name", async () => {
+  const limits = [
+    { name: "requests", rate: 10, periodMs: 10_000 },
+    { name: "bytes", kind: "fixed_window", rate: 100, periodMs: 60_000, offsetMs: 1_000 },
+  ];
+  const cost = { requests: 1, bytes: 60 };
+  const { send } = await serve("http", rateLimit({ limiter: keyed(limits).limiter, policy: "api", cost }));
+  const { headers } = await send("/");
+  assert.match(headers.ratelimit, /^"api\/requests";r=9;t=1, "api\/bytes";r=40;t=\d+$/);
+  const refused = await send("/");
+  assert.deepEqual([refused.status, refused.body["violated-policies"]], [429, ["api/bytes"]]);
+});
+
+test("a new client for whom there is no room gets a 503, not a refusal", async () => {
+  const { send } = await serve("http", rateLimit({ limiter: keyed(MINUTE, { maxKeys: 1 }).limiter }));
+  await send("/");
+  const { status, headers, body } = await send("/", { from: "127.0.0.2" });
+  assert.deepEqual([status, headers["retry-after"], headers.ratelimit], [503, "30", undefined]);
+  assert.match(body.detail, /^this is not a rate-limit refusal: too many callers/);
+  assert.equal((await send("/")).status, 200, "the others are served");
+});
+
+test("a connection without an address is an error that says what to do", async () => {
+  const limit = rateLimit({ limiter: keyed().limiter });
+  const request = { method: "GET", headers: {}, socket: {} };
+  await assert.rejects(limit(request, {}), { code: "address_missing", message: /remoteAddress: "192\.0\.2\.1".*`key`/ });
+});
+
+describe("a client of a service", () => {
+  const FIELDS = { "ratelimit-policy": `"api";q=2;w=60`, ratelimit: `"api";r=0;t=7` };
+
+  /** A server that asks a service, which answers each verb so. */
+  async function served(answers, options = {}) {
+    const requests = [];
+    const fetcher = {
+      async fetch(url, init) {
+        const verb = url.slice(url.lastIndexOf("/") + 1);
+        requests.push([verb, JSON.parse(init.body)]);
+        const answer = answers[verb];
+        if (answer instanceof Error) throw answer;
+        const { status = 200, headers = {}, ...body } = answer;
+        return new Response(JSON.stringify(body), { status, headers });
+      },
+    };
+    const limiter = new Client({ url: "https://tollgate.example", token: "t", fetcher });
+    return { requests, ...(await serve("http", rateLimit({ limiter, policy: "api", ...options }))) };
+  }
+
+  test("its answers are passed on, and the policy's own IPv6 prefix applies", async () => {
+    const granted = { policy: "api", allowed: true, headers: FIELDS };
+    const { send, requests } = await served({ consume: granted }, { key: () => ({ ip: "2001:db8::1" }), cost: 3 });
+    const { status, headers } = await send("/");
+    assert.equal(status, 200);
+    for (const [name, value] of Object.entries(FIELDS)) assert.equal(headers[name], value);
+    assert.deepEqual(requests, [["consume", { policy: "api", key: { ip: "2001:db8::1" }, cost: 3 }]]);
+  });
+
+  test("a refusal is the service's own, without its CORS headers", async () => {
+    const headers = { ...FIELDS, "retry-after": "7", "content-type": "application/problem+json" };
+    const cors = { "access-control-allow-origin": "*" };
+    const refused = { status: 429, policy: "api", allowed: false, type: "t", title: "Quota exceeded", detail: "d" };
+    const { send } = await served({ consume: { ...refused, headers: { ...headers, ...cors } } });
+    const answer = await send("/");
+    assert.deepEqual([answer.status, answer.body.title, answer.headers["retry-after"]], [429, "Quota exceeded", "7"]);
+    assert.equal(answer.headers["content-type"], "application/problem+json");
+    assert.equal(answer.headers["access-control-allow-origin"], undefined);
+  });
+
+  test("no answer is a 503 that says so, and does not pass", async () => {
+    const { send } = await served({ consume: new TypeError("no route") });
+    const { status, headers, body } = await send("/");
+    assert.deepEqual([status, headers["retry-after"], body.cause], [503, "1", "failed"]);
+  });
+
+  test("a mistake of the application's, such as an unknown policy, is an error", async () => {
+    const { send } = await served({ consume: { status: 404, type: "t", title: "t", detail: "there is no policy" } });
+    assert.deepEqual((await send("/")).text, "not_granted: there is no policy");
+  });
+
+  test("tokens of requests that have not failed are given back", async () => {
+    const granted = { policy: "api", allowed: true };
+    const { send, requests } = await served({ consume: granted, refund: granted }, { failedOnly: true, key: () => "a" });
+    await send("/", { headers: { "x-status": "401" } });
+    await send("/");
+    for (let tries = 0; tries < 100 && requests.length < 3; tries++) await new Promise((done) => setTimeout(done, 5));
+    const request = { policy: "api", key: "a", cost: 1 };
+    assert.deepEqual(requests, [["consume", request], ["consume", request], ["refund", request]]);
+  });
+});
+
+describe("leases of a service", () => {
+  const LIMIT = { kind: "token_bucket", rate: 10, period_ms: 10_000, capacity: 10, max_debt: 0 };
+
+  /** A server that decides by leases; the service answers each request for one so. */
+  async function served(answer) {
+    const keys = [];
+    let inspected = 0;
+    const clock = new FakeClock(START);
+    const client = {
+      async lease({ key }) {
+        keys.push(key);
+        return { status: 200, policy: "api", now: START, tokens: 0, headers: new Headers(), ...answer };
+      },
+      async inspect() {
+        inspected++;
+        return { status: 200, policy: "api", limits: [{ ...LIMIT, remaining: 0, owed: 0, reset_at: null }] };
+      },
+    };
+    const limiter = new LeasingLimiter(client, { policy: "api", clock });
+    const key = ({ headers }) => headers["x-address"] && { ip: headers["x-address"] };
+    const { send } = await serve("http", rateLimit({ limiter, key }));
+    return { keys, send, inspections: () => inspected };
+  }
+
+  test("the fields have the policy's numbers, and what this server has", async () => {
+    const { send, inspections } = await served({ allowed: true });
+    const { status, headers } = await send("/");
+    assert.deepEqual([status, headers.ratelimit], [200, `"api";r=0;t=1`]);
+    assert.equal(headers["ratelimit-policy"], `"api";q=10;w=10;tollgate-capacity=10`);
+    await send("/");
+    assert.equal(inspections(), 1, "the numbers are known");
+  });
+
+  test("a refusal says when to retry", async () => {
+    const { send } = await served({ allowed: false, retry_at: START + 2_500, retry_after_ms: 2_500 });
+    const { status, headers, body } = await send("/");
+    assert.deepEqual([status, headers["retry-after"], body.retry_after_ms], [429, "3", 2_500]);
+  });
+
+  test("the addresses of one IPv6 network share leases", async () => {
+    const { keys, send } = await served({ allowed: true });
+    for (const address of ["2001:db8::1", "2001:db8::2", "192.0.2.1"])
+      await send("/", { headers: { "x-address": address } });
+    assert.deepEqual(keys, [{ ip: "2001:db8:0:0::" }, { ip: "2001:db8:0:0::" }, { ip: "192.0.2.1" }]);
+  });
+
+  test("a request that passes although nothing could be decided has no fields", async () => {
+    const { send } = await served({ allowed: true, degraded: "timeout" });
+    const { status, headers } = await send("/");
+    assert.deepEqual([status, headers.ratelimit], [200, undefined]);
+  });
+});
+
+test("options that do not fit are rejected at once", () => {
+  const client = new Client({ url: "https://tollgate.example", token: "t" });
+  const leasing = new LeasingLimiter(client, { policy: "api" });
+  const { limiter } = keyed();
+  for (const [options, code, message] of [
+    [{}, "limiter_unknown", /must be a KeyedLimiter, a LeasingLimiter or a Client, not undefined/],
+    [{ limiter: {} }, "limiter_unknown", /not \[object Object\]/],
+    [{ limiter: client }, "policy_unknown", /the name of a `policy`/],
+    [{ limiter, policy: "a name" }, "policy_unknown", /a name must be 1 to 64 ASCII letters/],
+    [{ limiter: leasing, failedOnly: true }, "failedOnly_unknown", /cannot give tokens back/],
+  ])
+    assert.throws(() => rateLimit(options), { name: "TollgateError", code, message });
+});

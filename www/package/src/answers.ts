@@ -1,0 +1,109 @@
+// The service's answers for limiters of this process, written by its own Rust: src/answers/mod.rs. Nothing is decided here.
+import { wasm } from "./answers-wasm.js";
+import type { Decision, Limit, Snapshot } from "./bucket.js";
+import { exportsOf } from "./core.js";
+import { TollgateError } from "./errors.js";
+
+/** An answer as sent by HTTP, without CORS. Names of headers are in lower case. */
+export interface Written {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string;
+}
+
+/** The exports of src/answers/mod.rs, which documents them. */
+interface Exports {
+  readonly memory: { readonly buffer: ArrayBuffer };
+  answer_text(length: number): number;
+  readonly answer_policies: Answering;
+  readonly answer_decided: Answering;
+  readonly answer_bad_request: Answering;
+  readonly answer_unavailable: Answering;
+  readonly answer_no_room: Answering;
+}
+
+/** Replaces the question by its answer, and returns the length of that. Only one reads whether the service was late. */
+type Answering = (isLate: boolean) => number;
+
+/** Answers for the limits of one policy. */
+export class Answers {
+  readonly #exports = exportsOf(() => {
+    compiled ??= new WebAssembly.Module(wasm());
+    return compiled;
+  }) as Exports;
+
+  /** Sets the policy's name and limits. Throws a {@link TollgateError} if no policy can have them. */
+  setLimits(policy: string, limits: readonly Limit[]): void {
+    const settings =
+      limits.length === 1 && limits[0]!.name === undefined ? settingsOf(limits[0]!) : { limits: limits.map(named) };
+    // One budget for all, because the answers are not about keys.
+    const errors = this.#answer("answer_policies", JSON.stringify({ [policy]: { key: [], ...settings } }));
+    if (errors) throw new TollgateError("policy_unknown", `the limiter's limits cannot be in headers: ${errors}`);
+  }
+
+  /** The answer to a request to consume, with what each limit says and its state after that. */
+  decided(
+    request: { readonly policy: string; readonly cost: unknown },
+    now: number,
+    limits: readonly { readonly decision: Decision; readonly snapshot: Snapshot }[],
+  ): Written {
+    const numbers = limits.flatMap(({ decision, snapshot: { tokens, drops, at } }) => [
+      ...numbersOf(decision),
+      tokens,
+      drops,
+      at,
+    ]);
+    return this.#written("answer_decided", `${JSON.stringify(request)}\n${[now, ...numbers].join(" ")}`);
+  }
+
+  /** The answer to a wrong request. */
+  badRequest(detail: string): Written {
+    return this.#written("answer_bad_request", detail);
+  }
+
+  /** The answer if the service did not answer, or not in time. */
+  unavailable(isLate: boolean): Written {
+    return this.#written("answer_unavailable", "", isLate);
+  }
+
+  /** The answer to a new key for which there is no room for this time, or ever. */
+  noRoom(retryAfterMs: number): Written {
+    return this.#written("answer_no_room", retryAfterMs < Infinity ? String(retryAfterMs) : "");
+  }
+
+  #written(name: Name, text: string, isLate = false): Written {
+    return JSON.parse(this.#answer(name, text, isLate));
+  }
+
+  #answer(name: Name, text: string, isLate = false): string {
+    const exports = this.#exports;
+    const question = new TextEncoder().encode(text);
+    const address = exports.answer_text(question.length); // before the memory is read, which growing replaces
+    new Uint8Array(exports.memory.buffer, address, question.length).set(question);
+    const length = exports[name](isLate);
+    const answer = exports.answer_text(length);
+    return new TextDecoder().decode(new Uint8Array(exports.memory.buffer, answer, length));
+  }
+}
+
+type Name = Exclude<keyof Exports, "memory" | "answer_text">;
+
+/** The same for all. */
+let compiled: WebAssembly.Module | undefined;
+
+/** A limit as the service reads it. */
+function settingsOf({ kind, rate, periodMs, capacity = rate, maxDebt = 0, offsetMs = 0 }: Limit): object {
+  const offset = kind === "fixed_window" ? { offset: `${offsetMs % periodMs}ms` } : {};
+  return { kind, rate, period: `${periodMs}ms`, capacity, max_debt: maxDebt, ...offset };
+}
+
+/** A limit as the service reads it, with a name, which every one of several has there. */
+function named(limit: Limit, index: number): object {
+  return { name: limit.name ?? `limit${index + 1}`, ...settingsOf(limit) };
+}
+
+/** A decision in the numbers of src/answers/mod.rs. */
+function numbersOf(decision: Decision): [kind: number, first: number, second: number] {
+  if (decision.allowed) return [0, decision.tokens, decision.readyAt];
+  return decision.retryAt < Infinity ? [1, decision.retryAt, 0] : [2, decision.maxCost ?? 0, 0];
+}

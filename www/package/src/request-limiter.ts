@@ -1,0 +1,210 @@
+// The limiters that can be in front of a server, with the answers of the service.
+import { Answers, type Written } from "./answers.js";
+import type { Cost } from "./budget.js";
+import type { BudgetRequest, Client, Key, PolicyName, PolicyNames, Problem } from "./client.js";
+import { TollgateError } from "./errors.js";
+import type { Answer, Counted } from "./in-front.js";
+import type { KeyedLimiter, Key as KeyOfMany } from "./keyed-limiter.js";
+import type { LeasedGrant, LeasedRefusal, LeasingLimiter } from "./leasing-limiter.js";
+import { type LocalAnswer, localAnswer } from "./local-answer.js";
+import { networkOf } from "./network.js";
+import { answerOf } from "./not-granted.js";
+
+/** What can limit requests: the budgets of this process, leases of a service's, or the service itself. */
+export type RequestLimiter<P extends PolicyNames = string> =
+  | KeyedLimiter
+  | KeyedLimiter<string>
+  | LeasingLimiter<P>
+  | Client<P>
+  | Client<P, true>;
+
+/** What limits, and how it is called. */
+export interface LimiterOptions<P extends PolicyNames = string> {
+  readonly limiter: RequestLimiter<P>;
+  /**
+   * For a `Client`, the policy. For a `KeyedLimiter`, its name in headers and answers, `"default"` by default: give each its own where
+   * several are in front of one route. A `LeasingLimiter` has one.
+   */
+  readonly policy?: PolicyName<P>;
+  /**
+   * Whether only failed requests are charged, as for attempts to sign in: the tokens of a request are given back once its response has
+   * ended with a status below 400. Not with a `LeasingLimiter`; a `Client` needs the scope `adjust`. Default: `false`.
+   */
+  readonly failedOnly?: boolean;
+}
+
+/** Counts requests. */
+export interface Counter<P extends PolicyNames> {
+  consume(counted: Counted<P>): Promise<LocalAnswer>;
+  /** Where only failed requests are charged: gives the tokens of one back if its response's status says that it has not failed. */
+  responded(counted: Counted<P>, status: number): void;
+}
+
+/** The counter of a limiter. Throws a {@link TollgateError} for options that do not fit it. */
+export function counterOf<P extends PolicyNames>({ limiter, policy, failedOnly }: LimiterOptions<P>): Counter<P> {
+  const [consume, refund] = callsOf(limiter, policy) as unknown as [Counter<P>["consume"], Refund<P>?];
+  if (failedOnly && !refund)
+    throw new TollgateError("failedOnly_unknown", "a LeasingLimiter cannot give tokens back: failedOnly needs another");
+  return {
+    consume,
+    responded(counted, status) {
+      if (status < 400) void refund?.(counted);
+    },
+  };
+}
+
+type Refund<P extends PolicyNames> = (counted: Counted<P>) => unknown;
+type Calls = [consume: (counted: Counted) => Promise<LocalAnswer>, refund?: Refund<string>];
+
+function callsOf(limiter: unknown, policy: string | undefined): Calls {
+  // By their methods, because a program may have two copies of the package.
+  const has = (method: string) => typeof (limiter as Record<string, unknown> | null | undefined)?.[method] === "function";
+  if (has("consumeEach")) return callsOfKeyed(limiter as KeyedLimiter<string>, policy ?? "default");
+  if (has("limitsFor")) return callsOfLeasing(limiter as LeasingLimiter);
+  if (!has("lease"))
+    throw new TollgateError(
+      "limiter_unknown",
+      `limiter must be a KeyedLimiter, a LeasingLimiter or a Client, not ${String(limiter)}`,
+    );
+  if (policy === undefined) throw new TollgateError("policy_unknown", "a Client needs the name of a `policy`");
+  return callsOfClient(limiter as Client, policy);
+}
+
+function callsOfKeyed(limiter: KeyedLimiter<string>, policy: string): Calls {
+  const answers = new Answers();
+  answers.setLimits(policy, limiter.limits);
+  const written = ({ key, cost }: Counted): Written => {
+    try {
+      const consumed = limiter.consumeEach(key as KeyOfMany, cost as Cost<string>);
+      const { now } = consumed;
+      return "limits" in consumed
+        ? answers.decided({ policy, cost }, now, consumed.limits)
+        : answers.noRoom(consumed.roomAt - now);
+    } catch (error) {
+      // A client can cause a wrong key or cost.
+      if (/^(cost|ip|key)_/.test(codeOf(error))) return answers.badRequest((error as Error).message);
+      throw error;
+    }
+  };
+  return [
+    async (counted) => localAnswer(written(counted)),
+    ({ key, cost }) => limiter.refund(key as KeyOfMany, cost as Cost<string>),
+  ];
+}
+
+function callsOfClient(client: Client, policy: string): Calls {
+  return [
+    async (counted) => {
+      const request = { policy, ...counted } as BudgetRequest;
+      return localAnswer(await client.consume(request).catch(answerOf).then(writtenOf).catch(undecided));
+    },
+    // What is not given back stays charged.
+    (counted) => client.refund({ policy, ...counted } as BudgetRequest).catch(() => {}),
+  ];
+}
+
+function callsOfLeasing(limiter: LeasingLimiter): Calls {
+  const { policy } = limiter;
+  const answers = new Answers();
+  let known: Promise<number> | undefined;
+  let knownUntil = -Infinity;
+
+  /** How many limits the policy has. Their numbers may change, and are asked for again now and then. */
+  const limitsFor = (key: Key): Promise<number> => {
+    if (performance.now() < knownUntil) return known!;
+    knownUntil = performance.now() + KNOWN_MS;
+    const learning = limiter.limitsFor(key).then((limits) => {
+      const converted = limits.map(({ period_ms: periodMs, max_debt: maxDebt, name, ...numbers }) => ({
+        ...numbers,
+        periodMs,
+        maxDebt,
+        ...(name !== undefined && { name }),
+      }));
+      if (limits.length > 0) answers.setLimits(policy, converted);
+      return limits.length;
+    });
+    const last = known;
+    known = last ?? learning;
+    learning.then(
+      () => {
+        known = learning;
+      },
+      () => {
+        if (!last) knownUntil = -Infinity;
+      },
+    );
+    return known;
+  };
+
+  const written = async ({ key, cost }: Counted): Promise<Written> => {
+    const whose = networkIn(key);
+    const decision = await limiter.consume(whose, cost);
+    const limits = await limitsFor(whose);
+    // Nothing is known of a budget if the service could not decide, and a policy without limits has none.
+    if ((decision.allowed && decision.degraded) || limits === 0) return { status: 200, headers: {}, body: "{}" };
+    const now = momentOf(decision);
+    // All that is known is what this server has: as if each limit had just that.
+    const snapshot = { tokens: decision.remaining, drops: 0, at: now };
+    const each = Array.from({ length: limits }, () => ({ decision, snapshot }));
+    return answers.decided({ policy, cost }, now, each);
+  };
+  return [async (counted) => localAnswer(await written(counted).catch(undecided))];
+}
+
+/** The moment of a decision, by the limiter's clock. */
+function momentOf(decision: LeasedGrant | LeasedRefusal): number {
+  if (decision.allowed) return decision.readyAt;
+  return decision.retryAt < Infinity ? decision.retryAt - decision.retryAfterMs : Date.now();
+}
+
+/** An IPv6 address as its network's, because each address would have leases of its own. */
+function networkIn(key: Key): Key {
+  const ip: unknown = (key as { readonly ip?: unknown })?.ip;
+  if (typeof ip !== "string") return key;
+  const network = networkOf(ip, IPV6_PREFIX);
+  return network.includes(":") ? { ip: `${network}::` } : key;
+}
+
+/** What an error of a client or a leasing limiter says: its answer, or that there was none. Others are thrown again. */
+function undecided(error: unknown): Written {
+  const code = codeOf(error);
+  const { cause } = error as { readonly cause?: unknown };
+  if (code === "not_granted" && (cause as Partial<Answer> | undefined)?.headers) return writtenOf(cause as Problem);
+  if (/^(cost|ip)_/.test(code)) return ofNone().badRequest((error as Error).message);
+  if (NO_ANSWER.includes(code)) return ofNone().unavailable(code === "timeout");
+  throw error;
+}
+
+/** An answer of the service's, with the headers that are for the client. */
+function writtenOf(answer: { readonly status: number; readonly headers: Headers }): Written {
+  const { status, headers } = answer;
+  const kept = KEPT.flatMap((name) => {
+    const value = headers.get(name);
+    return value === null ? [] : [[name, value]];
+  });
+  return { status, headers: Object.fromEntries(kept), body: `${JSON.stringify(answer)}\n` };
+}
+
+/** Answers that are about no limits. */
+function ofNone(): Answers {
+  none ??= new Answers();
+  return none;
+}
+let none: Answers | undefined;
+
+const codeOf = (error: unknown): string => String((error as { readonly code?: unknown } | null | undefined)?.code);
+
+/** The service may be fine, but did not answer this request. */
+const NO_ANSWER = ["network_failed", "timeout", "answer_malformed"];
+const KEPT = [
+  "content-type",
+  "cache-control",
+  "x-content-type-options",
+  "ratelimit-policy",
+  "ratelimit",
+  "retry-after",
+];
+/** The service's default. */
+const IPV6_PREFIX = 64;
+/** How long the numbers of a policy are assumed not to change. */
+const KNOWN_MS = 60_000;
