@@ -289,6 +289,13 @@ describe("a client of a service", () => {
     const request = { policy: "api", key: "a", cost: 1 };
     assert.deepEqual(requests, [["consume", request], ["consume", request], ["refund", request]]);
   });
+
+  test("what was not taken, because nothing could be decided, is not given back", async () => {
+    const degraded = { policy: "api", allowed: true, degraded: "timeout" };
+    const { send, requests } = await served({ consume: degraded, refund: degraded }, { failedOnly: true });
+    for (let i = 0; i < 3; i++) assert.equal((await send("/")).status, 200);
+    assert.deepEqual(new Set(requests.map(([verb]) => verb)), new Set(["consume"]));
+  });
 });
 
 describe("leases of a service", () => {

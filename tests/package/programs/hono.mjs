@@ -19,5 +19,5 @@ for (let i = 0; i < 2; i++) {
 }
 const [[passed, left, text], [refused]] = answers;
 console.log(JSON.stringify({ passed, left, text, refused }));
-if (Bun) server.stop();
+if (Bun) server.stop(true);
 else await server.shutdown();

@@ -64,7 +64,7 @@ export function rateLimit<E extends Env>(given: object): MiddlewareHandler<E> {
       return counter.consume(now);
     });
     const response = await respond<[Context<E>], string>(options, answer, [context], next);
-    if (options.failedOnly && answer?.status === 200) counter.responded(counted!, response.status);
+    if (options.failedOnly && answer?.status === 200) counter.responded(counted!, answer, response.status);
     return response;
   });
 }

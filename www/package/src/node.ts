@@ -111,7 +111,7 @@ export function rateLimit<
     const { written } = answer;
     addFields(written.headers, get, set);
     if (answer.status === 200) {
-      if (options.failedOnly) raw.once("finish", () => counter.responded(counted!, raw.statusCode));
+      if (options.failedOnly) raw.once("finish", () => counter.responded(counted!, answer, raw.statusCode));
       return true;
     }
     status(answer.status);

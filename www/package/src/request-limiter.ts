@@ -36,8 +36,11 @@ export interface LimiterOptions<P extends PolicyNames = string> {
 /** Counts requests. */
 export interface Counter<P extends PolicyNames> {
   consume(counted: Counted<P>): Promise<LocalAnswer>;
-  /** Where only failed requests are charged: gives the tokens of one back if its response's status says that it has not failed. */
-  responded(counted: Counted<P>, status: number): void;
+  /**
+   * Where only failed requests are charged: gives the tokens of one that has passed back, if its response's status says that it has not
+   * failed.
+   */
+  responded(counted: Counted<P>, answer: LocalAnswer, status: number): void;
 }
 
 /** The counter of a limiter. Throws a {@link TollgateError} for options that do not fit it. */
@@ -47,8 +50,10 @@ export function counterOf<P extends PolicyNames>({ limiter, policy, failedOnly }
     throw new TollgateError("failedOnly_unknown", "a LeasingLimiter cannot give tokens back: failedOnly needs another");
   return {
     consume,
-    responded(counted, status) {
-      if (status < 400) void refund?.(counted);
+    responded(counted, answer, status) {
+      const { degraded, unlimited } = answer as { readonly degraded?: unknown; readonly unlimited?: unknown };
+      const isTaken = !degraded && !unlimited;
+      if (isTaken && status < 400) void refund?.(counted);
     },
   };
 }
