@@ -56,7 +56,8 @@ test("the functions in the options have Hono's context", async () => {
   assert.equal((await send({ "x-user": "alice", "x-cost": "2" })).headers.get("ratelimit"), `"default";r=0;t=30`);
   const refused = await send({ "x-user": "alice" });
   assert.deepEqual([refused.status, await refused.text()], [429, "later, /: 30000"]);
-  assert.deepEqual([refused.headers.get("retry-after"), refused.headers.get("ratelimit")], ["30", `"default";r=0;t=30`]);
+  assert.equal(refused.headers.get("retry-after"), "30");
+  assert.equal(refused.headers.get("ratelimit"), `"default";r=0;t=30`);
   assert.equal((await send({ "x-user": "alice", "x-internal": "yes" })).headers.get("ratelimit"), null);
   assert.equal((await send({ "x-user": "bob", "x-cost": "3" })).status, 400);
 });

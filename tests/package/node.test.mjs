@@ -88,10 +88,8 @@ for (const [way, skip] of Object.entries(WAYS)) {
     test("a wrong key or cost is a wrong request, and takes nothing", async () => {
       const { limiter } = keyed();
       const key = ({ headers }) => headers["x-user"];
-      const { send } = await serve(
-        way,
-        rateLimit({ limiter, key, cost: ({ headers }) => Number(headers["x-cost"] ?? 1) }),
-      );
+      const cost = ({ headers }) => Number(headers["x-cost"] ?? 1);
+      const { send } = await serve(way, rateLimit({ limiter, key, cost }));
       const tooLarge = await send("/", { headers: { "x-cost": "3" } });
       assert.deepEqual([tooLarge.status, tooLarge.body.max_cost], [400, 2]);
       assert.match((await send("/", { headers: { "x-cost": "0.5" } })).body.detail, /^cost must be a whole number/);
@@ -226,7 +224,10 @@ test("a new client for whom there is no room gets a 503, not a refusal", async (
 test("a connection without an address is an error that says what to do", async () => {
   const limit = rateLimit({ limiter: keyed().limiter });
   const request = { method: "GET", headers: {}, socket: {} };
-  await assert.rejects(limit(request, {}), { code: "address_missing", message: /remoteAddress: "192\.0\.2\.1".*`key`/ });
+  await assert.rejects(limit(request, {}), {
+    code: "address_missing",
+    message: /remoteAddress: "192\.0\.2\.1".*`key`/,
+  });
 });
 
 describe("a client of a service", () => {
@@ -282,7 +283,10 @@ describe("a client of a service", () => {
 
   test("tokens of requests that have not failed are given back", async () => {
     const granted = { policy: "api", allowed: true };
-    const { send, requests } = await served({ consume: granted, refund: granted }, { failedOnly: true, key: () => "a" });
+    const { send, requests } = await served(
+      { consume: granted, refund: granted },
+      { failedOnly: true, key: () => "a" },
+    );
     await send("/", { headers: { "x-status": "401" } });
     await send("/");
     for (let tries = 0; tries < 100 && requests.length < 3; tries++) await new Promise((done) => setTimeout(done, 5));

@@ -63,7 +63,8 @@ type Calls = [consume: (counted: Counted) => Promise<LocalAnswer>, refund?: Refu
 
 function callsOf(limiter: unknown, policy: string | undefined): Calls {
   // By their methods, because a program may have two copies of the package.
-  const has = (method: string) => typeof (limiter as Record<string, unknown> | null | undefined)?.[method] === "function";
+  const has = (method: string) =>
+    typeof (limiter as Record<string, unknown> | null | undefined)?.[method] === "function";
   if (has("consumeEach")) return callsOfKeyed(limiter as KeyedLimiter<string>, policy ?? "default");
   if (has("limitsFor")) return callsOfLeasing(limiter as LeasingLimiter);
   if (!has("lease"))
