@@ -291,7 +291,11 @@ describe("a client of a service", () => {
     await send("/");
     for (let tries = 0; tries < 100 && requests.length < 3; tries++) await new Promise((done) => setTimeout(done, 5));
     const request = { policy: "api", key: "a", cost: 1 };
-    assert.deepEqual(requests, [["consume", request], ["consume", request], ["refund", request]]);
+    assert.deepEqual(requests, [
+      ["consume", request],
+      ["consume", request],
+      ["refund", request],
+    ]);
   });
 
   test("what was not taken, because nothing could be decided, is not given back", async () => {

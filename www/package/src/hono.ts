@@ -7,13 +7,13 @@ import { ask, type Counted, type Incoming, type RespondOptions, respond } from "
 import type { LocalAnswer } from "./local-answer.js";
 import { proxyWarning } from "./proxies.js";
 import type { RateLimitOptions } from "./rate-limited.js";
-import { counterOf, type LimiterOptions } from "./request-limiter.js";
+import { counterOf, type LimitedBy } from "./request-limiter.js";
 
-export type { LimiterOptions, RequestLimiter } from "./request-limiter.js";
+export type { LimitedBy, RequestLimiter } from "./request-limiter.js";
 
 /** How requests are limited on Node, Deno and Bun. The functions in the options have Hono's context as their argument. */
 export interface LimitOptions<E extends Env = Env, P extends PolicyNames = string>
-  extends LimiterOptions<P>,
+  extends LimitedBy<P>,
     RespondOptions<[context: Context<E>], P> {}
 
 /**

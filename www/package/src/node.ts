@@ -4,14 +4,14 @@ import { TollgateError } from "./errors.js";
 import { ask, type Counted, type CountOptions, type Incoming } from "./in-front.js";
 import type { LocalAnswer } from "./local-answer.js";
 import { proxyWarning } from "./proxies.js";
-import { counterOf, type LimiterOptions } from "./request-limiter.js";
+import { counterOf, type LimitedBy } from "./request-limiter.js";
 // @ts-expect-error: scripts/build-package puts it there, from src/worker.
 import { addFields } from "./worker/fields.mjs";
 
 export { TollgateError } from "./errors.js";
 export type { CountOptions, RequestCost } from "./in-front.js";
 export { KeyedLimiter } from "./keyed.js";
-export type { LimiterOptions, RequestLimiter } from "./request-limiter.js";
+export type { LimitedBy, RequestLimiter } from "./request-limiter.js";
 
 /** A request of `http`, Express or Fastify, as far as a limit needs it. */
 export interface NodeRequest {
@@ -49,7 +49,7 @@ export interface NodeServer {
  * request and reply.
  */
 export interface RateLimitOptions<Request = NodeRequest, Response = unknown, P extends PolicyNames = string>
-  extends LimiterOptions<P>,
+  extends LimitedBy<P>,
     CountOptions<[request: Request, response: Response], P> {
   /** Responds to a refused request. The response has the status 429 and the headers. Default: a problem, as the service would send it. */
   readonly onRefused?: (refusal: Refused, request: Request, response: Response) => unknown;

@@ -19,7 +19,7 @@ export type RequestLimiter<P extends PolicyNames = string> =
   | Client<P, true>;
 
 /** What limits, and how it is called. */
-export interface LimiterOptions<P extends PolicyNames = string> {
+export interface LimitedBy<P extends PolicyNames = string> {
   readonly limiter: RequestLimiter<P>;
   /**
    * For a `Client`, the policy. For a `KeyedLimiter`, its name in headers and answers, `"default"` by default: give each its own where
@@ -44,7 +44,7 @@ export interface Counter<P extends PolicyNames> {
 }
 
 /** The counter of a limiter. Throws a {@link TollgateError} for options that do not fit it. */
-export function counterOf<P extends PolicyNames>({ limiter, policy, failedOnly }: LimiterOptions<P>): Counter<P> {
+export function counterOf<P extends PolicyNames>({ limiter, policy, failedOnly }: LimitedBy<P>): Counter<P> {
   const [consume, refund] = callsOf(limiter, policy) as unknown as [Counter<P>["consume"], Refund<P>?];
   if (failedOnly && !refund)
     throw new TollgateError("failedOnly_unknown", "a LeasingLimiter cannot give tokens back: failedOnly needs another");

@@ -74,17 +74,12 @@ import {
 } from "tollgate";
 import { Client as ClientAlone } from "tollgate/client";
 import { type RenewingOptions, renewing } from "tollgate/grants";
-import {
-  type KeyedDecision,
-  KeyedLimiter,
-  type KeyedLimiterOptions,
-  type Key as KeyOfMany,
-} from "tollgate/keyed";
+import { type KeyedDecision, KeyedLimiter, type KeyedLimiterOptions, type Key as KeyOfMany } from "tollgate/keyed";
 import { type LeasedGrant, type LeasedRefusal, LeasingLimiter, type LeasingOptions } from "tollgate/leases";
 import { type Finding, type LintResult, lint } from "tollgate/lint";
 import {
   type CountOptions,
-  type LimiterOptions,
+  type LimitedBy,
   type NodeReply,
   type NodeRequest,
   type NodeResponse,
@@ -262,7 +257,7 @@ const counting: CountOptions<[request: Asked, response: NodeResponse]> = {
   skip: ({ headers }) => headers["x-internal"] === "yes",
 };
 const whatLimits: RequestLimiter = Math.random() < 0.5 ? keyed : new KeyedLimiter(limit);
-const limiting: LimiterOptions = { limiter: whatLimits, policy: "sign-in", failedOnly: true };
+const limiting: LimitedBy = { limiter: whatLimits, policy: "sign-in", failedOnly: true };
 const inFront: RateLimitOptions<Asked, NodeResponse> = {
   ...limiting,
   ...counting,
