@@ -204,7 +204,12 @@ mod tests {
         }
         for (wait, has_time) in [("1001", true), ("", false)] {
             put(wait);
-            assert_eq!((answer_no_room(), got().contains(r#""retry-after":"2""#)), (got().len(), has_time), "{}", got());
+            assert_eq!(
+                (answer_no_room(), got().contains(r#""retry-after":"2""#)),
+                (got().len(), has_time),
+                "{}",
+                got()
+            );
         }
     }
 }
