@@ -3,9 +3,15 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout } from "node:timers/promises";
 import { Client, Twin } from "../../build/package/index.js";
+import { LeasingLimiter } from "../../build/package/leases.js";
+import { rateLimit } from "../../build/package/node.js";
 import { start, TOKEN } from "../http/workerd.mjs";
+import { serve } from "./servers.mjs";
 
-const tollgate = await start({ policies: { api: { rate: 10, period: "2s" } }, build: "deployed" });
+const tollgate = await start({
+  policies: { api: { rate: 10, period: "2s" }, leased: { rate: 10, period: "2s", lease: "1s" } },
+  build: "deployed",
+});
 
 /** A twin, and the number of requests that it sent and that were granted. */
 function counted(key) {
@@ -49,4 +55,25 @@ test("twenty callers that retry when told to are granted at the policy's rate, w
   assert.equal(seen.granted, 20);
   assert.ok(seen.sent <= 1 + 20 + 10, `${seen.sent} requests for 20`);
   assert.ok(tookMs >= 1_990, `ten more take two seconds, and not ${tookMs} ms`);
+});
+
+test("a limit in front of a server has the service's own headers, by a client and by leases", async () => {
+  const client = new Client({ url: `http://127.0.0.1:${tollgate.port}`, token: TOKEN });
+  const key = ({ headers }) => headers["x-user"];
+  const ways = {
+    api: rateLimit({ limiter: client, policy: "api", key }),
+    leased: rateLimit({ limiter: new LeasingLimiter(client, { policy: "leased" }), key }),
+  };
+  for (const [policy, limit] of Object.entries(ways)) {
+    const { send } = await serve("Express", limit);
+    const headers = { "x-user": "carol" };
+    const passed = await send("/", { headers });
+    assert.deepEqual([passed.status, passed.text], [200, "passed"], policy);
+    assert.equal(passed.headers["ratelimit-policy"], `"${policy}";q=10;w=2;tollgate-capacity=10`);
+    assert.match(passed.headers.ratelimit, new RegExp(`^"${policy}";r=\\d;t=[12]$`));
+    const later = await Promise.all(Array.from({ length: 30 }, () => send("/", { headers })));
+    const refused = later.find(({ status }) => status === 429);
+    assert.deepEqual([refused.body.title, refused.headers["retry-after"]], ["Quota exceeded", "1"], policy);
+    assert.ok(later.filter(({ status }) => status === 200).length < 20, policy);
+  }
 });

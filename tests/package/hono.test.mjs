@@ -1,11 +1,14 @@
-// `tollgate/hono` on Node, in front of an app that is called as its server calls it. tests/worker has it on Cloudflare Workers, and
-// environments.test.mjs on Deno and Bun.
+// `tollgate/hono` on Node, in front of an app that is called as its server calls it, and once by its server. tests/worker has it on
+// Cloudflare Workers, and environments.test.mjs on Deno and Bun.
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { test } from "node:test";
+import { createAdaptorServer } from "@hono/node-server";
 import { Hono } from "hono";
 import { rateLimit } from "../../build/package/hono.js";
 import { KeyedLimiter } from "../../build/package/keyed.js";
 import { FakeClock, START } from "./clock.mjs";
+import { send as sendTo } from "./servers.mjs";
 
 /** An app with a limit of 2 a minute in front of it, and what sends it requests from an address. */
 function served(options = {}) {
@@ -38,6 +41,16 @@ test("each address has a limit, and every response says what is left", async () 
     ["2001:db8::3", 429],
   ])
     assert.equal((await send({}, { address })).status, status, address);
+});
+
+test("Hono's server for Node has the address of the connection", async (t) => {
+  const { app } = served();
+  const server = createAdaptorServer({ fetch: app.fetch });
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  t.after(() => server.close());
+  const send = async (from) => (await sendTo(server.address().port, "/", { from })).status;
+  const statuses = [await send("127.0.0.1"), await send("127.0.0.1"), await send("127.0.0.1"), await send("127.0.0.2")];
+  assert.deepEqual(statuses, [200, 200, 429, 200]);
 });
 
 test("a browser's preflight is not counted", async () => {

@@ -23,8 +23,8 @@ function warningsOf(t) {
 
 const PREFLIGHT = { origin: "https://app.example", "access-control-request-method": "POST" };
 
-for (const [way, skip] of Object.entries(WAYS)) {
-  describe(way, { skip }, () => {
+for (const way of WAYS) {
+  describe(way, () => {
     test("each address has a limit, and every response says what is left", async () => {
       const { clock, limiter } = keyed();
       const { send } = await serve(way, rateLimit({ limiter }));
@@ -161,9 +161,7 @@ for (const [way, skip] of Object.entries(WAYS)) {
 }
 
 for (const way of ["Express", "Fastify"]) {
-  test(`${way} takes the address from a trusted proxy, and counts an IPv6 network as one client`, {
-    skip: WAYS[way],
-  }, async (t) => {
+  test(`${way} takes the address from a trusted proxy, and counts an IPv6 network as one client`, async (t) => {
     const warnings = warningsOf(t);
     const { send } = await serve(way, rateLimit({ limiter: keyed().limiter }), { trust: true });
     for (const [address, status] of [
@@ -181,7 +179,7 @@ for (const way of ["Express", "Fastify"]) {
   });
 }
 
-test("a key may be in a body that Fastify has parsed", { skip: WAYS.Fastify }, async () => {
+test("a key may be in a body that Fastify has parsed", async () => {
   const { send } = await serve("Fastify", rateLimit({ limiter: keyed().limiter, key: ({ body }) => body.user }));
   const login = async (user) => (await send("/", { method: "POST", body: { user } })).status;
   assert.deepEqual([await login("a"), await login("a"), await login("a"), await login("b")], [200, 200, 429, 200]);

@@ -5,7 +5,9 @@ import { join } from "node:path";
 import { describe, test } from "node:test";
 import { run, stranger } from "./stranger.mjs";
 
-const { folder } = await stranger({ beside: ["react", "@types/react", "@types/node"] });
+const { folder } = await stranger({
+  beside: ["@types/express", "@types/node", "@types/react", "express", "fastify", "hono", "react"],
+});
 const uses = readFileSync(join(folder, "types/uses.ts"), "utf8");
 const wrong = readFileSync(join(folder, "types/wrong.ts"), "utf8");
 
@@ -52,6 +54,11 @@ test("works with require in CommonJS", async () => {
 
 test("needs only Node's types on a server", async () => {
   await check({ lib: ["es2022"], types: ["node"], ...RESOLUTIONS.nodenext, skipLibCheck: false }, ["uses.ts"]);
+});
+
+test("servers take a limit by the types of their frameworks", async () => {
+  for (const resolution of Object.values(RESOLUTIONS))
+    await check({ ...PLATFORMS["Node with the types of a page"], ...resolution, skipLibCheck: true }, ["servers.ts"]);
 });
 
 test("needs only Cloudflare's types in a Worker", async () => {
