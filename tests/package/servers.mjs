@@ -72,7 +72,7 @@ async function answer(request, response, handle) {
   response.end(text);
 }
 
-async function listen(handler) {
+export async function listen(handler) {
   const server = createServer(handler);
   await once(server.listen(0, "127.0.0.1"), "listening");
   after(() => {

@@ -23,7 +23,9 @@ export const tokens = (...scopes) => ({
 });
 export const KEY_SECRET = "the-key-secret-of-the-tests";
 
-export const { folder } = await stranger({ beside: ["vite", "@cloudflare/vite-plugin", "hono", "wrangler"] });
+export const { folder } = await stranger({
+  beside: ["vite", "vitest", "@cloudflare/vite-plugin", "@cloudflare/vitest-plugin", "hono", "wrangler"],
+});
 cpSync(fileURLToPath(new URL("programs", import.meta.url)), folder, { recursive: true });
 
 /**

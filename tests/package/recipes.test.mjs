@@ -1,0 +1,68 @@
+// docs/recipes.md is correct: each line limits an address as its framework would call it.
+import assert from "node:assert/strict";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { pathToFileURL } from "node:url";
+import express from "express";
+import { createApp, defineEventHandler, toNodeListener } from "h3";
+import { KeyedLimiter, rateLimit } from "../../build/package/node.js";
+import { listen, send } from "./servers.mjs";
+import { root, stranger } from "./stranger.mjs";
+
+const page = readFileSync(join(root, "docs/recipes.md"), "utf8");
+const [, helper] = page.match(/^```js\n(\/\/ refusal\.js\n.*?)^```$/ms);
+const { folder } = await stranger({ beside: ["h3"] });
+
+/** The module of a framework's line, with a limiter of its own. */
+async function recipe(framework, imports = "") {
+  const [, code] = page.match(new RegExp(`^\\| ${framework} \\| \`.*?\` \\| \`(.*)\` \\|$`, "m"));
+  const name = framework.toLowerCase();
+  writeFileSync(join(folder, `refusal-${name}.js`), helper);
+  writeFileSync(join(folder, `${name}.js`), `import { refusal } from "./refusal-${name}.js";\n${imports}\n${code}\n`);
+  return import(pathToFileURL(join(folder, `${name}.js`)));
+}
+
+/** Fails unless `request` gets 100 answers of 200 for an address, then a 429, and others for another address. */
+async function limits(request) {
+  for (let i = 0; i < 100; i++) assert.equal((await request("127.0.0.1")).status, 200);
+  const refused = await request("127.0.0.1");
+  assert.equal(refused.status, 429);
+  const after = refused.headers["retry-after"] ?? refused.headers.get("retry-after");
+  assert.equal(after, "1");
+  assert.equal((await request("127.0.0.2")).status, 200);
+}
+
+const passed = () => new Response("passed");
+
+test("Next", async () => {
+  const { proxy } = await recipe("Next");
+  await limits((ip) => proxy(new Request("https://example.com", { headers: { "x-real-ip": ip } })) ?? passed());
+});
+
+test("SvelteKit", async () => {
+  const { handle } = await recipe("SvelteKit");
+  await limits((ip) => handle({ event: { getClientAddress: () => ip }, resolve: passed }));
+});
+
+test("Astro", async () => {
+  const { onRequest } = await recipe("Astro");
+  await limits((clientAddress) => onRequest({ clientAddress }, passed));
+});
+
+test("Nuxt, by its server", async () => {
+  const { default: middleware } = await recipe("Nuxt", `import { defineEventHandler, getRequestIP } from "h3";`);
+  const app = createApp().use(middleware);
+  const port = await listen(toNodeListener(app.use(defineEventHandler(() => "passed"))));
+  await limits((from) => send(port, "/", { from }));
+});
+
+test("React Router, behind Express", async () => {
+  const [, line] = page.match(/^\| React Router \| .*? \| `(.*?)`/m);
+  const app = express();
+  const limiter = new KeyedLimiter({ rate: 100, periodMs: 60_000 });
+  new Function("app", "rateLimit", "limiter", line)(app, rateLimit, limiter);
+  app.use((_, response) => response.end("passed"));
+  const port = await listen(app);
+  await limits((from) => send(port, "/", { from }));
+});
