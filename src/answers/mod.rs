@@ -6,21 +6,20 @@
 #![expect(unsafe_code, reason = "an export keeps its name; nothing else here is unsafe")]
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
-use crate::access::Caller;
-use crate::api::{CORS_PREFIX, Cause, Endpoint, Problem, Reply, Request, ResolvedRequest, no_room};
+use crate::api::{CORS_PREFIX, Cause, Cost, Problem, Reply, ResolvedRequest, no_room};
 use crate::limit::{Decision, Snapshot};
-use crate::policy::{NamedLimit, Policies};
+use crate::policy::{NamedLimit, Policies, Policy};
 use crate::protocol::{Decided, LimitAnswer, ObjectReply};
 
 /// The only text: first the question, then the answer.
 static TEXT: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
-/// The policies of the limiter.
-static POLICIES: Mutex<Option<Policies>> = Mutex::new(None);
+/// The policy of the limiter.
+static POLICY: Mutex<Option<Arc<Policy>>> = Mutex::new(None);
 
 /// The address of the text, which now has `len` bytes: the previous ones, truncated or followed by zeros.
 #[unsafe(no_mangle)]
@@ -30,29 +29,28 @@ pub extern "C" fn answer_text(len: usize) -> *mut u8 {
     text.as_mut_ptr()
 }
 
-/// Takes over the policies in the text, which is the JSON of `POLICIES`. Replaces the text by every error in them, and returns its length:
-/// 0 if there is none.
+/// Takes over the policy in the text, which is the JSON of `POLICIES` with one. Replaces the text by every error in it, and returns its
+/// length: 0 if there is none.
 #[unsafe(no_mangle)]
-pub extern "C" fn answer_policies() -> usize {
+pub extern "C" fn answer_policy() -> usize {
     replace(|text| match Policies::parse(text) {
         Ok(policies) => {
-            *POLICIES.lock().unwrap_or_else(PoisonError::into_inner) = Some(policies);
+            *POLICY.lock().unwrap_or_else(PoisonError::into_inner) = policies.iter().next().cloned();
             String::new()
         }
         Err(errors) => errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
     })
 }
 
-/// Replaces the text by the answer to a decided request, and returns its length. The first line of the text is the body of the request to
-/// `/v1/consume`; the rest are whole numbers: the moment of the decision, then for each limit its decision (0 for [`Decision::Allow`], the
-/// tokens, when they may be used; 1 for [`Decision::Wait`], when to retry, 0; 2 for [`Decision::Never`], the largest cost, 0) and its
-/// [`Snapshot`] after that (`tokens`, `drops`, `at`).
+/// Replaces the text by the answer to a decided request, and returns its length. The text is whole numbers: the moment of the decision,
+/// then for each limit the cost, its decision (0 for [`Decision::Allow`], the tokens, when they may be used; 1 for [`Decision::Wait`], when to
+/// retry, 0; 2 for [`Decision::Never`], the largest cost, 0) and its [`Snapshot`] after that (`tokens`, `drops`, `at`).
 #[unsafe(no_mangle)]
 pub extern "C" fn answer_decided() -> usize {
     replace(|text| {
-        let policies = POLICIES.lock().unwrap_or_else(PoisonError::into_inner);
-        let none = Policies::default();
-        written(&decided(policies.as_ref().unwrap_or(&none), text).unwrap_or_else(|problem| problem.reply()))
+        let policy = POLICY.lock().unwrap_or_else(PoisonError::into_inner);
+        let reply = policy.as_ref().ok_or(UNKNOWN).and_then(|policy| decided(policy, text));
+        written(&reply.unwrap_or_else(|problem| problem.reply()))
     })
 }
 
@@ -83,19 +81,31 @@ fn replace(answer: impl FnOnce(&str) -> String) -> usize {
     text.len()
 }
 
-fn decided(policies: &Policies, text: &str) -> Result<Reply, Problem> {
-    let (body, numbers) = text.split_once('\n').unwrap_or((text, ""));
-    let request = Request::parse(Endpoint::Consume, body.as_bytes())?;
-    let numbers: Vec<i64> = numbers.split_whitespace().filter_map(|number| number.parse().ok()).collect();
-    let [now, each @ ..] = numbers.as_slice() else { return Err(Problem::Unavailable { cause: Cause::Failed }) };
-    let request = ResolvedRequest::new(&request, policies, &Caller::TRUSTED, *now)?;
-    let limits = request.items().first().map_or(&[][..], |item| item.policy.limits());
-    let answers = limits.iter().zip(each.chunks_exact(6)).filter_map(|(limit, told)| answer(limit, told, *now));
-    request.reply(&ObjectReply::Decided(Decided::new(*now, answers.collect())))
+fn decided(policy: &Arc<Policy>, text: &str) -> Result<Reply, Problem> {
+    let numbers: Vec<i64> = text.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+    let (now, each) = numbers.split_first().ok_or(UNKNOWN)?;
+    let each: Vec<_> = policy.limits().iter().zip(each.chunks_exact(7)).collect();
+    if each.len() < policy.limits().len() {
+        return Err(UNKNOWN);
+    }
+    let cost = match each.as_slice() {
+        [(_, [cost, ..])] => Cost::Each(cost.unsigned_abs()),
+        several => {
+            let costs =
+                several.iter().filter_map(|&(limit, told)| Some((limit.name()?.into(), told.first()?.unsigned_abs())));
+            Cost::ByLimit(costs.collect())
+        }
+    };
+    let request = ResolvedRequest::consume(policy, &cost)?;
+    let answers = each.iter().filter_map(|(limit, told)| answer(limit, told, *now)).collect();
+    request.reply(&ObjectReply::Decided(Decided::new(*now, answers)))
 }
 
+/// The answer if there are no numbers, or none that the policy can have.
+const UNKNOWN: Problem = Problem::Unavailable { cause: Cause::Failed };
+
 fn answer(named: &NamedLimit, told: &[i64], now: i64) -> Option<LimitAnswer> {
-    let &[kind, number, at, tokens, drops, since] = told else { return None };
+    let &[_cost, kind, number, at, tokens, drops, since] = told else { return None };
     let decision = match kind {
         0 => Decision::Allow { tokens: number.unsigned_abs(), ready_at: at },
         1 => Decision::Wait { retry_at: number },
@@ -127,21 +137,20 @@ mod tests {
     use super::*;
     use serde_json::Value;
 
-    /// The answer to a request with this cost, whose limits have these numbers, as JSON, and its body.
-    fn answered(settings: &str, cost: &str, numbers: &str) -> (Value, Value) {
+    /// The answer to a request whose limits have these numbers, as JSON, and its body.
+    fn answered(settings: &str, numbers: &str) -> (Value, Value) {
         let policies = Policies::parse(&format!(r#"{{"p":{settings}}}"#)).unwrap();
-        let text = format!("{{\"policy\":\"p\",\"cost\":{cost}}}\n{numbers}");
-        let reply = decided(&policies, &text).unwrap_or_else(|problem| problem.reply());
+        let reply = decided(policies.get("p").unwrap(), numbers).unwrap_or_else(|problem| problem.reply());
         let answer: Value = serde_json::from_str(&written(&reply)).unwrap();
         let body = serde_json::from_str(answer["body"].as_str().unwrap()).unwrap();
         (answer, body)
     }
 
-    const ONE: &str = r#"{"key":[],"rate":10,"period":"10s"}"#;
+    const ONE: &str = r#"{"rate":10,"period":"10s"}"#;
 
     #[test]
     fn a_grant_has_the_fields_of_the_service() {
-        let (answer, body) = answered(ONE, "3", "500 0 3 500 7 0 500");
+        let (answer, body) = answered(ONE, "500 3 0 3 500 7 0 500");
         assert_eq!(answer["status"], 200);
         assert_eq!(answer["headers"]["ratelimit-policy"], r#""p";q=10;w=10;tollgate-capacity=10"#);
         assert_eq!(answer["headers"]["ratelimit"], r#""p";r=7;t=1"#);
@@ -150,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_refusal_is_a_problem_that_says_when_to_retry_and_has_no_cors() {
-        let (answer, body) = answered(ONE, "3", "500 1 2500 0 1 0 500");
+        let (answer, body) = answered(ONE, "500 3 1 2500 0 1 0 500");
         assert_eq!(answer["status"], 429);
         assert_eq!(answer["headers"]["content-type"], "application/problem+json");
         assert_eq!(answer["headers"]["retry-after"], "2");
@@ -162,23 +171,23 @@ mod tests {
 
     #[test]
     fn each_limit_has_its_own_numbers() {
-        let two = r#"{"key":[],"limits":[{"name":"a","rate":10,"period":"10s"},{"name":"b","rate":1,"period":"1m"}]}"#;
-        let (answer, body) = answered(two, r#"{"a":2,"b":1}"#, "0 0 2 0 8 0 0 1 60000 0 0 0 0");
+        let two = r#"{"limits":[{"name":"a","rate":10,"period":"10s"},{"name":"b","rate":1,"period":"1m"}]}"#;
+        let (answer, body) = answered(two, "0 2 0 2 0 8 0 0 1 1 60000 0 0 0 0");
         assert_eq!(answer["headers"]["ratelimit"], r#""p/a";r=8;t=1, "p/b";r=0;t=60"#);
-        assert_eq!(body["violated-policies"], serde_json::json!(["p/b"]));
+        assert_eq!((&body["violated-policies"], &body["cost"]), (&serde_json::json!(["p/b"]), &1.into()));
     }
 
     #[test]
-    fn a_cost_that_can_never_pass_and_a_wrong_one_are_wrong_requests() {
-        let (answer, body) = answered(ONE, "11", "0 2 10 0 10 0 0");
+    fn a_cost_that_can_never_pass_is_a_wrong_request() {
+        let (answer, body) = answered(ONE, "0 11 2 10 0 10 0 0");
         assert_eq!((&answer["status"], &body["max_cost"]), (&400.into(), &10.into()));
-        assert_eq!(answered(ONE, "-1", "0 2 10 0 10 0 0").0["status"], 400);
     }
 
     #[test]
     fn a_state_that_the_limit_cannot_have_is_no_answer() {
-        assert_eq!(answered(ONE, "1", "0 0 1 0 11 0 0").0["status"], 503);
-        assert_eq!(answered(ONE, "1", "").0["status"], 503);
+        for numbers in ["0 1 0 1 0 11 0 0", "0 1 0 1 0", "0", ""] {
+            assert_eq!(answered(ONE, numbers).0["status"], 503, "{numbers}");
+        }
     }
 
     /// The exports share one text.
@@ -191,11 +200,11 @@ mod tests {
         };
         let got = || String::from_utf8(TEXT.lock().unwrap().clone()).unwrap();
         put(r#"{"p":{"rate":1}}"#);
-        assert_ne!(answer_policies(), 0);
+        assert_ne!(answer_policy(), 0);
         assert!(got().contains("period"), "{}", got());
         put(&format!(r#"{{"p":{ONE}}}"#));
-        assert_eq!(answer_policies(), 0);
-        put("{\"policy\":\"p\"}\n0 0 1 0 9 0 0");
+        assert_eq!(answer_policy(), 0);
+        put("0 1 0 1 0 9 0 0");
         assert_eq!((answer_decided(), got().contains(r#""status":200"#)), (got().len(), true));
         put("`key` must be a text");
         assert_eq!((answer_bad_request(), got().contains("`key` must be a text")), (got().len(), true));

@@ -150,18 +150,18 @@ impl ResolvedRequest {
         Ok(Self { endpoint, action, items, lease, by_grant: caller.has_grant(), random: 0, beyond_shards })
     }
 
-    /// A request for `cost` tokens of each limit of `policy`.
+    /// A request for `cost` tokens of `policy`.
     ///
     /// # Errors
-    /// [`Problem::CostTooLarge`] if that can never be granted.
-    #[cfg(feature = "tower")]
-    pub(crate) fn consume(policy: &Arc<Policy>, cost: u64) -> Result<Self, Problem> {
-        let costs = Cost::Each(cost).of(policy, Verb::Consume)?;
+    /// As [`Cost::of`].
+    #[cfg(any(feature = "answers", feature = "tower"))]
+    pub(crate) fn consume(policy: &Arc<Policy>, cost: &Cost<'_>) -> Result<Self, Problem> {
+        let costs = cost.of(policy, Verb::Consume)?;
         let item = ResolvedItem {
             policy: Arc::clone(policy),
             key: Vec::new(),
             costs: Some(costs),
-            cost: Some(cost),
+            cost: Some(cost.largest()),
             wants_snapshot: false,
         };
         let (endpoint, action, items) = (Endpoint::Consume, Action::Take(Verb::Consume), vec![item]);

@@ -6,7 +6,7 @@ use core::hash::{BuildHasher, Hash};
 use std::collections::hash_map::RandomState;
 use std::sync::Arc;
 
-use crate::api::{Problem, Reply, ResolvedItem, ResolvedRequest, no_room};
+use crate::api::{Cost, Problem, Reply, ResolvedItem, ResolvedRequest, no_room};
 use crate::keyed::{Answer, KeyedLimiter};
 use crate::limit::{Decision, Limit, Part, Verb};
 use crate::policy::{NamedLimit, Policy};
@@ -45,7 +45,7 @@ impl<K> Budgets<K> {
     /// The fields for the response to a granted request, or the response to a refused one.
     pub(super) fn consume(&self, key: Option<&K>, now: i64, cost: u64) -> Result<Vec<(&'static str, String)>, Reply> {
         let Some(key) = key else { return Err(no_key()) };
-        let request = ResolvedRequest::consume(&self.policy, cost).map_err(|problem| problem.reply())?;
+        let request = ResolvedRequest::consume(&self.policy, &Cost::Each(cost)).map_err(|problem| problem.reply())?;
         let request = request.spread(|| Some(RandomState::new().hash_one(now)));
         let costs = request.items().first().map_or(&[][..], ResolvedItem::enforced_costs);
         let (now, limits) = self.limiter.consume(key, now, costs).map_err(no_room)?;

@@ -274,6 +274,18 @@ describe("a client of a service", () => {
     assert.deepEqual([status, headers["retry-after"], body.cause], [503, "1", "failed"]);
   });
 
+  test("without an answer the application may let the request pass", async () => {
+    const causes = [];
+    const onError = ({ cause }, { headers }) => {
+      causes.push(cause);
+      return headers["x-user"] === "alice";
+    };
+    const { send } = await served({ consume: new TypeError("no route") }, { onError });
+    const passed = await send("/", { headers: { "x-user": "alice" } });
+    assert.deepEqual([passed.status, passed.text, passed.headers["retry-after"]], [200, "passed", undefined]);
+    assert.deepEqual([(await send("/")).status, causes], [503, ["failed", "failed"]]);
+  });
+
   test("a mistake of the application's, such as an unknown policy, is an error", async () => {
     const { send } = await served({ consume: { status: 404, type: "t", title: "t", detail: "there is no policy" } });
     assert.deepEqual((await send("/")).text, "not_granted: there is no policy");

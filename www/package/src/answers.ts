@@ -1,6 +1,7 @@
 // The service's answers for limiters of this process, written by its own Rust: src/answers/mod.rs. Nothing is decided here.
 import { wasm } from "./answers-wasm.js";
 import type { Decision, Limit, Snapshot } from "./bucket.js";
+import type { Cost } from "./budget.js";
 import { exportsOf } from "./core.js";
 import { TollgateError } from "./errors.js";
 
@@ -15,7 +16,7 @@ export interface Written {
 interface Exports {
   readonly memory: { readonly buffer: ArrayBuffer };
   answer_text(length: number): number;
-  readonly answer_policies: Answering;
+  readonly answer_policy: Answering;
   readonly answer_decided: Answering;
   readonly answer_bad_request: Answering;
   readonly answer_unavailable: Answering;
@@ -32,28 +33,31 @@ export class Answers {
     return compiled;
   }) as Exports;
 
+  #names: readonly (string | undefined)[] = [];
+
   /** Sets the policy's name and limits. Throws a {@link TollgateError} if no policy can have them. */
   setLimits(policy: string, limits: readonly Limit[]): void {
+    this.#names = limits.map(({ name }) => name);
     const settings =
       limits.length === 1 && limits[0]!.name === undefined ? settingsOf(limits[0]!) : { limits: limits.map(named) };
-    // One budget for all, because the answers are not about keys.
-    const errors = this.#answer("answer_policies", JSON.stringify({ [policy]: { key: [], ...settings } }));
+    const errors = this.#answer("answer_policy", JSON.stringify({ [policy]: settings }));
     if (errors) throw new TollgateError("policy_unknown", `the limiter's limits cannot be in headers: ${errors}`);
   }
 
   /** The answer to a request to consume, with what each limit says and its state after that. */
   decided(
-    request: { readonly policy: string; readonly cost: unknown },
+    cost: Cost<string>,
     now: number,
     limits: readonly { readonly decision: Decision; readonly snapshot: Snapshot }[],
   ): Written {
-    const numbers = limits.flatMap(({ decision, snapshot: { tokens, drops, at } }) => [
+    const numbers = limits.flatMap(({ decision, snapshot: { tokens, drops, at } }, i) => [
+      typeof cost === "number" ? cost : cost[this.#names[i]!]!,
       ...numbersOf(decision),
       tokens,
       drops,
       at,
     ]);
-    return this.#written("answer_decided", `${JSON.stringify(request)}\n${[now, ...numbers].join(" ")}`);
+    return this.#written("answer_decided", [now, ...numbers].join(" "));
   }
 
   /** The answer to a wrong request. */

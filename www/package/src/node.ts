@@ -1,5 +1,5 @@
 // A limit in front of a server on Node: with Express, with Fastify, or with `http` alone.
-import type { Key, PolicyNames, Refused } from "./client.js";
+import type { Key, PolicyNames, Problem, Refused } from "./client.js";
 import { TollgateError } from "./errors.js";
 import { ask, type Counted, type CountOptions, type Incoming } from "./in-front.js";
 import type { LocalAnswer } from "./local-answer.js";
@@ -53,6 +53,8 @@ export interface RateLimitOptions<Request = NodeRequest, Response = unknown, P e
     CountOptions<[request: Request, response: Response], P> {
   /** Responds to a refused request. The response has the status 429 and the headers. Default: a problem, as the service would send it. */
   readonly onRefused?: (refusal: Refused, request: Request, response: Response) => unknown;
+  /** Returns true to let a request pass if nothing could be decided. Default: it gets the service's 503. */
+  readonly onError?: (problem: Problem, request: Request, response: Response) => boolean | Promise<boolean>;
 }
 
 /** A limit: the middleware of Express, a plugin of Fastify, and a function for servers of `http`. */
@@ -108,6 +110,7 @@ export function rateLimit<
       return counter.consume(now);
     });
     if (!answer) return true;
+    if (answer.status === 503 && (await options.onError?.(answer, request, response))) return true;
     const { written } = answer;
     addFields(written.headers, get, set);
     if (answer.status === 200) {

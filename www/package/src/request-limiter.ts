@@ -84,7 +84,7 @@ function callsOfKeyed(limiter: KeyedLimiter<string>, policy: string): Calls {
       const consumed = limiter.consumeEach(key as KeyOfMany, cost as Cost<string>);
       const { now } = consumed;
       return "limits" in consumed
-        ? answers.decided({ policy, cost }, now, consumed.limits)
+        ? answers.decided(cost as Cost<string>, now, consumed.limits)
         : answers.noRoom(consumed.roomAt - now);
     } catch (error) {
       // A client can cause a wrong key or cost.
@@ -152,7 +152,7 @@ function callsOfLeasing(limiter: LeasingLimiter): Calls {
     // All that is known is what this server has: as if each limit had just that.
     const snapshot = { tokens: decision.remaining, drops: 0, at: now };
     const each = Array.from({ length: limits }, () => ({ decision, snapshot }));
-    return answers.decided({ policy, cost }, now, each);
+    return answers.decided(cost as Cost<string>, now, each);
   };
   return [async (counted) => localAnswer(await written(counted).catch(undecided))];
 }

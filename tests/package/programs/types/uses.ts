@@ -262,6 +262,7 @@ const inFront: RateLimitOptions<Asked, NodeResponse> = {
   ...limiting,
   ...counting,
   onRefused: ({ retry_after_ms }, _, response) => response.end(`${retry_after_ms}`),
+  onError: ({ detail }) => detail === "",
 };
 const ofServer: RateLimit = rateLimit(inFront);
 async function serve(server: NodeServer, request: NodeRequest, response: NodeResponse, reply: NodeReply) {
