@@ -173,6 +173,7 @@ for (const way of ["Express", "Fastify"]) {
       ["2001:db8::2", 200],
       ["2001:db8::3", 429],
       ["2001:db8:0:1::1", 200],
+      ["127.0.0.1", 200], // a client on the proxy's machine
     ])
       assert.equal((await send("/", { headers: { "x-forwarded-for": address } })).status, status, address);
     assert.deepEqual(warnings(), []);
@@ -217,6 +218,14 @@ test("a new client for whom there is no room gets a 503, not a refusal", async (
   assert.deepEqual([status, headers["retry-after"], headers.ratelimit], [503, "30", undefined]);
   assert.match(body.detail, /^this is not a rate-limit refusal: too many callers/);
   assert.equal((await send("/")).status, 200, "the others are served");
+});
+
+test("neither a refusal nor a wrong request is an error that lets it pass", async () => {
+  const cost = ({ headers }) => Number(headers["x-cost"] ?? 1);
+  const { send } = await serve("http", rateLimit({ limiter: keyed().limiter, cost, onError: () => true }));
+  const statuses = [];
+  for (const cost of ["3", "2", "1"]) statuses.push((await send("/", { headers: { "x-cost": cost } })).status);
+  assert.deepEqual(statuses, [400, 200, 429]);
 });
 
 test("a connection without an address is an error that says what to do", async () => {
