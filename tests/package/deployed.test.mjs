@@ -5,11 +5,16 @@ import { setTimeout } from "node:timers/promises";
 import { Client, Twin } from "../../build/package/index.js";
 import { LeasingLimiter } from "../../build/package/leases.js";
 import { rateLimit } from "../../build/package/node.js";
-import { start, TOKEN } from "../http/workerd.mjs";
+import { newToken } from "../http/credentials.mjs";
+import { start } from "../http/workerd.mjs";
 import { serve } from "./servers.mjs";
 
+const { entry, text: TOKEN } = newToken("consume", "adjust", "admin");
 const tollgate = await start({
   policies: { api: { rate: 10, period: "2s" }, leased: { rate: 10, period: "2s", lease: "1s" } },
+  tokens: { all: entry },
+  token: TOKEN,
+  registry: true,
   build: "deployed",
 });
 
@@ -75,5 +80,33 @@ test("a limit in front of a server has the service's own headers, by a client an
     const refused = later.find(({ status }) => status === 429);
     assert.deepEqual([refused.body.title, refused.headers["retry-after"]], ["Quota exceeded", "1"], policy);
     assert.ok(later.filter(({ status }) => status === 200).length < 20, policy);
+  }
+});
+
+test("behind leases, each key has its own limits", async () => {
+  const overrides = [
+    { policy: "leased", key: "more", rate: 90, period: "2s" },
+    { policy: "leased", key: "all", unlimited: true },
+    { policy: "leased", key: "none", banned: true },
+  ];
+  const url = `http://127.0.0.1:${tollgate.port}`;
+  const headers = { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" };
+  const put = await fetch(`${url}/v1/overrides`, { method: "PUT", headers, body: JSON.stringify({ overrides }) });
+  assert.equal(put.status, 200, await put.text());
+  const limiter = new LeasingLimiter(new Client({ url, token: TOKEN }), { policy: "leased" });
+  const { send } = await serve("http", rateLimit({ limiter, key: ({ headers }) => headers["x-user"] }));
+  for (const [user, status, numbers] of [
+    ["more", 200, "q=90;w=2;tollgate-capacity=90"],
+    ["dave", 200, "q=10;w=2;tollgate-capacity=10"],
+    ["all", 200, undefined],
+    ["none", 429, "q=10;w=2;tollgate-capacity=10"],
+    ["more", 200, "q=90;w=2;tollgate-capacity=90"],
+  ]) {
+    const answer = await send("/", { headers: { "x-user": user } });
+    assert.deepEqual(
+      [answer.status, answer.headers["ratelimit-policy"]],
+      [status, numbers && `"leased";${numbers}`],
+      user,
+    );
   }
 });

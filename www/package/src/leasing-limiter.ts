@@ -126,14 +126,34 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
   }
 
   /**
-   * The policy's limits for a key, as the service has them.
+   * The key's limits, as the service has had them within the last minute. Those of another key may differ, by an override.
    *
    * @internal
    */
-  async limitsFor(key: Key): Promise<Inspection["limits"]> {
+  limitsFor(key: Key): Promise<Inspection> {
+    const entry = this.#entry(key);
+    const last = entry.limits;
+    const now = this.#clock.now();
+    if (last && now < entry.limitsUntil) return last;
+    entry.limitsUntil = now + LIMITS_KNOWN_MS;
+    const learning = this.#inspect(key);
+    entry.limits = last ?? learning;
+    learning.then(
+      (inspection) => {
+        // A policy that is off has none; soon it may have.
+        entry.limits = inspection.limits.length > 0 ? learning : undefined;
+      },
+      () => {
+        entry.limits = last;
+      },
+    );
+    return entry.limits;
+  }
+
+  async #inspect(key: Key): Promise<Inspection> {
     const answer = await this.#client.inspect({ policy: this.#policy, key });
     if (answer.status !== 200) throw new TollgateError("not_granted", answer.detail, { cause: answer });
-    return answer.limits;
+    return answer;
   }
 
   #entry(key: Key): Entry {
@@ -142,7 +162,8 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
   }
 
   #newEntry(key: Key): Entry {
-    return { key, keeper: new Keeper(this.#clock.now()), version: this.#version, leasing: undefined };
+    const keeper = new Keeper(this.#clock.now());
+    return { key, keeper, version: this.#version, leasing: undefined, limits: undefined, limitsUntil: -Infinity };
   }
 
   /** How many limits the policy has, as far as known. */
@@ -296,7 +317,13 @@ interface Entry {
   version: number;
   /** Settles when the call that asks for a lease is over. */
   leasing: Promise<void> | undefined;
+  /** As far as known, and until when they are not asked for again. */
+  limits: Promise<Inspection> | undefined;
+  limitsUntil: number;
 }
+
+/** How long the numbers of a key's limits are assumed not to change. */
+const LIMITS_KNOWN_MS = 60_000;
 
 /**
  * The text under which an entry is kept if its key is not a text: the same for all spellings of an address. Of an IPv6 address all bits count,

@@ -20,6 +20,7 @@ export type RequestLimiter<P extends PolicyNames = string> =
 
 /** What limits, and how it is called. */
 export interface LimitedBy<P extends PolicyNames = string> {
+  /** A `LeasingLimiter` makes one more call a minute for each key: for the numbers in the headers. */
   readonly limiter: RequestLimiter<P>;
   /**
    * For a `Client`, the policy. For a `KeyedLimiter`, its name in headers and answers, `"default"` by default: give each its own where
@@ -112,46 +113,32 @@ function callsOfClient(client: Client, policy: string): Calls {
 function callsOfLeasing(limiter: LeasingLimiter): Calls {
   const { policy } = limiter;
   const answers = new Answers();
-  let known: Promise<number> | undefined;
-  let knownUntil = -Infinity;
-
-  /** How many limits the policy has. Their numbers may change, and are asked for again now and then. */
-  const limitsFor = (key: Key): Promise<number> => {
-    if (performance.now() < knownUntil) return known!;
-    knownUntil = performance.now() + KNOWN_MS;
-    const learning = limiter.limitsFor(key).then((limits) => {
-      const converted = limits.map(({ period_ms: periodMs, max_debt: maxDebt, name, ...numbers }) => ({
-        ...numbers,
-        periodMs,
-        maxDebt,
-        ...(name !== undefined && { name }),
-      }));
-      if (limits.length > 0) answers.setLimits(policy, converted);
-      return limits.length;
-    });
-    const last = known;
-    known = last ?? learning;
-    learning.then(
-      () => {
-        known = learning;
-      },
-      () => {
-        if (!last) knownUntil = -Infinity;
-      },
-    );
-    return known;
-  };
+  let settings = "";
 
   const written = async ({ key, cost }: Counted): Promise<Written> => {
     const whose = networkIn(key);
     const decision = await limiter.consume(whose, cost);
-    const limits = await limitsFor(whose);
-    // Nothing is known of a budget if the service could not decide, and a policy without limits has none.
-    if ((decision.allowed && decision.degraded) || limits === 0) return { status: 200, headers: {}, body: "{}" };
+    const { limits, unlimited } = await limiter.limitsFor(whose);
+    const isKnown = !unlimited && limits.length > 0;
+    // Nothing is known of a budget if the service could not decide.
+    if (decision.allowed && (decision.degraded || !isKnown)) return { status: 200, headers: {}, body: "{}" };
+    if (!isKnown) return answers.unavailable(false); // refused by limits that have just changed
+    const numbers = limits.map(({ period_ms: periodMs, max_debt: maxDebt, name, ...others }) => ({
+      ...others,
+      periodMs,
+      maxDebt,
+      ...(name !== undefined && { name }),
+    }));
     const now = momentOf(decision);
     // All that is known is what this server has: as if each limit had just that.
-    const snapshot = { tokens: decision.remaining, drops: 0, at: now };
-    const each = Array.from({ length: limits }, () => ({ decision, snapshot }));
+    const each = limits.map(({ capacity }) => {
+      const snapshot = { tokens: Math.min(decision.remaining, capacity), drops: 0, at: now };
+      return { decision, snapshot };
+    });
+    // Those of the last key were others, if one of them has an override.
+    const latest = JSON.stringify(limits.map(({ remaining, owed, reset_at, ...numbers }) => numbers));
+    if (latest !== settings) answers.setLimits(policy, numbers);
+    settings = latest;
     return answers.decided(cost as Cost<string>, now, each);
   };
   return [async (counted) => localAnswer(await written(counted).catch(undecided))];
@@ -212,5 +199,3 @@ const KEPT = [
 ];
 /** The service's default. */
 const IPV6_PREFIX = 64;
-/** How long the numbers of a policy are assumed not to change. */
-const KNOWN_MS = 60_000;
