@@ -73,7 +73,7 @@ async function levels(requests) {
 /** Waits until this many are left: undoing after the answer takes a moment. */
 async function assertLevels(requests, expected, message) {
   let left;
-  for (let tries = 0; tries < 100; tries++) {
+  for (let tries = 0; tries < 1_000; tries++) {
     left = await levels(requests);
     if (left.join() === expected.join()) return;
     await pause(10);
@@ -201,7 +201,7 @@ test("a hold whose answer was lost is aborted too", async () => {
 
 test("the answer neither waits for aborts nor mentions them", async () => {
   const requests = of("not waited for", ["budget", "closed"]);
-  const slow = { fault: "slow", ms: 1_000, act: "cancel" };
+  const slow = { fault: "slow", ms: 3_000, act: "cancel" };
   for (const fault of [
     slow,
     { ...slow, fault: "late" },
@@ -213,10 +213,9 @@ test("the answer neither waits for aborts nor mentions them", async () => {
     await pause(100);
     await spend(requests[1]);
     const answer = await answering;
-    assert.ok(performance.now() - began < 900);
+    assert.ok(performance.now() - began < 2_900);
     assert.deepEqual(answer.body.results, [verdict("budget", 10), verdict("closed", 0)], answer.text);
     await tollgate.post("reset", requests[1]);
-    await pause(1_000);
     await assertLevels(requests, [10, 10]);
   }
   await tollgate.logged("asked late: cancel");
@@ -237,8 +236,7 @@ test("a client that disconnects midway leaves nothing half done", async () => {
     sent.end(JSON.stringify({ requests }));
     await pause(150);
     sent.destroy();
-    await pause(600);
-    assert.deepEqual(await levels(requests), [9, 9], act);
+    await assertLevels(requests, [9, 9], act);
   }
 });
 
@@ -274,9 +272,7 @@ test("a batch sent twice at once takes once, and is not undone when one of the t
     await pause(100);
     const second = await batch(requests, { headers: key });
     const statuses = [(await first).status, second.status];
-    await pause(100);
-    const left = await levels(requests);
-    if (statuses.includes(200)) assert.deepEqual(left, [9, 9], `${fault} ${statuses}`);
+    if (statuses.includes(200)) await assertLevels(requests, [9, 9], `${fault} ${statuses}`);
     assert.ok(
       statuses.every((status) => status === 200 || status === 503),
       `${fault} ${statuses}`,
