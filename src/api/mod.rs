@@ -57,7 +57,7 @@ pub use media_type::require_json;
 pub use missing::Missing;
 #[cfg(any(feature = "answers", feature = "tower"))]
 pub(crate) use no_room::no_room;
-pub use notice::{Notice, Noticed};
+pub use notice::Notice;
 pub use problem::Problem;
 pub use reply::{CORS_PREFIX, Header, Marks, Reply};
 pub use request::{Item, MAX_BATCH, MAX_BODY_LEN, Request};

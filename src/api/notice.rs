@@ -5,11 +5,11 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::resolve::ResolvedRequest;
+use super::tally::Tally;
 use super::text::timestamp;
 use super::verdict::{Verdict, is_false, is_zero};
-use crate::access::{key_hash_in, key_json};
-use crate::policy::{Cause, NoticeKind};
-use crate::protocol::ObjectReply;
+use crate::access::key_json;
+use crate::policy::NoticeKind;
 
 /// A notice to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,48 +20,23 @@ pub struct Notice {
     pub body: String,
 }
 
-/// The parts of an object's answer that notices are made from.
-#[derive(Clone, Copy, Debug)]
-pub struct Noticed<'a> {
-    /// The object's name.
-    pub object: &'a str,
-    /// The indices of the items in its request.
-    pub items: &'a [usize],
-    /// Its answer.
-    pub reply: &'a Result<ObjectReply, Cause>,
-}
-
 impl ResolvedRequest {
     /// Whether the object should report due notices: the request may lower a level, and a policy has notices.
     #[must_use]
     pub fn may_notify(&self) -> bool {
         self.action.lowers() && self.items.iter().any(|item| item.policy.object().notify.is_some())
     }
+}
 
-    /// The notices that the objects reported as due. Only `with_keys` do they have keys as callers write them.
+impl Tally<'_> {
+    /// The notice that is due, to be about the key with this hash. Only `with_key` does it have the key as callers write it.
     #[must_use]
-    pub fn notices<'a>(&self, all: impl Iterator<Item = Noticed<'a>>, with_keys: bool) -> Vec<Notice> {
-        let mut notices = Vec::new();
-        for Noticed { object, items, reply } in all {
-            let Ok(ObjectReply::Decided(decided)) = reply else { continue };
-            if decided.notices.is_empty() {
-                continue;
-            }
-            let mut rest = decided.limits.as_slice();
-            for (position, item) in (0..).zip(items.iter().filter_map(|&index| self.items.get(index))) {
-                let Some((own, others)) = rest.split_at_checked(item.policy.limits().len()) else { break };
-                rest = others;
-                let due = decided.notices.iter().find(|due| due.policy == position);
-                if let Some(due) = due
-                    && let Ok(answers) = item.answers(own)
-                {
-                    let verdict = self.verdict(item, &answers, &[], decided);
-                    let key = key_json(&item.key).filter(|_| with_keys);
-                    notices.push(Notice::of(due.kind, object, key.as_deref(), &verdict));
-                }
-            }
-        }
-        notices
+    pub fn notice(&self, object: &str, with_key: bool) -> Option<Notice> {
+        let (decided, kind) = self.decided.zip(self.due)?;
+        let answers = self.item.answers(self.answers).ok()?;
+        let verdict = self.request.verdict(self.item, &answers, &[], decided);
+        let key = key_json(&self.item.key).filter(|_| with_key);
+        Some(Notice::of(kind, object, key.as_deref(), &verdict))
     }
 }
 
@@ -80,7 +55,7 @@ impl Notice {
             timestamp: timestamp(now),
             data: Data {
                 policy,
-                object: key_hash_in(object),
+                object,
                 key: key.and_then(|key| serde_json::from_str(key).ok()),
                 decided_by: verdict.full_name,
                 cost: verdict.cost,
@@ -141,11 +116,11 @@ mod tests {
     use super::*;
     use crate::access::Caller;
     use crate::limit::{Decision, Snapshot};
-    use crate::policy::Policies;
-    use crate::protocol::{Decided, DueNotice, LimitAnswer};
+    use crate::policy::{Cause, Policies};
+    use crate::protocol::{Decided, DueNotice, LimitAnswer, ObjectReply};
 
     const NOW: i64 = 1_700_000_000_123;
-    const OBJECT: &str = "0123456789abcdef0123456789abcdef-3";
+    const OBJECT: &str = "0123456789abcdef0123456789abcdef";
 
     fn resolved(endpoint: Endpoint, body: &str) -> ResolvedRequest {
         let policies = Policies::parse(
@@ -170,7 +145,8 @@ mod tests {
         reply: &Result<ObjectReply, Cause>,
         with_keys: bool,
     ) -> Vec<Value> {
-        let found = asked.notices([Noticed { object: OBJECT, items, reply }].into_iter(), with_keys);
+        let mut found = Vec::new();
+        asked.tally([(items, reply)].into_iter(), |tally| found.extend(tally.notice(OBJECT, with_keys)));
         let read = |notice: &Notice| {
             let body: Value = serde_json::from_str(&notice.body).unwrap();
             assert_eq!(body["id"], *notice.id);

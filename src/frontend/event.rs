@@ -1,6 +1,6 @@
-//! The outcome for one budget, from which counters, live decisions and data points are made.
+//! The outcome for one budget, from which counters, live decisions, data points and notices are made.
 
-use crate::api::Tally;
+use crate::api::{Notice, Tally};
 use crate::metrics::{DecidedBy, LiveDecision, Outcome};
 use crate::policy::Cause;
 
@@ -59,6 +59,11 @@ impl<'a> Event<'a> {
             is_refused_in_shadow: false,
         };
         Self { decision, tally: None }
+    }
+
+    /// The notice that is due. Only `with_key` does it have the key as callers write it.
+    pub(super) fn notice(&self, with_key: bool) -> Option<Notice> {
+        self.tally?.notice(self.decision.object?, with_key)
     }
 
     /// The start of the key, if operators may see it.

@@ -22,10 +22,10 @@ fn a_notice_has_only_what_its_receivers_may_know() {
             let mut call = world.begin(&asked).ok().unwrap();
             world.carry_out(&mut call);
             assert_eq!(world.asked.last().unwrap().wants_notices, receivers != Receivers::None && policy == "loud");
-            assert!(call.notices().is_empty(), "there is no reply yet");
+            assert!(call.notices(world.now()).is_empty(), "there is no reply yet");
             call.reply(world.now());
             let notices: Vec<serde_json::Value> =
-                call.notices().iter().map(|notice| serde_json::from_str(&notice.body).unwrap()).collect();
+                call.notices(world.now()).iter().map(|notice| serde_json::from_str(&notice.body).unwrap()).collect();
             let keys: Vec<_> = notices.iter().map(|notice| notice["data"]["key"].as_str()).collect();
             assert_eq!(keys, expected.filter(|_| is_refused).into_iter().collect::<Vec<_>>(), "{receivers:?}");
         }

@@ -314,8 +314,8 @@ impl Call {
 
     /// The notices that are due, once there is a reply.
     #[must_use]
-    pub fn notices(&self) -> Vec<Notice> {
-        report::notices(&self.asked, &self.plan, self.end)
+    pub fn notices(&self, now: Now) -> Vec<Notice> {
+        report::notices(&self.asked, &self.plan, self.end, now)
     }
 
     /// Milliseconds taken so far.

@@ -6,7 +6,7 @@ use super::super::settings::Receivers;
 use super::asked::Asked;
 use super::plan::Plan;
 use crate::access::key_hash_in;
-use crate::api::{Notice, Noticed, Tally};
+use crate::api::{Notice, Tally};
 use crate::edge::Outcome;
 
 /// Emits an event for each budget of a request that ended with `end`, if it takes tokens.
@@ -17,6 +17,21 @@ pub(super) fn events<'a>(
     now: Now,
     tell: &mut dyn FnMut(&Event<'a>),
 ) {
+    if asked.whole.takes() {
+        all_events(asked, plan, end, now, tell);
+    }
+}
+
+/// The notices due after a request that ended with `end`.
+pub(super) fn notices(asked: &Asked, plan: &Plan, end: Option<End>, now: Now) -> Vec<Notice> {
+    let with_keys = asked.terms.receivers == Receivers::OfKeys;
+    let mut notices = Vec::new();
+    all_events(asked, plan, end, now, &mut |event| notices.extend(event.notice(with_keys)));
+    notices
+}
+
+/// The same for any request: one that takes no tokens is not counted, but it may owe a notice.
+fn all_events<'a>(asked: &'a Asked, plan: &'a Plan, end: Option<End>, now: Now, tell: &mut dyn FnMut(&Event<'a>)) {
     let shards = asked.of_shards.as_ref().map(|_| plan.objects.len());
     let mut tell = |tally: Tally<'a>| {
         let key = plan.objects.get(tally.object).map(|object| key_hash_in(&object.name));
@@ -30,14 +45,4 @@ pub(super) fn events<'a>(
         (Some(End::Undecided(outcome, cause)), _) => asked.whole.tally_undecided(outcome, cause, &mut tell),
         _ => {}
     }
-}
-
-/// The notices due after a request that ended with `end`.
-pub(super) fn notices(asked: &Asked, plan: &Plan, end: Option<End>) -> Vec<Notice> {
-    let (Some(End::Decided), Some(Outcome::Decided(replies))) = (end, plan.calls.outcome()) else {
-        return Vec::new();
-    };
-    let all = plan.objects.iter().zip(replies);
-    let all = all.map(|(object, reply)| Noticed { object: &object.name, items: &object.items, reply });
-    asked.whole.notices(all, asked.terms.receivers == Receivers::OfKeys)
 }
