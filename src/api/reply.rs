@@ -172,23 +172,21 @@ impl Reply {
     #[must_use]
     pub fn preflight() -> Self {
         let header = |name, value: &'static str| (name, value.into());
-        let headers = vec![
-            header("access-control-allow-origin", "*"),
-            header("access-control-expose-headers", "X-Request-Id"),
+        let headers = [
             header("access-control-allow-methods", "GET, POST"),
             header("access-control-allow-headers", "Authorization, Content-Type, Idempotency-Key, X-Request-Id"),
             header("x-content-type-options", "nosniff"),
             header("access-control-max-age", "86400"), // a day: the longest that any browser caches it
         ];
-        Self::bare(204, headers, String::new())
+        Self::bare(204, readable("X-Request-Id").into_iter().chain(headers).collect(), String::new())
     }
 
     /// The headers of the contract, which is the same for all callers. Its body is in JavaScript.
     #[must_use]
     pub fn contract() -> Self {
-        let [content_type, _, nosniff, origin, _] = common("application/json");
+        let [content_type, _, nosniff, ..] = common("application/json");
         let cached = ("cache-control", Cow::Borrowed("public, max-age=3600"));
-        let exposed = ("access-control-expose-headers", Cow::Borrowed("X-Request-Id"));
+        let [origin, exposed] = readable("X-Request-Id");
         Self::bare(200, vec![content_type, cached, nosniff, origin, exposed], String::new())
     }
 
@@ -214,14 +212,20 @@ const fn media_type(letter: char) -> Option<&'static str> {
     }
 }
 
+/// The headers with which any page may read an answer, and these of its headers.
+const fn readable(exposed: &'static str) -> [Header; 2] {
+    [("access-control-allow-origin", Cow::Borrowed("*")), ("access-control-expose-headers", Cow::Borrowed(exposed))]
+}
+
 /// The headers of nearly every reply.
-const fn common(media_type: &'static str) -> [Header; 5] {
+fn common(media_type: &'static str) -> [Header; 5] {
+    let [origin, exposed] = readable("RateLimit, RateLimit-Policy, Retry-After, X-Request-Id");
     [
         ("content-type", Cow::Borrowed(media_type)),
         ("cache-control", Cow::Borrowed("no-store")),
         ("x-content-type-options", Cow::Borrowed("nosniff")),
-        ("access-control-allow-origin", Cow::Borrowed("*")),
-        ("access-control-expose-headers", Cow::Borrowed("RateLimit, RateLimit-Policy, Retry-After, X-Request-Id")),
+        origin,
+        exposed,
     ]
 }
 
