@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tollgate::frontend::{Asked, Call, Now, Service, Settings, Step};
 use tollgate::policy::{Policies, Policy};
+use tollgate::protocol::{Definitions, names_of};
 
 use crate::split_mix::Random;
 
@@ -38,8 +39,8 @@ pub(crate) const fn now(at: i64) -> Now {
     Now { at, waiting: at }
 }
 
-/// The policies under which an object decides: its own deployment's of the same wire names.
+/// The policies under which an object of the same deployment decides.
 pub(crate) fn policies_of(call: &Call, object: usize, deployed: &Policies) -> Vec<Arc<Policy>> {
-    let own = |policy: &Policy| Arc::clone(deployed.by_wire_name(policy.wire_name()).expect("of the same deployment"));
-    call.policies_of(object).map(own).collect()
+    let names = names_of(call.policies_of(object));
+    Definitions::new().asked(deployed, &names, None, None).expect("they are of the same deployment")
 }

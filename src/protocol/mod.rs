@@ -50,7 +50,7 @@ pub use key_act::KeyAct;
 pub use key_state::{BucketState, HoldState, KeyState, LimitState, PastDecision, PolicyTokens, ReservationState};
 pub use lease::{EndedLease, LATE_MS, Lease, LeaseRequest};
 pub use numbers::{Format, Unreadable};
-pub use policies::Definitions;
+pub use policies::{Definitions, definitions_of, names_of};
 pub use registry::{Poll, Update, Versioned, deployment_id};
 pub use reply::{Decided, DueNotice, LimitAnswer, ObjectReply, Reserved, Spread};
 pub use request::{Action, Known, ObjectRequest, RequestId};

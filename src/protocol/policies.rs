@@ -25,10 +25,9 @@ impl Definitions {
         Self { by_id: SortedMap::new(), ids: VecDeque::new() }
     }
 
-    /// The policies with these [wire names](Policy::wire_name), separated by commas. Those with an id in `known` are the requested
-    /// versions. The others are the object's own, if it has them, so that all frontends get the same decisions; else the frontend's, if it
-    /// sent their [definitions](Policy::definition), one to a line. `None` requests the definitions: see
-    /// [`PolicyUnknown`](super::ObjectReply::PolicyUnknown).
+    /// The policies with these [names](names_of). Those with an id in `known` are the requested versions. The others are the object's own,
+    /// if it has them, so that all frontends get the same decisions; else the frontend's, if it sent their
+    /// [definitions](definitions_of). `None` requests the definitions: see [`PolicyUnknown`](super::ObjectReply::PolicyUnknown).
     #[must_use]
     pub fn asked(
         &mut self,
@@ -74,6 +73,27 @@ impl Definitions {
     }
 }
 
+/// The [wire names](Policy::wire_name) of a request's policies, separated by commas.
+pub fn names_of<'a>(policies: impl IntoIterator<Item = &'a Policy>) -> String {
+    joined(policies.into_iter().map(Policy::wire_name), ',')
+}
+
+/// Their [definitions](Policy::definition), one to a line.
+pub fn definitions_of<'a>(policies: impl IntoIterator<Item = &'a Policy>) -> String {
+    joined(policies.into_iter().map(Policy::definition), '\n')
+}
+
+fn joined(texts: impl Iterator<Item = impl AsRef<str>>, separator: char) -> String {
+    let mut all = String::new();
+    for (index, text) in texts.enumerate() {
+        if index > 0 {
+            all.push(separator);
+        }
+        all.push_str(text.as_ref());
+    }
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,13 +112,9 @@ mod tests {
             policies(&format!(r#"{{"same":{},"list":{},"gone":{}}}"#, rate(5), list(&[a.clone(), b.clone()]), rate(7)));
         let newer = |list: &str| policies(&format!(r#"{{"same":{},"list":{list},"new":{}}}"#, rate(6), rate(8)));
         let asked = |own: &Policies, asked: &Policies, names: &[&str], sends: bool| {
-            let policies: Vec<_> = names.iter().map(|name| asked.get(name).unwrap()).collect();
-            let join = |of: fn(&Policy) -> String, with: &str| {
-                policies.iter().map(|policy| of(policy)).collect::<Vec<_>>().join(with)
-            };
-            let names = join(|policy| policy.wire_name().to_owned(), ",");
-            let definitions = sends.then(|| join(Policy::definition, "\n"));
-            let found = Definitions::new().asked(own, &names, None, definitions.as_deref())?;
+            let policies = || names.iter().map(|name| &**asked.get(name).unwrap());
+            let definitions = sends.then(|| definitions_of(policies()));
+            let found = Definitions::new().asked(own, &names_of(policies()), None, definitions.as_deref())?;
             let rates = found.iter().flat_map(|policy| policy.limits()).map(|limit| limit.limit().config().rate);
             Some(rates.collect::<Vec<_>>())
         };

@@ -8,8 +8,8 @@ use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 use super::isolate::now;
 use crate::edge::{Failure, ObjectCall};
 use crate::frontend::{self, After, Left, Newer, Recording, Verification};
-use crate::policy::{Cause, Policy};
-use crate::protocol::ObjectReply;
+use crate::policy::Cause;
+use crate::protocol::{ObjectReply, definitions_of, names_of};
 
 /// A request decided by objects: one object, or one per key of a batch.
 #[wasm_bindgen]
@@ -67,11 +67,8 @@ impl Call {
     pub fn next(&mut self) -> Option<Array> {
         let ObjectCall { object, request, dialect, wait_ms, .. } = self.0.next(now())?;
         let call = &self.0;
-        let definitions = dialect.has_definitions.then(|| {
-            let definitions: Vec<_> = call.policies_of(object).map(Policy::definition).collect();
-            definitions.join("\n")
-        });
-        let names = names_of(call.policies_of(object));
+        let definitions = dialect.has_definitions.then(|| definitions_of(call.policies_of(object)));
+        let names = shared(names_of(call.policies_of(object)));
         #[expect(clippy::cast_precision_loss, reason = "seconds")]
         let wait_ms = wait_ms as f64;
         Some(parts(object, call.object(object), &names, &request.to_text(dialect.format), definitions, wait_ms))
@@ -189,21 +186,14 @@ impl Call {
     /// The notices that are due, once there is a reply: id, JSON, id, JSON, ...
     #[must_use]
     pub fn notices(&self) -> Array {
-        self.0.notices().into_iter().flat_map(|notice| [JsValue::from(notice.id), notice.body.into()]).collect()
+        self.0.notices(now()).into_iter().flat_map(|notice| [JsValue::from(notice.id), notice.body.into()]).collect()
     }
 }
 
-/// The names of the policies, separated by commas: a JavaScript string, made once for requests with the same policies.
-fn names_of<'a>(policies: impl Iterator<Item = &'a Policy>) -> JsString {
+/// The names of policies as a JavaScript string, made once for requests with the same policies.
+fn shared(names: String) -> JsString {
     thread_local! {
         static LATEST: RefCell<Option<(String, JsString)>> = const { RefCell::new(None) };
-    }
-    let mut names = String::new();
-    for policy in policies {
-        if !names.is_empty() {
-            names.push(',');
-        }
-        names.push_str(policy.wire_name());
     }
     LATEST.with_borrow_mut(|latest| match latest {
         Some((known, text)) if *known == names => text.clone(),

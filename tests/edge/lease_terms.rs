@@ -164,8 +164,7 @@ impl Pair {
     /// Makes the calls.
     fn answer(&mut self, policy: &Arc<Policy>, call: &mut Call) {
         while let Some(next) = call.next(moment(self.now)) {
-            let ObjectRequest { action, costs, lease, .. } = next.request;
-            let decided = self.call(policy, action, costs.concat(), lease);
+            let decided = self.pass(policy, &next.request);
             call.answered(next.object, Some((ObjectReply::Decided(decided), Rows::default())), moment(self.now));
         }
     }
@@ -201,10 +200,13 @@ impl Pair {
         self.watch(call);
     }
 
-    /// Calls the object, which must answer.
+    /// Calls the object, which must answer, as another frontend.
     fn call(&mut self, policy: &Arc<Policy>, action: Action, costs: Vec<u64>, lease: Option<LeaseRequest>) -> Decided {
+        self.pass(policy, &ObjectRequest { lease, ..request(action, vec![costs]) })
+    }
+
+    fn pass(&mut self, policy: &Arc<Policy>, request: &ObjectRequest) -> Decided {
         self.calls += 1;
-        let request = ObjectRequest { lease, ..request(action, vec![costs]) };
         let request = ObjectRequest::from_text(&request.to_text(Format::NEWEST)).unwrap().0;
         match self.object.ask(slice::from_ref(policy), &request, self.now, &mut Seen::default()) {
             ObjectReply::Decided(decided) => decided,

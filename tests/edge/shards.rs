@@ -13,7 +13,9 @@ use tollgate::key_hash::KeyHasher;
 use tollgate::limit::{Carry, Decision, State, Verb};
 use tollgate::policy::overrides::{History, InForce, Overrides, Selector, WrittenOverride};
 use tollgate::policy::{Cause, Policies, Policy};
-use tollgate::protocol::{Action, Decided, Definitions, Known, ObjectReply, ObjectRequest, Rows, Update, Versioned};
+use tollgate::protocol::{
+    Action, Decided, Definitions, Known, ObjectReply, ObjectRequest, Rows, Update, Versioned, definitions_of,
+};
 
 use super::asked::request;
 use super::frontend::{Told, now as moment, path_of};
@@ -435,8 +437,7 @@ impl<'r> World<'r> {
             let shard = call.object(next.object).split_once('-').map_or(0, |(_, shard)| shard.parse().unwrap());
             let names: Vec<_> = call.policies_of(next.object).map(Policy::wire_name).collect();
             assert_eq!(names, [parts[shard].wire_name()]);
-            let definitions = call.policies_of(next.object).map(Policy::definition).collect::<Vec<_>>().join("\n");
-            let definitions = next.dialect.has_definitions.then_some(definitions);
+            let definitions = next.dialect.has_definitions.then(|| definitions_of(call.policies_of(next.object)));
             if !next.is_repeated && !next.dialect.has_definitions {
                 asked.push(shard);
             }

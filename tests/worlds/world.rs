@@ -17,6 +17,7 @@ use tollgate::limit::{Carry, Decision, Verb};
 use tollgate::policy::{Cause, Policies, Policy, Unsettled};
 use tollgate::protocol::{
     Action, Condition, Decided, Definitions, ObjectReply, ObjectRequest, OverridesChange, PolicyChange, Poll,
+    definitions_of, names_of,
 };
 use tollgate::registry::{AUDIT, Registry, Writes};
 
@@ -427,8 +428,6 @@ impl World {
             request.calls += 1;
             request.awaited.insert(next.object, request.calls);
             let policies: Vec<&Policy> = request.call.policies_of(next.object).collect();
-            let names: Vec<_> = policies.iter().map(|policy| policy.wire_name()).collect();
-            let definitions: Vec<_> = policies.iter().map(|policy| policy.definition()).collect();
             let is_refunded = |policy: &Policy| policy.object().reservations.unsettled == Unsettled::Refund;
             let limits = policies.iter().map(|policy| {
                 let names = policy.limits().iter().map(|limit| limit.name().unwrap_or_default().to_owned());
@@ -436,8 +435,8 @@ impl World {
             });
             let message = Message {
                 object: request.call.object(next.object).to_owned(),
-                names: names.join(","),
-                definitions: next.dialect.has_definitions.then(|| definitions.join("\n")),
+                names: names_of(policies.iter().copied()),
+                definitions: next.dialect.has_definitions.then(|| definitions_of(policies.iter().copied())),
                 limits: limits.collect(),
                 content: Content::Request(next.request.to_text(next.dialect.format)),
             };
@@ -677,12 +676,12 @@ impl World {
             };
             let hash = key_hash_in(call.object(0)).to_owned();
             while let Some(next) = call.next(now) {
-                let names: Vec<_> = call.policies_of(next.object).map(Policy::wire_name).collect();
-                let definitions: Vec<_> = call.policies_of(next.object).map(Policy::definition).collect();
+                let (names, definitions) =
+                    (names_of(call.policies_of(next.object)), definitions_of(call.policies_of(next.object)));
                 let name = call.object(next.object).to_owned();
                 let (key, _) = self.objects.entry(name).or_insert_with(|| object(plan, Disk::default()));
                 let text = next.request.to_text(next.dialect.format);
-                let asked = (&*names.join(","), &*text, Some(definitions.join("\n")));
+                let asked = (&*names, &*text, Some(definitions));
                 let reply = key.decide(asked, &mut self.definitions, now.at, || Some(1)).unwrap();
                 call.answered(next.object, ObjectReply::from_text(&reply).ok(), now);
             }
