@@ -1,6 +1,10 @@
 // `tollgate/node`: a limit in front of servers of `http`, of Express and of Fastify.
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { request as httpRequest } from "node:http";
 import { describe, test } from "node:test";
+import { setImmediate } from "node:timers/promises";
+import fastify from "fastify";
 import { Client } from "../../build/package/client.js";
 import { LeasingLimiter } from "../../build/package/leases.js";
 import { KeyedLimiter, rateLimit } from "../../build/package/node.js";
@@ -179,6 +183,60 @@ for (const way of ["Express", "Fastify"]) {
     assert.deepEqual(warnings(), []);
   });
 }
+
+for (const way of WAYS.filter((way) => way !== "http")) {
+  test(`${way}: whatever a function throws, the request does not pass`, async () => {
+    for (const thrown of [undefined, null, "", "route", "router"]) {
+      const key = () => Promise.reject(thrown);
+      const { send } = await serve(way, rateLimit({ limiter: keyed().limiter, key }));
+      const { status, text } = await send("/");
+      assert.equal(status, 500, String(thrown));
+      assert.match(text, new RegExp(`: a function of the limit has thrown ${thrown}$`));
+    }
+  });
+}
+
+test("Fastify does not handle a refused request, though its client goes before the response has been sent", async (t) => {
+  const app = fastify();
+  t.after(() => app.close());
+  const refused = Promise.withResolvers();
+  const isSent = Promise.withResolvers();
+  app.register(rateLimit({ limiter: keyed({ rate: 1, periodMs: 60_000 }).limiter }));
+  // As a session's or a compression's.
+  app.addHook("onSend", async (_request, reply) => {
+    if (reply.statusCode !== 429) return;
+    refused.resolve(reply.raw);
+    await isSent.promise;
+  });
+  let handled = 0;
+  app.get("/", async () => ++handled);
+  const address = await app.listen({ port: 0, host: "127.0.0.1" });
+  assert.equal(await (await fetch(address)).text(), "1");
+  const request = httpRequest(address);
+  request.on("error", () => {});
+  request.end();
+  const raw = await refused.promise;
+  const closed = once(raw, "close");
+  request.destroy();
+  await closed;
+  for (let turn = 0; turn < 3; turn++) await setImmediate();
+  isSent.resolve();
+  assert.equal(handled, 1);
+});
+
+test("Fastify waits for a response that onRefused sends later", async (t) => {
+  const app = fastify();
+  t.after(() => app.close());
+  const limiter = keyed({ rate: 1, periodMs: 60_000 }).limiter;
+  const onRefused = (_refusal, _request, reply) => void setTimeout(() => reply.send("later"), 20);
+  app.register(rateLimit({ limiter, onRefused }));
+  let handled = 0;
+  app.get("/", async () => ++handled);
+  const address = await app.listen({ port: 0, host: "127.0.0.1" });
+  await fetch(address);
+  const response = await fetch(address);
+  assert.deepEqual([response.status, await response.text(), handled], [429, "later", 1]);
+});
 
 test("a key may be in a body that Fastify has parsed", async () => {
   const { send } = await serve("Fastify", rateLimit({ limiter: keyed().limiter, key: ({ body }) => body.user }));

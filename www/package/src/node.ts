@@ -135,25 +135,39 @@ export function rateLimit<
   const limit = (
     first: NodeServer | NodeRequest,
     second: object | NodeResponse,
-    next?: (error?: unknown) => void,
+    next?: Next,
   ): Promise<boolean> | undefined => {
     if ("addHook" in first) {
-      first.addHook(hook, async (request: Request, reply: NodeReply) => {
-        const isPassed = await passes(request, reply as Response, ofReply(reply));
-        return isPassed ? undefined : reply;
+      // With a callback: after a hook that returns the reply, the handler is called if the client goes before all is sent.
+      first.addHook(hook, (request: Request, reply: NodeReply, done: Next) => {
+        proceed(passes(request, reply as Response, ofReply(reply)), done);
       });
       next?.();
       return undefined;
     }
     const passing = passes(first as Request, second as Response, ofResponse(second as NodeResponse));
     if (!next) return passing;
-    passing.then((isPassed) => {
-      if (isPassed) next();
-    }, next);
+    proceed(passing, next);
     return undefined;
   };
   // Otherwise Fastify would limit only the routes that the plugin itself has.
   return Object.assign(limit, { [Symbol.for("skip-override")]: true }) as RateLimit;
+}
+
+type Next = (error?: unknown) => void;
+
+/** Calls `next` if the request may pass, or with an error. */
+function proceed(passing: Promise<boolean>, next: Next): void {
+  passing.then(
+    (isPassed) => {
+      if (isPassed) next();
+    },
+    (cause) => {
+      // Express takes `undefined`, "route" and "router" for no error.
+      const isError = Object(cause) === cause;
+      next(isError ? cause : new Error(`a function of the limit has thrown ${String(cause)}`, { cause }));
+    },
+  );
 }
 
 /** What writes a response. */
