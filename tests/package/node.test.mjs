@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { request as httpRequest } from "node:http";
+import { connect } from "node:net";
 import { describe, test } from "node:test";
 import { setImmediate } from "node:timers/promises";
 import fastify from "fastify";
@@ -9,7 +10,7 @@ import { Client } from "../../build/package/client.js";
 import { LeasingLimiter } from "../../build/package/leases.js";
 import { KeyedLimiter, rateLimit } from "../../build/package/node.js";
 import { FakeClock, START } from "./clock.mjs";
-import { serve, WAYS } from "./servers.mjs";
+import { listen, serve, WAYS } from "./servers.mjs";
 
 const MINUTE = { rate: 2, periodMs: 60_000 };
 
@@ -236,6 +237,20 @@ test("Fastify waits for a response that onRefused sends later", async (t) => {
   await fetch(address);
   const response = await fetch(address);
   assert.deepEqual([response.status, await response.text(), handled], [429, "later", 1]);
+});
+
+test("a client that has gone before its request is read is no error, and its request does not pass", async () => {
+  const limit = rateLimit({ limiter: keyed().limiter });
+  const asked = Promise.withResolvers();
+  const port = await listen((request, response) => {
+    const { remoteAddress } = request.socket;
+    asked.resolve(limit(request, response).then((isPassed) => [remoteAddress, isPassed]));
+  });
+  const socket = connect(port, "127.0.0.1");
+  await once(socket, "connect");
+  socket.write("GET / HTTP/1.1\r\nHost: example.com\r\n\r\n");
+  socket.resetAndDestroy();
+  assert.deepEqual(await asked.promise, [undefined, false]);
 });
 
 test("a key may be in a body that Fastify has parsed", async () => {

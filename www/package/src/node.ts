@@ -17,7 +17,11 @@ export type { LimitedBy, RequestLimiter } from "./request-limiter.js";
 export interface NodeRequest {
   readonly method?: string | undefined;
   readonly headers: Readonly<Record<string, string | readonly string[] | undefined>>;
-  readonly socket: { readonly remoteAddress?: string | undefined };
+  readonly socket: {
+    readonly remoteAddress?: string | undefined;
+    readonly localAddress?: string | undefined;
+    readonly destroyed?: boolean;
+  };
 }
 
 /** A response of `http` or Express, as far as a limit needs it. */
@@ -61,7 +65,10 @@ export interface RateLimitOptions<Request = NodeRequest, Response = unknown, P e
 export interface RateLimit {
   /** For Fastify: limits the routes of this server. */
   (server: NodeServer, options: object, done: (error?: Error) => void): void;
-  /** For `http`: whether the request may pass. If not, the response has been sent. Rejects if a function in the options throws. */
+  /**
+   * For `http`: whether the request may pass. If not, the response has been sent, or the client has gone. Rejects if a function in the
+   * options throws, and if the service answers that the application is mistaken, as for an unknown policy.
+   */
   (request: NodeRequest, response: NodeResponse): Promise<boolean>;
   /** For Express and others like it: calls `next` if the request may pass, or with an error. */
   (request: NodeRequest, response: NodeResponse, next: (error?: unknown) => void): void;
@@ -96,7 +103,7 @@ export function rateLimit<
     "set `trust proxy` in Express or `trustProxy` in Fastify to the proxies that you trust, or pass a `key` function",
   );
 
-  /** Whether the request may pass. If not, it has been answered. */
+  /** Whether the request may pass. If not, it has been answered, or its client has gone. */
   const passes = async (request: Request, response: Response, { get, set, status, end, raw }: Writer) => {
     const { method, headers } = request;
     const incoming: Incoming = {
@@ -105,10 +112,15 @@ export function rateLimit<
       address: () => addressOf(request, warn),
     };
     let counted: Counted<P> | undefined;
-    const answer = await ask<[Request, Response], P, LocalAnswer>(options, incoming, [request, response], (now) => {
+    const asking = ask<[Request, Response], P, LocalAnswer>(options, incoming, [request, response], (now) => {
       counted = now;
       return counter.consume(now);
     });
+    const answer = await asking.catch((error: unknown): typeof GONE => {
+      if (error === GONE) return GONE;
+      throw error;
+    });
+    if (answer === GONE) return false;
     if (!answer) return true;
     if (answer.status === 503 && (await options.onError?.(answer, request, response))) return true;
     const { written } = answer;
@@ -214,15 +226,20 @@ interface Framed extends NodeRequest {
 function addressOf(request: Framed, warn: (address: string) => void): Key {
   const { socket, headers } = request;
   const ip = request.ip ?? socket.remoteAddress;
+  // One that has no address has no local one either.
+  if (ip === undefined && (socket.destroyed || socket.localAddress !== undefined)) throw GONE;
   if (ip === undefined)
     throw new TollgateError(
       "address_missing",
-      "the connection has no address: it is closed already, or a Unix socket's, or a test's: give it one, as in" +
+      "the connection has no address: it is a Unix socket's, or a test's: give it one, as in" +
         ' `socket: { remoteAddress: "192.0.2.1" }`, or pass a `key` function',
     );
   if (headers["x-forwarded-for"] !== undefined && ip === socket.remoteAddress && !trustsProxies(request)) warn(ip);
   return { ip };
 }
+
+/** The connection was closed before its address was read. That is no error: any client can do it. */
+const GONE = Symbol("gone");
 
 function trustsProxies({ app, ips }: Framed): boolean {
   return app?.get ? Boolean(app.get("trust proxy")) : ips !== undefined;
