@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { request as httpRequest } from "node:http";
+import { connect as connectHttp2, constants, createServer as createHttp2Server } from "node:http2";
 import { connect } from "node:net";
 import { describe, test } from "node:test";
 import { setImmediate } from "node:timers/promises";
@@ -251,6 +252,35 @@ test("a client that has gone before its request is read is no error, and its req
   socket.write("GET / HTTP/1.1\r\nHost: example.com\r\n\r\n");
   socket.resetAndDestroy();
   assert.deepEqual(await asked.promise, [undefined, false]);
+});
+
+test("over HTTP/2, only a response that was sent can give tokens back", async (t) => {
+  const { limiter } = keyed();
+  const limit = rateLimit({ limiter, failedOnly: true });
+  const held = Promise.withResolvers();
+  const server = createHttp2Server(async (request, response) => {
+    if (!(await limit(request, response))) return;
+    if (request.url === "/held") held.resolve({ closed: once(response, "close") });
+    else response.end();
+  });
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  const client = connectHttp2(`http://127.0.0.1:${server.address().port}`);
+  t.after(() => {
+    client.destroy();
+    server.close();
+  });
+  const left = () => limiter.remaining({ ip: "127.0.0.1" });
+  const passed = client.request({ ":path": "/" });
+  await once(passed.resume(), "close");
+  for (let turn = 0; left() < 2 && turn < 100; turn++) await setImmediate();
+  assert.equal(left(), 2, "it has not failed");
+  const aborted = client.request({ ":path": "/held" });
+  aborted.on("error", () => {});
+  const { closed } = await held.promise;
+  aborted.close(constants.NGHTTP2_CANCEL);
+  await closed;
+  await setImmediate();
+  assert.equal(left(), 1);
 });
 
 test("a key may be in a body that Fastify has parsed", async () => {

@@ -27,6 +27,7 @@ export interface NodeRequest {
 /** A response of `http` or Express, as far as a limit needs it. */
 export interface NodeResponse {
   statusCode: number;
+  readonly headersSent: boolean;
   getHeader(name: string): unknown;
   setHeader(name: string, value: string): unknown;
   once(event: "finish", listener: () => void): unknown;
@@ -35,7 +36,7 @@ export interface NodeResponse {
 
 /** A reply of Fastify, as far as a limit needs it. */
 export interface NodeReply {
-  readonly raw: Pick<NodeResponse, "statusCode" | "once">;
+  readonly raw: Pick<NodeResponse, "statusCode" | "headersSent" | "once">;
   code(status: number): unknown;
   getHeader(name: string): unknown;
   header(name: string, value: string): unknown;
@@ -126,7 +127,11 @@ export function rateLimit<
     const { written } = answer;
     addFields(written.headers, get, set);
     if (answer.status === 200) {
-      if (options.failedOnly) raw.once("finish", () => counter.responded(counted!, answer, raw.statusCode));
+      if (options.failedOnly)
+        raw.once("finish", () => {
+          // With HTTP/2 also if the client has gone, and the status is then that of no response.
+          if (raw.headersSent) counter.responded(counted!, answer, raw.statusCode);
+        });
       return true;
     }
     status(answer.status);
