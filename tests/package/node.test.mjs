@@ -240,6 +240,14 @@ test("Fastify waits for a response that onRefused sends later", async (t) => {
   assert.deepEqual([response.status, await response.text(), handled], [429, "later", 1]);
 });
 
+test("Fastify reads no body before it refuses, unless a function may need it", async () => {
+  const { send } = await serve("Fastify", rateLimit({ limiter: keyed().limiter, cost: 1 }));
+  const wrong = { method: "POST", headers: { "content-type": "text/unknown" }, body: 1 };
+  const statuses = [];
+  for (let i = 0; i < 3; i++) statuses.push((await send("/", wrong)).status);
+  assert.deepEqual(statuses, [500, 500, 429]); // of the server's error handler
+});
+
 test("a client that has gone before its request is read is no error, and its request does not pass", async () => {
   const limit = rateLimit({ limiter: keyed().limiter });
   const asked = Promise.withResolvers();

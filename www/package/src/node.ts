@@ -148,7 +148,8 @@ export function rateLimit<
   };
 
   /** Before bodies are read, unless a function may need them. */
-  const hook = options.key || options.cost || options.skip ? "preValidation" : "onRequest";
+  const isReading = [options.key, options.cost, options.skip].some((option) => typeof option === "function");
+  const hook = isReading ? "preValidation" : "onRequest";
   const limit = (
     first: NodeServer | NodeRequest,
     second: object | NodeResponse,
