@@ -101,6 +101,11 @@ for (const way of WAYS) {
       assert.match((await send("/", { headers: { "x-cost": "0.5" } })).body.detail, /^cost must be a whole number/);
       const tooLong = await send("/", { headers: { "x-user": "k".repeat(1025) } });
       assert.deepEqual([tooLong.status, tooLong.body.detail.slice(0, 13)], [400, "key must have"]);
+      for (const wrong of [["a"], { toString: 1 }, 7]) {
+        const { send } = await serve(way, rateLimit({ limiter, key: () => wrong }));
+        const { status, body } = await send("/");
+        assert.deepEqual([status, body.detail], [400, "key must be a text or an address"]);
+      }
       assert.equal(limiter.size, 0);
     });
 

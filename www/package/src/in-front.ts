@@ -9,7 +9,7 @@ export interface CountOptions<Args extends unknown[], P extends PolicyNames = st
   /**
    * Whose budget. By default, and if it returns `undefined`, the client's address: on Cloudflare Workers as Cloudflare reports it,
    * elsewhere that of the connection. Headers that a client can write, such as `X-Forwarded-For`, change that only where Express or
-   * Fastify is told to trust the proxies that set them.
+   * Fastify is told to trust the proxies that set them. A `KeyedLimiter` takes no lists.
    */
   readonly key?: (...args: Args) => Key | undefined | Promise<Key | undefined>;
   /** How many tokens a request costs. Default: 1. */

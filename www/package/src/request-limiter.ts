@@ -81,6 +81,9 @@ function callsOfKeyed(limiter: KeyedLimiter<string>, policy: string): Calls {
   const answers = new Answers();
   answers.setLimits(policy, limiter.limits);
   const written = ({ key, cost }: Counted): Written => {
+    // A list, or anything that a client has sent as JSON, which may have no text.
+    if (typeof key !== "string" && typeof (key as { readonly ip?: unknown }).ip !== "string")
+      return answers.badRequest("key must be a text or an address");
     try {
       const consumed = limiter.consumeEach(key as KeyOfMany, cost as Cost<string>);
       const { now } = consumed;
