@@ -411,6 +411,15 @@ describe("a client of a service", () => {
     assert.deepEqual([(await send("/")).status, causes], [503, ["failed", "failed"]]);
   });
 
+  test("a refusal that another copy of the package has thrown is a refusal", async () => {
+    const body = { status: 429, policy: "api", allowed: false, detail: "d" };
+    const cause = Object.defineProperty(body, "headers", { value: new Headers({ ...FIELDS, "retry-after": "7" }) });
+    const consume = () => Promise.reject(Object.assign(new Error("429: d"), { code: "refused", cause }));
+    const { send } = await serve("http", rateLimit({ limiter: { consume, lease() {} }, policy: "api" }));
+    const { status, headers } = await send("/");
+    assert.deepEqual([status, headers["retry-after"], headers.ratelimit], [429, "7", FIELDS.ratelimit]);
+  });
+
   test("a mistake of the application's, such as an unknown policy, is an error", async () => {
     const { send } = await served({ consume: { status: 404, type: "t", title: "t", detail: "there is no policy" } });
     assert.deepEqual((await send("/")).text, "not_granted: there is no policy");

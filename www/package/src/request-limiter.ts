@@ -165,7 +165,9 @@ function networkIn(key: Key): Key {
 function undecided(error: unknown): Written {
   const code = codeOf(error);
   const { cause } = error as { readonly cause?: unknown };
-  if (code === "not_granted" && (cause as Partial<Answer> | undefined)?.headers) return writtenOf(cause as Problem);
+  // "refused" is of a client that throws, made by another copy of the package.
+  const isAnswer = code === "not_granted" || code === "refused";
+  if (isAnswer && (cause as Partial<Answer> | undefined)?.headers) return writtenOf(cause as Problem);
   if (/^(cost|ip)_/.test(code)) return ofNone().badRequest((error as Error).message);
   if (NO_ANSWER.includes(code)) return ofNone().unavailable(code === "timeout");
   throw error;
