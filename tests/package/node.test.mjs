@@ -454,7 +454,7 @@ describe("leases of a service", () => {
   const LIMIT = { kind: "token_bucket", rate: 10, period_ms: 10_000, capacity: 10, max_debt: 0 };
 
   /** A server that decides by leases; the service answers each request for one so. */
-  async function served(answer) {
+  async function served(answer, inspection = {}) {
     const keys = [];
     let inspected = 0;
     const clock = new FakeClock(START);
@@ -465,7 +465,12 @@ describe("leases of a service", () => {
       },
       async inspect() {
         inspected++;
-        return { status: 200, policy: "api", limits: [{ ...LIMIT, remaining: 0, owed: 0, reset_at: null }] };
+        return {
+          status: 200,
+          policy: "api",
+          limits: [{ ...LIMIT, remaining: 0, owed: 0, reset_at: null }],
+          ...inspection,
+        };
       },
     };
     const limiter = new LeasingLimiter(client, { policy: "api", clock });
@@ -487,6 +492,13 @@ describe("leases of a service", () => {
     const { send } = await served({ allowed: false, retry_at: START + 2_500, retry_after_ms: 2_500 });
     const { status, headers, body } = await send("/");
     assert.deepEqual([status, headers["retry-after"], body.retry_after_ms], [429, "3", 2_500]);
+  });
+
+  test("a key that was unlimited a moment ago is refused", async () => {
+    const refused = { allowed: false, retry_at: START + 2_500, retry_after_ms: 2_500 };
+    const { send } = await served(refused, { unlimited: true });
+    const { status, headers } = await send("/");
+    assert.deepEqual([status, headers["retry-after"]], [429, "3"]);
   });
 
   test("the addresses of one IPv6 network share leases", async () => {

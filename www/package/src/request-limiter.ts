@@ -122,7 +122,8 @@ function callsOfLeasing(limiter: LeasingLimiter): Calls {
     const whose = networkIn(key);
     const decision = await limiter.consume(whose, cost);
     const { limits, unlimited } = await limiter.limitsFor(whose);
-    const isKnown = !unlimited && limits.length > 0;
+    // Refused, it has limits again.
+    const isKnown = limits.length > 0 && !(unlimited && decision.allowed);
     // Nothing is known of a budget if the service could not decide.
     if (decision.allowed && (decision.degraded || !isKnown)) return { status: 200, headers: {}, body: "{}" };
     if (!isKnown) return answers.unavailable(false); // refused by limits that have just changed
