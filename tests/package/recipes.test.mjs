@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { pathToFileURL } from "node:url";
 import express from "express";
-import { createApp, defineEventHandler, toNodeListener } from "h3";
+import { createApp, defineEventHandler, toNodeListener, toWebHandler } from "h3";
 import { KeyedLimiter, rateLimit } from "../../build/package/node.js";
 import { listen, send } from "./servers.mjs";
 import { root, stranger } from "./stranger.mjs";
@@ -14,10 +14,12 @@ const page = readFileSync(join(root, "docs/recipes.md"), "utf8");
 const [, helper] = page.match(/^```js\n(\/\/ refusal\.js\n.*?)^```$/ms);
 const { folder } = await stranger({ beside: ["h3"] });
 
-/** The module of a framework's line, with a limiter of its own. */
+let recipes = 0;
+
+/** The module of a framework's line, with a limiter of its own. `imports` gives what it has from the framework. */
 async function recipe(framework, imports = "") {
   const [, code] = page.match(new RegExp(`^\\| ${framework} \\| \`.*?\` \\| \`(.*)\` \\|$`, "m"));
-  const name = framework.toLowerCase();
+  const name = `${framework.toLowerCase()}${++recipes}`;
   writeFileSync(join(folder, `refusal-${name}.js`), helper);
   writeFileSync(join(folder, `${name}.js`), `import { refusal } from "./refusal-${name}.js";\n${imports}\n${code}\n`);
   return import(pathToFileURL(join(folder, `${name}.js`)));
@@ -40,14 +42,23 @@ test("Next", async () => {
   await limits((ip) => proxy(new Request("https://example.com", { headers: { "x-real-ip": ip } })) ?? passed());
 });
 
-test("SvelteKit", async () => {
-  const { handle } = await recipe("SvelteKit");
+/** As frameworks do while they prerender. */
+const noAddress = () => {
+  throw new Error("Cannot read clientAddress during prerendering");
+};
+
+test("SvelteKit, also while it prerenders", async () => {
+  const { handle } = await recipe("SvelteKit", "const building = false;");
   await limits((ip) => handle({ event: { getClientAddress: () => ip }, resolve: passed }));
+  const { handle: prerender } = await recipe("SvelteKit", "const building = true;");
+  assert.equal(prerender({ event: { getClientAddress: noAddress }, resolve: passed }).status, 200);
 });
 
-test("Astro", async () => {
+test("Astro, also while it prerenders", async () => {
   const { onRequest } = await recipe("Astro");
-  await limits((clientAddress) => onRequest({ clientAddress }, passed));
+  await limits((clientAddress) => onRequest({ isPrerendered: false, clientAddress }, passed));
+  const context = Object.defineProperty({ isPrerendered: true }, "clientAddress", { get: noAddress });
+  assert.equal(onRequest(context, passed).status, 200);
 });
 
 test("Nuxt, by its server", async () => {
@@ -55,6 +66,8 @@ test("Nuxt, by its server", async () => {
   const app = createApp().use(middleware);
   const port = await listen(toNodeListener(app.use(defineEventHandler(() => "passed"))));
   await limits((from) => send(port, "/", { from }));
+  // Calls of its own, while it renders, have no address.
+  assert.equal(await (await toWebHandler(app)(new Request("https://example.com"))).text(), "passed");
 });
 
 test("React Router, behind Express", async () => {
