@@ -38,6 +38,7 @@
 //! | `frontend` | one request from arrival to reply, independent of the runtime | `api` |
 //! | `tower` | a layer for axum and other tower servers, on `keyed` | `tower` |
 //! | `worker` | the Cloudflare Worker and its Durable Object | `worker` |
+//! | `exchange` | the text that `lint` and `answers` exchange with JavaScript | `lint`, `answers` |
 //! | `js` | functions on plain numbers for JavaScript | `js`, `leases` |
 //! | `lint` | the worst case that policies admit and cost, for JavaScript | `lint` |
 //! | `answers` | the service's answers for limiters in JavaScript | `answers` |
@@ -59,6 +60,8 @@ pub mod api;
 mod chance;
 #[cfg(feature = "api")]
 pub mod edge;
+#[cfg(any(feature = "answers", feature = "lint"))]
+pub mod exchange;
 #[cfg(feature = "api")]
 pub mod frontend;
 #[cfg(feature = "api")]

@@ -261,7 +261,7 @@ fn each_decision_is_shown_or_counted_as_left_out() {
         }
         let listeners = |audience: &mut Audience, now| audience.listeners(1, now).map(|listeners| listeners.to_text());
         for tap in &mut taps {
-            tap.hear(listeners(&mut audience, now).as_deref(), now);
+            tap.on_listeners(listeners(&mut audience, now).as_deref(), now);
         }
         let send = |tap: &mut Tap, audience: &mut Audience, fails: bool, now| {
             let Some(batch) = tap.take(now) else { return };
@@ -281,7 +281,7 @@ fn each_decision_is_shown_or_counted_as_left_out() {
                         operator.ask(&mut audience, now);
                     }
                     for tap in &mut taps {
-                        tap.hear(listeners(&mut audience, now).as_deref(), now);
+                        tap.on_listeners(listeners(&mut audience, now).as_deref(), now);
                     }
                 }
                 1 if taps[index].due(now).is_some() => send(&mut taps[index], &mut audience, random.once_in(5), now),

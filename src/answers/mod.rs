@@ -1,8 +1,8 @@
 //! The service's answers for the npm package's limiters: status, headers and body, from a WebAssembly module that imports nothing.
 //!
-//! A limiter in a server's own process decides, and this says so as the service would. JavaScript has an instance for each limiter. It
-//! writes a text at the address that [`answer_text`] returns, calls one of the other functions, and reads as many bytes as that returns
-//! from where [`answer_text`] says. An answer is JSON: `{"status":429,"headers":{"retry-after":"2"},"body":"…"}`.
+//! A limiter in a server's own process decides, and this writes the service's response to that. JavaScript has an instance for each
+//! limiter. Each export replaces a question by its answer: see [`exchange`](crate::exchange). An answer is JSON:
+//! `{"status":429,"headers":{"retry-after":"2"},"body":"…"}`.
 #![expect(unsafe_code, reason = "an export keeps its name; nothing else here is unsafe")]
 
 use std::collections::BTreeMap;
@@ -11,23 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 
 use crate::api::{CORS_PREFIX, Cause, Cost, Problem, Reply, ResolvedRequest, no_room};
+use crate::exchange::replace;
 use crate::limit::{Decision, Snapshot};
 use crate::policy::{NamedLimit, Policies, Policy};
 use crate::protocol::{Decided, LimitAnswer, ObjectReply};
 
-/// The only text: first the question, then the answer.
-static TEXT: Mutex<Vec<u8>> = Mutex::new(Vec::new());
-
 /// The policy of the limiter.
 static POLICY: Mutex<Option<Arc<Policy>>> = Mutex::new(None);
-
-/// The address of the text, which now has `len` bytes: the previous ones, truncated or followed by zeros.
-#[unsafe(no_mangle)]
-pub extern "C" fn answer_text(len: usize) -> *mut u8 {
-    let mut text = TEXT.lock().unwrap_or_else(PoisonError::into_inner);
-    text.resize(len, 0);
-    text.as_mut_ptr()
-}
 
 /// Takes over the policy in the text, which is the JSON of `POLICIES` with one. Replaces the text by every error in it, and returns its
 /// length: 0 if there is none.
@@ -74,13 +64,6 @@ pub extern "C" fn answer_no_room() -> usize {
     replace(|text| written(&no_room(text.parse().ok())))
 }
 
-fn replace(answer: impl FnOnce(&str) -> String) -> usize {
-    let mut text = TEXT.lock().unwrap_or_else(PoisonError::into_inner);
-    let answer = answer(&String::from_utf8_lossy(&text));
-    *text = answer.into_bytes();
-    text.len()
-}
-
 fn decided(policy: &Arc<Policy>, text: &str) -> Result<Reply, Problem> {
     let numbers: Vec<i64> = text.split_whitespace().filter_map(|number| number.parse().ok()).collect();
     let (now, each) = numbers.split_first().ok_or(UNKNOWN)?;
@@ -91,21 +74,22 @@ fn decided(policy: &Arc<Policy>, text: &str) -> Result<Reply, Problem> {
     let cost = match each.as_slice() {
         [(_, [cost, ..])] => Cost::Each(cost.unsigned_abs()),
         several => {
-            let costs =
-                several.iter().filter_map(|&(limit, told)| Some((limit.name()?.into(), told.first()?.unsigned_abs())));
+            let costs = several
+                .iter()
+                .filter_map(|&(limit, numbers)| Some((limit.name()?.into(), numbers.first()?.unsigned_abs())));
             Cost::ByLimit(costs.collect())
         }
     };
     let request = ResolvedRequest::consume(policy, &cost)?;
-    let answers = each.iter().filter_map(|(limit, told)| answer(limit, told, *now)).collect();
+    let answers = each.iter().filter_map(|(limit, numbers)| answer(limit, numbers, *now)).collect();
     request.reply(&ObjectReply::Decided(Decided::new(*now, answers)))
 }
 
 /// The answer if there are no numbers, or none that the policy can have.
 const UNKNOWN: Problem = Problem::Unavailable { cause: Cause::Failed };
 
-fn answer(named: &NamedLimit, told: &[i64], now: i64) -> Option<LimitAnswer> {
-    let &[_cost, kind, number, at, tokens, drops, since] = told else { return None };
+fn answer(named: &NamedLimit, numbers: &[i64], now: i64) -> Option<LimitAnswer> {
+    let &[_cost, kind, number, at, tokens, drops, since] = numbers else { return None };
     let decision = match kind {
         0 => Decision::Allow { tokens: number.unsigned_abs(), ready_at: at },
         1 => Decision::Wait { retry_at: number },
@@ -135,6 +119,7 @@ fn written(reply: &Reply) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exchange::exchanged;
     use serde_json::Value;
 
     /// The answer to a request whose limits have these numbers, as JSON, and its body.
@@ -190,35 +175,24 @@ mod tests {
         }
     }
 
-    /// The exports share one text.
+    /// The only test with the exports, which share one text.
     #[test]
-    fn the_text_is_the_question_then_the_answer() {
-        let put = |question: &str| {
-            answer_text(0);
-            answer_text(question.len());
-            TEXT.lock().unwrap().copy_from_slice(question.as_bytes());
-        };
-        let got = || String::from_utf8(TEXT.lock().unwrap().clone()).unwrap();
-        put(r#"{"p":{"rate":1}}"#);
-        assert_ne!(answer_policy(), 0);
-        assert!(got().contains("period"), "{}", got());
-        put(&format!(r#"{{"p":{ONE}}}"#));
-        assert_eq!(answer_policy(), 0);
-        put("0 1 0 1 0 9 0 0");
-        assert_eq!((answer_decided(), got().contains(r#""status":200"#)), (got().len(), true));
-        put("`key` must be a text");
-        assert_eq!((answer_bad_request(), got().contains("`key` must be a text")), (got().len(), true));
-        for (is_late, why) in [(true, "in time"), (false, "did not answer")] {
-            assert_eq!((answer_unavailable(is_late), got().contains(why)), (got().len(), true), "{}", got());
+    fn an_export_returns_the_length_of_its_answer() {
+        let (errors, len) = exchanged(r#"{"p":{"rate":1}}"#, || answer_policy());
+        assert!(errors.contains("period") && errors.len() == len, "{errors} {len}");
+        assert_eq!(exchanged(&format!(r#"{{"p":{ONE}}}"#), || answer_policy()), (String::new(), 0));
+        let exports: [(&str, fn() -> usize, &str); 6] = [
+            ("0 1 0 1 0 9 0 0", || answer_decided(), r#""status":200"#),
+            ("`key` must be a text", || answer_bad_request(), "`key` must be a text"),
+            ("", || answer_unavailable(true), "in time"),
+            ("", || answer_unavailable(false), "did not answer"),
+            ("1001", || answer_no_room(), r#""retry-after":"2""#),
+            ("", || answer_no_room(), r#""status":503"#),
+        ];
+        for (question, export, part) in exports {
+            let (answer, len) = exchanged(question, export);
+            assert!(answer.contains(part) && answer.len() == len, "{answer} {len}");
         }
-        for (wait, has_time) in [("1001", true), ("", false)] {
-            put(wait);
-            assert_eq!(
-                (answer_no_room(), got().contains(r#""retry-after":"2""#)),
-                (got().len(), has_time),
-                "{}",
-                got()
-            );
-        }
+        assert!(!exchanged("", || answer_no_room()).0.contains("retry-after"));
     }
 }

@@ -224,7 +224,7 @@ mod tests {
     fn jitter_lengthens_the_reported_waits_and_nothing_else() {
         let policies = Policies::parse(r#"{"p":{"rate":10,"period":"10s","jitter":"2s"}}"#).unwrap();
         let snapshot = Snapshot { tokens: 0, drops: 0, at: 500 };
-        let told = |endpoint: Endpoint, random: Option<u64>| {
+        let shown = |endpoint: Endpoint, random: Option<u64>| {
             let item = r#"{"policy":"p","key":"a"}"#;
             let body =
                 if endpoint == Endpoint::Batch { format!(r#"{{"requests":[{item}]}}"#) } else { item.to_owned() };
@@ -246,12 +246,12 @@ mod tests {
         };
         let at = |at: i64, after: &str| (Some(at), Some(at - 500), Some(after.to_owned()));
         for endpoint in [Endpoint::Consume, Endpoint::Batch] {
-            assert_eq!(told(endpoint, None), at(1_500, "1"), "without random bits");
-            assert_eq!(told(endpoint, Some(0)), at(1_500, "1"), "never earlier");
-            assert_eq!(told(endpoint, Some(u64::MAX / 2)), at(2_500, "2"));
-            assert_eq!(told(endpoint, Some(u64::MAX)), at(3_500, "3"), "by the whole of it at most");
+            assert_eq!(shown(endpoint, None), at(1_500, "1"), "without random bits");
+            assert_eq!(shown(endpoint, Some(0)), at(1_500, "1"), "never earlier");
+            assert_eq!(shown(endpoint, Some(u64::MAX / 2)), at(2_500, "2"));
+            assert_eq!(shown(endpoint, Some(u64::MAX)), at(3_500, "3"), "by the whole of it at most");
         }
-        assert_eq!(told(Endpoint::Peek, Some(u64::MAX)), at(1_500, "1"), "a look is told the truth");
+        assert_eq!(shown(Endpoint::Peek, Some(u64::MAX)), at(1_500, "1"), "a peek is exact");
     }
 
     /// The status, the rate-limit fields and the body for a key with this override, from its object's decision on 3 of 10 tokens.

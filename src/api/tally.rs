@@ -73,7 +73,7 @@ impl ResolvedRequest {
     pub fn tally<'a>(
         &'a self,
         calls: impl Iterator<Item = (&'a [usize], &'a Result<ObjectReply, Cause>)> + Clone,
-        mut tell: impl FnMut(Tally<'a>),
+        mut report: impl FnMut(Tally<'a>),
     ) {
         let is_decided = |reply: &Result<ObjectReply, Cause>| !matches!(reply, Ok(reply) if !is_decision(reply));
         if !calls.clone().all(|(_, reply)| is_decided(reply)) {
@@ -110,14 +110,14 @@ impl ResolvedRequest {
                 let mut notices = decided.map_or(&[][..], |decided| &decided.notices).iter();
                 let due = notices.find(|due| due.policy == position).map(|due| due.kind);
                 let counted = Tally { object, outcome, is_refused_in_shadow, cause, ..item.tally(self) };
-                tell(Tally { decided, answers: own, due, ..counted });
+                report(Tally { decided, answers: own, due, ..counted });
             }
         }
     }
 
     /// Reports the same outcome for each budget, when `cause` prevented any decision.
-    pub fn tally_undecided<'a>(&'a self, outcome: Outcome, cause: Cause, tell: impl FnMut(Tally<'a>)) {
-        self.items.iter().map(|item| Tally { outcome, cause: Some(cause), ..item.tally(self) }).for_each(tell);
+    pub fn tally_undecided<'a>(&'a self, outcome: Outcome, cause: Cause, report: impl FnMut(Tally<'a>)) {
+        self.items.iter().map(|item| Tally { outcome, cause: Some(cause), ..item.tally(self) }).for_each(report);
     }
 }
 
@@ -232,8 +232,8 @@ mod tests {
             assert_eq!(shown, [(prefix > 0).then(|| start.to_owned())], "{key}");
         }
         let mut costs = Vec::new();
-        let tell = |one: Tally<'_>| costs.push((one.cost, one.outcome, one.cause, one.decisive().is_none()));
-        a.tally_undecided(Outcome::Unavailable, Cause::Failed, tell);
+        let report = |one: Tally<'_>| costs.push((one.cost, one.outcome, one.cause, one.decisive().is_none()));
+        a.tally_undecided(Outcome::Unavailable, Cause::Failed, report);
         assert_eq!(costs, [(3, Outcome::Unavailable, Some(Cause::Failed), true)]);
     }
 

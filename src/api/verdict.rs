@@ -105,7 +105,7 @@ impl ResolvedRequest {
         let now = decided.now;
         let mut details: Vec<_> = answers.iter().map(|answered| self.details(answered, now)).collect();
         for details in &mut details {
-            details.wait_until(now, |retry_at| self.told(item, retry_at));
+            details.wait_until(now, |retry_at| self.with_jitter(item, retry_at));
         }
         let (banned, unlimited) = self.standing(item, &details);
         // One shard's rest is compared with that shard's limit.
@@ -197,7 +197,7 @@ impl ResolvedRequest {
 
     /// The retry time shown for a refusal, never before `retry_at`. Only requests that take tokens are spread, not peeks, nor servers that
     /// lease and decide for others.
-    fn told(&self, item: &ResolvedItem, retry_at: i64) -> i64 {
+    fn with_jitter(&self, item: &ResolvedItem, retry_at: i64) -> i64 {
         match (self.endpoint, item.policy.standing()) {
             (Endpoint::Consume | Endpoint::Batch, Standing::Limited) => {
                 jitter(retry_at, item.policy.frontend().jitter_ms, self.random)
@@ -260,8 +260,8 @@ impl Verdict<'_> {
 }
 
 impl Details<'_> {
-    fn wait_until(&mut self, now: i64, told: impl FnOnce(i64) -> i64) {
-        self.retry_at = self.retry_at.map(told);
+    fn wait_until(&mut self, now: i64, shown: impl FnOnce(i64) -> i64) {
+        self.retry_at = self.retry_at.map(shown);
         self.retry_after_ms = self.retry_at.map(|at| until_ms(now, at));
     }
 

@@ -12,15 +12,15 @@ pub(crate) struct AnswerTime {
 }
 
 impl AnswerTime {
-    /// Orders this decision in time against `heard`, an answer that arrived earlier. A call made after that answer is decided later,
-    /// whatever the object's clock shows; of concurrent calls, its clock tells. Within one millisecond they are equal.
-    pub(super) fn order(&self, heard: &Self) -> Ordering {
-        if self.called_at > heard.answered_at { Ordering::Greater } else { self.decided_at.cmp(&heard.decided_at) }
+    /// Orders this decision in time against `earlier`, an answer that arrived earlier. A call made after that answer is decided later,
+    /// whatever the object's clock shows; of concurrent calls, its clock decides. Within one millisecond they are equal.
+    pub(super) fn order(&self, earlier: &Self) -> Ordering {
+        if self.called_at > earlier.answered_at { Ordering::Greater } else { self.decided_at.cmp(&earlier.decided_at) }
     }
 
     /// Whether it is the earlier one. Within a millisecond, the call that began first counts as earlier.
-    pub(super) fn is_before(&self, heard: &Self) -> bool {
-        self.order(heard).then(self.called_at.cmp(&heard.called_at)).is_lt()
+    pub(super) fn is_before(&self, earlier: &Self) -> bool {
+        self.order(earlier).then(self.called_at.cmp(&earlier.called_at)).is_lt()
     }
 
     /// Whether the isolate's clock stepped back during the call, which makes its measurements useless.
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn the_objects_time_orders_two_overlapping_calls() {
-        let heard = AnswerTime { decided_at: 1_000, called_at: 10, answered_at: 30 };
+        let earlier = AnswerTime { decided_at: 1_000, called_at: 10, answered_at: 30 };
         // called_at, decided_at, order, whether it is before
         for (called_at, decided_at, order, is_before) in [
             (20, 999, Ordering::Less, true),
@@ -48,7 +48,7 @@ mod tests {
             (31, 999, Ordering::Greater, false),
         ] {
             let answer = AnswerTime { decided_at, called_at, answered_at: 50 };
-            assert_eq!((answer.order(&heard), answer.is_before(&heard)), (order, is_before), "{answer:?}");
+            assert_eq!((answer.order(&earlier), answer.is_before(&earlier)), (order, is_before), "{answer:?}");
         }
     }
 }

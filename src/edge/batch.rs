@@ -204,7 +204,7 @@ impl Batch {
         } else if is_abort {
             object.hold = None; // a hold that could not be aborted expires
         } else {
-            object.heard(call.step, result);
+            object.record(call.step, result);
         }
         self.advance();
     }
@@ -296,8 +296,9 @@ impl Batch {
         }
         // A commit may have been applied, whatever the other objects did.
         let may_be_done = self.may_be_done || self.step == Step::Commit;
-        let is_told = |cause: &Cause| (*cause == Cause::Overloaded) != may_be_done;
-        let cause = causes.iter().copied().find(is_told).or_else(|| causes.first().copied().filter(|_| !may_be_done));
+        let is_reported = |cause: &Cause| (*cause == Cause::Overloaded) != may_be_done;
+        let cause =
+            causes.iter().copied().find(is_reported).or_else(|| causes.first().copied().filter(|_| !may_be_done));
         Outcome::Failed { causes, cause: cause.unwrap_or(Cause::Failed) }
     }
 }
@@ -338,7 +339,7 @@ impl Object {
     }
 
     /// Records the result of a call that is not retried, in any step but the abort.
-    fn heard(&mut self, step: Step, result: Result<ObjectReply, Failure>) {
+    fn record(&mut self, step: Step, result: Result<ObjectReply, Failure>) {
         let reply = match result {
             Ok(ObjectReply::FormatUnknown { .. } | ObjectReply::PolicyUnknown) => {
                 return self.failure = Some(Cause::Failed);

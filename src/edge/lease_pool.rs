@@ -96,7 +96,7 @@ struct Ended {
 }
 
 /// A lease that an object withholds.
-pub(super) struct Unheard {
+pub(super) struct Withheld {
     pub(super) id: u64,
     pub(super) given: AnswerTime,
     pub(super) has_rest: bool,
@@ -324,14 +324,14 @@ impl LeasePool {
     }
 
     /// The leases that the object withholds, as far as known here: open ones, and ended ones that it may not know to have ended.
-    pub(super) fn unheard(&self) -> impl Iterator<Item = Unheard> {
-        let open = self.open.iter().map(|open| Unheard {
+    pub(super) fn withheld(&self) -> impl Iterator<Item = Withheld> {
+        let open = self.open.iter().map(|open| Withheld {
             id: open.id,
             given: open.given,
             given_up_at: open.given_up_at(),
             has_rest: open.has_rest(),
         });
-        let ended = self.ended.iter().map(|&Ended { ref lease, given, given_up_at, has_rest }| Unheard {
+        let ended = self.ended.iter().map(|&Ended { ref lease, given, given_up_at, has_rest }| Withheld {
             id: lease.id,
             given,
             given_up_at,

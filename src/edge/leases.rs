@@ -18,7 +18,7 @@
 use super::answer_time::AnswerTime;
 use super::budget::{Budget, budget};
 use super::generations::Generations;
-use super::lease_pool::{LeaseNeeds, LeasePool, Return, Unheard, Worth};
+use super::lease_pool::{LeaseNeeds, LeasePool, Return, Withheld, Worth};
 use crate::limit::{Decision, State};
 use crate::policy::{LeaseTerms, NamedLimit, Policy, Standing};
 use crate::protocol::{Decided, LeaseRequest, LimitAnswer};
@@ -86,7 +86,7 @@ impl Leases {
     /// Whether leases under these numbers have tokens left at `now` that the object withholds from all other requests.
     pub(super) fn withhold_any(&mut self, object: &str, policy: &Policy, now: i64) -> bool {
         let Some(entry) = self.known(object, policy) else { return false };
-        entry.pool.unheard().any(|lease| lease.has_rest && now < lease.given_up_at)
+        entry.pool.withheld().any(|lease| lease.has_rest && now < lease.given_up_at)
     }
 
     /// Whether an answer is whole: older than all leases whose end the object may not know, and not late. Then it includes the tokens that
@@ -94,8 +94,8 @@ impl Leases {
     pub(super) fn is_whole(&mut self, object: &str, policy: &Policy, decided: &Decided, answer: &AnswerTime) -> bool {
         let Some(entry) = self.known(object, policy) else { return true };
         let came_with_it = decided.lease.as_ref().map(|lease| lease.id);
-        let is_withheld = |lease: &Unheard| Some(lease.id) != came_with_it && answer.called_at < lease.given_up_at;
-        entry.pool.unheard().filter(is_withheld).all(|lease| answer.order(&lease.given).is_lt())
+        let is_withheld = |lease: &Withheld| Some(lease.id) != came_with_it && answer.called_at < lease.given_up_at;
+        entry.pool.withheld().filter(is_withheld).all(|lease| answer.order(&lease.given).is_lt())
             && entry.pool.is_latest(answer)
     }
 

@@ -112,7 +112,7 @@ impl ShardCalls {
             if let Some(call) = batch.next(now) {
                 return Some(ObjectCall { object: index, ..call });
             }
-            self.hear(index); // no time is left for it
+            self.take_outcome(index); // no time is left for it
         }
         None
     }
@@ -121,7 +121,7 @@ impl ShardCalls {
     pub fn answered(&mut self, shard: usize, result: Result<ObjectReply, Failure>) {
         let Some(batch) = self.shards.get_mut(shard).and_then(|shard| shard.batch.as_mut()) else { return };
         batch.answered(0, result);
-        self.hear(shard);
+        self.take_outcome(shard);
     }
 
     /// The outcome, as if from a single object with the whole budget.
@@ -138,7 +138,7 @@ impl ShardCalls {
     }
 
     /// Takes the outcome of a shard's call.
-    fn hear(&mut self, index: usize) {
+    fn take_outcome(&mut self, index: usize) {
         let Some(shard) = self.shards.get_mut(index) else { return };
         let Some(outcome) = shard.batch.as_ref().and_then(Batch::outcome) else { return };
         let decided = match outcome {
@@ -230,7 +230,7 @@ impl ShardCalls {
         });
     }
 
-    /// The outcome if any shards gave no answer; `has_others` tells whether others answered and did their parts.
+    /// The outcome if any shards gave no answer; `has_others` says whether others answered and did their parts.
     fn failed(&self, has_others: bool) -> Option<Outcome> {
         let failures: Vec<_> = self.shards.iter().filter_map(|shard| shard.failure.as_ref()).collect();
         let first = *failures.first()?;
@@ -246,8 +246,9 @@ impl ShardCalls {
         for failure in failures {
             let all = if let Outcome::Failed { causes, .. } = failure { causes } else { &vec![Cause::Failed] };
             // Some shards did their parts, so the reply must not claim that nothing was done.
-            let told = |cause: &Cause| if has_others && *cause == Cause::Overloaded { Cause::Failed } else { *cause };
-            for cause in all.iter().map(told) {
+            let reported =
+                |cause: &Cause| if has_others && *cause == Cause::Overloaded { Cause::Failed } else { *cause };
+            for cause in all.iter().map(reported) {
                 if !causes.contains(&cause) {
                     causes.push(cause);
                 }

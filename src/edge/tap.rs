@@ -49,7 +49,7 @@ const MAX_LISTEN_MS: i64 = 60_000;
 
 impl Tap {
     /// Takes the listeners from the registry's answer at `now`; `None` if there are none.
-    pub fn hear(&mut self, listeners: Option<&str>, now: i64) {
+    pub fn on_listeners(&mut self, listeners: Option<&str>, now: i64) {
         let Listeners { for_ms, pause_ms, all } = listeners.and_then(Listeners::from_text).unwrap_or_default();
         let ms = |ms: u64| i64::try_from(ms).unwrap_or(MAX_LISTEN_MS).min(MAX_LISTEN_MS);
         (self.until, self.pause_ms, self.listeners) = (now.saturating_add(ms(for_ms)), ms(pause_ms), all);
@@ -78,7 +78,7 @@ impl Tap {
     /// Whether a listener wants such a decision.
     #[must_use]
     pub fn wants(&self, policy: &str, outcome: Outcome, now: i64) -> bool {
-        self.is_heard(now) && self.listeners.iter().any(|listener| listener.filter.passes(policy, outcome))
+        self.is_watched(now) && self.listeners.iter().any(|listener| listener.filter.passes(policy, outcome))
     }
 
     /// Adds a decision that a listener [wants](Tap::wants), or counts it.
@@ -114,8 +114,8 @@ impl Tap {
     pub fn take(&mut self, now: i64) -> Option<String> {
         self.fail(); // the previous batch failed, or it would have been answered
         let Waiting { decisions, awaited, omitted } = mem::take(&mut self.waiting);
-        if !self.is_heard(now) {
-            self.hear(None, now);
+        if !self.is_watched(now) {
+            self.on_listeners(None, now);
             return None;
         }
         (self.sent_at, self.busy_since, self.in_flight) = (Some(now), Some(now), awaited);
@@ -127,7 +127,7 @@ impl Tap {
     /// Takes the registry's answer to a batch: the listeners, if any.
     pub fn answered(&mut self, listeners: Option<&str>, now: i64) {
         (self.busy_since, self.in_flight) = (None, SortedMap::new());
-        self.hear(listeners, now);
+        self.on_listeners(listeners, now);
     }
 
     /// Records that the registry did not answer: the batch counts as omitted.
@@ -137,7 +137,7 @@ impl Tap {
     }
 
     /// Whether there are listeners. After a step back of the clock there are none until the next poll.
-    fn is_heard(&self, now: i64) -> bool {
+    fn is_watched(&self, now: i64) -> bool {
         self.has_listeners() && (1..=MAX_LISTEN_MS).contains(&self.until.saturating_sub(now))
     }
 }
@@ -187,7 +187,7 @@ mod tests {
 
     fn listening(now: i64) -> Tap {
         let mut tap = Tap::default();
-        tap.hear(Some(REFUSALS), now);
+        tap.on_listeners(Some(REFUSALS), now);
         tap
     }
 
@@ -215,9 +215,9 @@ mod tests {
         assert_eq!(tap.due(0), None);
         for answer in [None, Some("?"), Some(r#"{"for_ms":1,"pause_ms":1,"listeners":[]}"#)] {
             refused(&mut tap, 0, 1);
-            tap.hear(answer, 0);
+            tap.on_listeners(answer, 0);
             assert!(!tap.has_listeners() && tap.due(0).is_none(), "{answer:?}");
-            tap.hear(Some(REFUSALS), 0);
+            tap.on_listeners(Some(REFUSALS), 0);
         }
     }
 
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(tap.due(0), Some(100));
         taken(&mut tap, 100);
         refused(&mut tap, 200, 1);
-        tap.hear(Some(REFUSALS), 20_000);
+        tap.on_listeners(Some(REFUSALS), 20_000);
         assert_eq!((tap.due(20_099), tap.due(20_100)), (None, Some(100)));
         assert_eq!(taken(&mut tap, 20_200), (1, vec![(7, 2)]));
     }
@@ -269,7 +269,7 @@ mod tests {
         let mut tap = listening(0);
         refused(&mut tap, 0, MAX_DECISIONS + 1);
         tap.due(0);
-        tap.hear(Some(&REFUSALS.replace(":7,", ":8,")), 50);
+        tap.on_listeners(Some(&REFUSALS.replace(":7,", ":8,")), 50);
         assert_eq!(taken(&mut tap, 100), (MAX_DECISIONS, vec![]), "what was left out was for another");
         refused(&mut tap, 100, 1);
         tap.fail();

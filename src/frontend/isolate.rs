@@ -68,15 +68,15 @@ impl Isolate {
     }
 
     /// Updates the listeners from the registry's answer to a poll.
-    pub(super) fn hear(&self, listeners: Option<&str>, now: Now) {
+    pub(super) fn on_listeners(&self, listeners: Option<&str>, now: Now) {
         let mut tap = self.tap.borrow_mut();
         if listeners.is_some() || tap.has_listeners() {
-            tap.hear(listeners, now.at);
+            tap.on_listeners(listeners, now.at);
         }
     }
 
-    /// Reports each budget of a request to the counters and live listeners at `now`; `events` calls its argument with each.
-    pub(super) fn tell<'a>(&self, now: Now, events: impl Fn(&mut dyn FnMut(&Event<'a>))) {
+    /// Counts the events of a request at `now`, and keeps those that live listeners want. `events` calls its argument with each.
+    pub(super) fn record<'a>(&self, now: Now, events: impl Fn(&mut dyn FnMut(&Event<'a>))) {
         self.count(|counts| events(&mut |event| count(counts, event)));
         let mut tap = self.tap.borrow_mut();
         if tap.has_listeners() {

@@ -294,10 +294,12 @@ impl Service {
 
     /// The reply about an inspected key, from the answers of its objects, its own first.
     #[must_use]
-    pub fn inspected(told: &[String]) -> Reply {
-        inspected(told).unwrap_or_else(|problem| {
+    pub fn inspected(states: &[String]) -> Reply {
+        inspected(states).unwrap_or_else(|problem| {
             let mut reply = problem.reply();
-            reply.note = Some("what an object tells of a key cannot be read: it is of another version".to_owned());
+            reply.note = Some(
+                "the state that an object reports of a key is unreadable: the object is of another version".to_owned(),
+            );
             reply
         })
     }
@@ -385,7 +387,7 @@ impl Service {
         let is_inline = request.items.iter().any(|item| item.policy == policy && item.inline.is_some());
         let policy = if is_inline { INLINE_POLICIES } else { policy };
         let event = Event::never(now.at, policy, limit, *cost);
-        self.isolate.tell(now, |tell| tell(&event));
+        self.isolate.record(now, |report| report(&event));
     }
 
     /// The reply to a problem, marked if stale policies may have contributed to it.
@@ -432,7 +434,7 @@ impl Service {
         self.isolate.count(|counts| counts.polled(PollOutcome::Answered));
         let updated = self.registry(|known| (known.update(answer), known.listeners().map(str::to_owned)));
         let Some((asked, listeners)) = updated else { return Ok(None) };
-        self.isolate.hear(listeners.as_deref(), now);
+        self.isolate.on_listeners(listeners.as_deref(), now);
         asked
     }
 

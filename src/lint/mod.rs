@@ -1,35 +1,20 @@
 //! The lint for the npm package: JSON in, JSON out, from a WebAssembly module that imports nothing.
 //!
-//! Only numbers cross. JavaScript calls [`text`] with the number of bytes to write, writes policies at the address it returns, calls
-//! [`lint`], and reads as many bytes as that returns from where [`text`] says.
+//! [`lint`] replaces a question by its answer: see [`exchange`](crate::exchange).
 #![expect(unsafe_code, reason = "an export keeps its name; nothing else here is unsafe")]
 
 #[cfg(target_arch = "wasm32")]
 mod arena;
 
-use std::sync::{Mutex, PoisonError};
-
 use serde::Serialize;
 
+use crate::exchange::replace;
 use crate::policy::{Lint, Policies};
-
-/// The only text: first the question, then the answer.
-static TEXT: Mutex<Vec<u8>> = Mutex::new(Vec::new());
-
-/// The address of the text, which now has `len` bytes: the previous ones, truncated or followed by zeros.
-#[unsafe(no_mangle)]
-pub extern "C" fn text(len: usize) -> *mut u8 {
-    let mut text = TEXT.lock().unwrap_or_else(PoisonError::into_inner);
-    text.resize(len, 0);
-    text.as_mut_ptr()
-}
 
 /// Replaces the text, which is the JSON of `POLICIES`, by its lint, and returns the length.
 #[unsafe(no_mangle)]
 pub extern "C" fn lint() -> usize {
-    let mut text = TEXT.lock().unwrap_or_else(PoisonError::into_inner);
-    *text = answer(&text).into_bytes();
-    text.len()
+    replace(answer)
 }
 
 /// One of the lists is empty.
@@ -49,14 +34,13 @@ struct Words {
     text: String,
 }
 
-fn answer(text: &[u8]) -> String {
-    let answer = match std::str::from_utf8(text).map(Policies::parse) {
-        Ok(Ok(policies)) => {
+fn answer(text: &str) -> String {
+    let answer = match Policies::parse(text) {
+        Ok(policies) => {
             let words = policies.iter().map(|policy| policy.lint()).map(|lint| Words { text: lint.to_string(), lint });
             Answer { policies: words.collect(), ..Answer::default() }
         }
-        Ok(Err(errors)) => Answer { errors: errors.iter().map(ToString::to_string).collect(), ..Answer::default() },
-        Err(error) => Answer { errors: vec![error.to_string()], ..Answer::default() },
+        Err(errors) => Answer { errors: errors.iter().map(ToString::to_string).collect(), ..Answer::default() },
     };
     // Serializing it cannot fail.
     serde_json::to_string(&answer).unwrap_or_default()
@@ -68,7 +52,7 @@ mod tests {
 
     #[test]
     fn reports_each_policys_numbers_and_description_or_every_error() {
-        let said = answer(br#"{"b":"5/s","a":{"rate":"0/s","capacity":7}}"#);
+        let said = answer(r#"{"b":"5/s","a":{"rate":"0/s","capacity":7}}"#);
         let said: serde_json::Value = serde_json::from_str(&said).unwrap();
         assert_eq!(said["errors"], serde_json::json!([]));
         let words: Vec<_> = said["policies"].as_array().unwrap().iter().map(|words| &words["text"]).collect();
@@ -78,7 +62,6 @@ mod tests {
         assert_eq!(said["policies"][0]["limits"][0]["burst"], 7);
         let wrong =
             r#"{"errors":["POLICIES.a: must be a table of fields such as rate and period, not 5"],"policies":[]}"#;
-        assert_eq!(answer(br#"{"a":5}"#), wrong);
-        assert!(answer(b"\xff").contains("invalid utf-8"));
+        assert_eq!(answer(r#"{"a":5}"#), wrong);
     }
 }

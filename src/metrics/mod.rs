@@ -32,7 +32,7 @@ mod words;
 pub use counts::{Counts, INLINE_POLICIES, MAX_POLICIES, OTHER_POLICIES};
 pub use histogram::{BOUNDS_MS, Histogram};
 pub use live::{
-    Audience, Cursor, DecidedBy, Heard, KEPT, LISTEN_MS, Listener, Listeners, LiveBatch, LiveDecision, LiveFilter,
+    Audience, Cursor, DecidedBy, KEPT, LISTEN_MS, Listener, Listeners, LiveBatch, LiveDecision, LiveFilter, LivePage,
     MAX_DECISIONS, MAX_LISTENERS, MAX_OWN_LISTENERS, MAX_PER_SECOND, MAX_RESTRICTED_LISTENERS, POLL_AFTER_MS, TooMany,
 };
 pub use refused_keys::{CAPACITY, RefusedKeys};

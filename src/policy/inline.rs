@@ -82,7 +82,7 @@ mod tests {
             );
             assert!(inline.is_inline() && !expected.is_inline());
             let read = Policy::from_definition(&inline.definition()).unwrap();
-            assert!(read == inline && read.wire_name() == inline.wire_name(), "an object is told");
+            assert!(read == inline && read.wire_name() == inline.wire_name(), "an object gets it");
         }
     }
 

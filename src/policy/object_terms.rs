@@ -100,12 +100,12 @@ impl ObjectTerms {
         let ttl_ms = fields.get("reservation_ttl_ms").and_then(Json::integer).ok_or_else(unreadable)?;
         let word = fields.get("unsettled").and_then(Json::string).ok_or_else(unreadable)?;
         let unsettled = Unsettled::CHOICES.into_iter().find(|(known, _)| *known == word).ok_or_else(unreadable)?.1;
-        let told = || {
+        let notify = || {
             let words = fields.get("notify")?.array()?;
             let kinds: Vec<_> = words.into_iter().filter_map(|word| NoticeKind::from_word(&word.string()?)).collect();
             Notify::new(&kinds, fields.get("notify_every_ms")?.integer()?)
         };
-        Ok(Self { reservations: ReservationTerms { ttl_ms, unsettled }, notify: told() })
+        Ok(Self { reservations: ReservationTerms { ttl_ms, unsettled }, notify: notify() })
     }
 
     /// The changes when these replace `before`, one line each.

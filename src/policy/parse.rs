@@ -108,7 +108,7 @@ impl Policies {
         }
     }
 
-    /// Whether a policy has overrides by prefix: a key's hash does not tell which of them match.
+    /// Whether a policy has overrides by prefix: a key's hash does not show which of them match.
     #[must_use]
     pub fn has_prefixes(&self, policy: &str) -> bool {
         self.overrides.has_prefixes(policy)

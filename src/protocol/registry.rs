@@ -253,9 +253,9 @@ mod tests {
         };
         let text = r#"{"as_of":5,"born_at":3,"overrides":"AP8H","overrides_are_first":true,"overrides_at":"3-5-00ff","has_more":true}"#;
         assert_eq!((page.to_text(), Update::from_text(text)), (text.to_owned(), Some(page)));
-        let heard = Update { listeners: Some(r#"{"for_ms":1}"#.to_owned()), ..nothing.clone() };
+        let listened = Update { listeners: Some(r#"{"for_ms":1}"#.to_owned()), ..nothing.clone() };
         let text = r#"{"as_of":5,"born_at":3,"listeners":{"for_ms":1}}"#;
-        assert_eq!((heard.to_text(), Update::from_text(text)), (text.to_owned(), Some(heard)));
+        assert_eq!((listened.to_text(), Update::from_text(text)), (text.to_owned(), Some(listened)));
         let wants = Update { wants_policies: true, ..nothing.clone() };
         assert_eq!(Update::from_text(&wants.to_text()), Some(wants));
         assert_eq!(Update::from_text(r#"{"as_of":5,"born_at":3,"more":{}}"#), Some(nothing));

@@ -46,7 +46,7 @@ impl Registry {
 
     /// Records that a deployment exists, and takes over its policies where they take effect. Returns `false` if it needs their texts.
     fn take_over(&mut self, id: &str, sent: Option<&Sent>, now: i64, writes: &mut Writes) -> bool {
-        let is_new = self.hear(id, sent.map(|sent| &sent.texts), now, writes);
+        let is_new = self.record_poll(id, sent.map(|sent| &sent.texts), now, writes);
         is_new.is_some_and(|is_new| self.seed(id, sent, is_new, now, writes))
     }
 
@@ -123,7 +123,7 @@ impl Registry {
 
     /// Records a poll from this deployment at `now`. `policies` are the texts of its policies, if sent. `None` if the deployment is unknown
     /// and they are missing; otherwise whether it is new.
-    pub(super) fn hear(
+    pub(super) fn record_poll(
         &mut self,
         id: &str,
         policies: Option<&SortedMap<String, String>>,

@@ -2,10 +2,10 @@
 import { Timeout, within } from "./deadline.mjs";
 
 /**
- * The body, or as many of its bytes as show that it is longer than `max`. Throws {@link Timeout} if it takes too long.
+ * The body; if it is longer than `max` bytes, its first `max + 1`. Throws {@link Timeout} if it takes too long.
  *
- * `readAtLeast` is the runtime's own. It gathers chunks without a call of JavaScript for each; a client may send every
- * byte as a chunk of its own.
+ * The runtime's own `readAtLeast` gathers chunks without calling JavaScript for each: a client may send every byte as a
+ * separate chunk.
  */
 export async function bytesOf(request, max) {
   if (!request.body) return new Uint8Array();

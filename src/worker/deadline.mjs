@@ -1,4 +1,4 @@
-// Waiting, but not for ever.
+// Waiting with a time limit.
 
 /** Settles like `promise`, or rejects with a {@link Timeout} after `ms` milliseconds. */
 export function within(ms, promise) {

@@ -1,4 +1,4 @@
-// A request that Rust has read: a reply at once, or after calls of objects, or the registry's.
+// Answers a request that Rust has parsed: at once, after calls to objects, or by the registry's reply.
 import { waitUntil } from "cloudflare:workers";
 import { log } from "./log.mjs";
 import { lostReplyOf, replyTo } from "./objects.mjs";
@@ -7,8 +7,8 @@ import * as built from "./rust/index.js";
 import { verified } from "./session.mjs";
 
 /**
- * The reply, as a text, to what `ask` asks: see `Frontend.ask` in frontend.rs. It is asked again with newer policies, if an object has some.
- * `id` is for the log; inside a Worker there is none.
+ * The reply, as text, to the request that `ask` makes: see `Frontend.ask` in frontend.rs. If an object has newer policies, the request is
+ * made again with them. `id` is for the log; there is none inside a Worker.
  */
 export async function decide(frontend, ask, keys, id) {
   const reply = await decided(frontend, ask, keys, id);
@@ -16,7 +16,7 @@ export async function decide(frontend, ask, keys, id) {
   return typeof reply === "string" ? reply : finished(frontend, reply.after, id);
 }
 
-/** A reply, or what is to be done first. */
+/** A reply, or what must be done before it. */
 async function decided(frontend, ask, keys, id) {
   for (let newer; ; ) {
     const step = ask(newer);
@@ -29,7 +29,7 @@ async function decided(frontend, ask, keys, id) {
     } catch (error) {
       // Another request panicked meanwhile, and this call was lost with the old instance's memory.
       log("error", "a call was lost", { request_id: id, error });
-      const again = ask(); // a reply, if the request has become wrong because its policy has changed
+      const again = ask(); // a reply if the request became invalid because its policy has changed
       return typeof again === "string" ? again : lostReplyOf(again, frontend);
     }
     const [, , , needsRegistry] = newer;

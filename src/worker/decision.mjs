@@ -1,8 +1,8 @@
-// An answer inside a Worker: the members of the answer by HTTP, and what makes a response of it.
+// An answer inside a Worker: the members of an answer by HTTP, and ways to make a response of it.
 import { applied } from "./fields.mjs";
 import { bodyOf, embeddedHeadersOf, headersOf, responseWith, statusOf } from "./reply.mjs";
 
-/** The members of the answer are its own; the headers are made only when they are asked for. */
+/** Has the answer's members as its own. Its headers are made only when they are read. */
 export class Decision {
   #text;
 
@@ -16,14 +16,14 @@ export class Decision {
     return new Headers(embeddedHeadersOf(this.#text));
   }
 
-  /** The response that the service would have sent, without CORS. */
+  /** The response that the service would send, without CORS headers. */
   response() {
     return responseWith(this.#text, embeddedHeadersOf(this.#text));
   }
 
   /**
-   * `response` with the rate-limit headers of this answer: itself, or a copy if its headers cannot be changed. Its body is
-   * not read. One that has such headers already, of another policy, keeps them.
+   * `response` with the rate-limit headers of this answer, or a copy of it if its headers cannot be changed. Its body is
+   * not read. It keeps rate-limit headers of other policies.
    */
   apply(response) {
     return applied(headersOf(this.#text), response);

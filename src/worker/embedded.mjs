@@ -1,4 +1,4 @@
-// Tollgate inside another Worker: a function for each verb of the HTTP API, without HTTP. `keys` has what operators do with a key.
+// Tollgate inside another Worker: a function for each verb of the HTTP API, without HTTP. `keys` has the operators' acts on one key.
 import { decide } from "./decide.mjs";
 import { Decision } from "./decision.mjs";
 import { log } from "./log.mjs";
@@ -28,7 +28,7 @@ export function tollgate(env, options = NO_OPTIONS) {
   return found.verbs;
 }
 
-/** What is wrong with the settings: `errors` has a line for each error. */
+/** Thrown if settings are wrong. `errors` has one line for each error. */
 export class SettingsError extends Error {
   name = "SettingsError";
 
@@ -38,19 +38,19 @@ export class SettingsError extends Error {
   }
 }
 
-/** A function for each verb: what `verb` makes of its path. */
+/** A function for each verb, made by `verb` from its path. */
 export function verbs(verb) {
   return Object.fromEntries(VERBS.map((name) => [name, verb(`/v1/${name}`)]));
 }
 
-/** The same for each of what operators do with one key. */
+/** The same for each of the operators' acts on one key. */
 export function keyVerbs(verb) {
   return Object.fromEntries(KEY_VERBS.map((name) => [name, verb(`/v1/keys/${name}`)]));
 }
 
 /**
- * The reply to a request that did not come by HTTP, as a text. `keys` is the namespace of the objects, `props` are those of the service
- * binding by which it came, if it did.
+ * The reply, as text, to a request that did not arrive by HTTP. `keys` is the namespace of the objects; `props` are those of the service
+ * binding, if it arrived by one.
  */
 export async function ask(frontend, keys, path, request, options, props) {
   const { idempotencyKey } = options ?? {};
@@ -79,22 +79,22 @@ function make(env, text, keys) {
   const wrong = rust().errors();
   if (wrong !== undefined) errors.push(...wrong.split("\n"));
   if (errors.length > 0) {
-    rust().free(); // as long as the settings are wrong, each request comes here
+    rust().free(); // each request comes here until the settings are corrected
     throw new SettingsError(errors);
   }
   const verb = (path) => async (request, options) => new Decision(await ask(frontend, keys, path, request, options));
   return { text, keys, id: idOf(keys), verbs: { ...verbs(verb), keys: keyVerbs(verb) } };
 }
 
-/** What all objects of one namespace have in common: ids of the same name differ between namespaces and between jurisdictions. */
+/** Identifies a namespace: ids of the same name differ between namespaces and between jurisdictions. */
 function idOf(keys) {
   return typeof keys?.idFromName === "function" ? keys.idFromName("tollgate").toString() : keys;
 }
 
-/** Those of an environment, the latest first. */
+/** The results of {@link tollgate} for each environment, the most recently used first. */
 const made = new WeakMap();
 
-/** Policies may be made for each tenant or plan: those that are rarely asked for are made anew. */
+/** Maximum results kept for one environment: programs may make policies for each tenant or plan. Others are made again when used. */
 const MOST = 64;
 
 const VERBS = ["consume", "peek", "charge", "refund", "reset", "inspect", "settle", "cancel", "extend", "batch"];

@@ -13,7 +13,7 @@ export class Tollgate extends WorkerEntrypoint {
     return respond(frontendOf(this.env), request, this.env.KEYS, { props: propsOf(this.ctx) });
   }
 
-  /** What operators do with one key. */
+  /** The operators' acts on one key. */
   get keys() {
     return new Keys(this.env, propsOf(this.ctx));
   }
@@ -46,15 +46,15 @@ class Keys extends RpcTarget {
   }
 }
 
-/** As JSON, which Rust reads and checks. The caller's code cannot choose them. */
+/** The binding's `props` as JSON, which Rust parses. They come from the caller's configuration; its code cannot choose them. */
 const propsOf = ({ props }) => JSON.stringify(props);
 
-/** An answer of plain values. */
+/** An answer made of plain values, which RPC can send. */
 function plain(text) {
   return { ...JSON.parse(bodyOf(text)), status: statusOf(text), headers: embeddedHeadersOf(text) };
 }
 
-/** One for the isolate: `env` is the same for all its requests. Errors in the settings are in the log, and the answer says so. */
+/** The isolate's only one: `env` is the same for all its requests. Errors in the settings are logged, and the answer refers to the log. */
 function frontendOf(env) {
   frontend ??= new Frontend(() => built.Frontend.bound(env), env);
   return frontend;

@@ -1,8 +1,8 @@
-// The rate-limit fields of an answer, on the response to a request that it lets pass or refuses. Also for servers without Cloudflare's runtime.
+// Copies the rate-limit fields of an answer to the response that a client gets. Used on Cloudflare's runtime and on others.
 
 /**
- * Adds the fields among the `headers` of an answer to a response, by its `get` and `set`. Those of another policy are kept, and so is a
- * later `Retry-After`.
+ * Adds the rate-limit fields in an answer's `headers` to a response through its `get` and `set`. Fields of other policies are kept, and so
+ * is a later `Retry-After`.
  */
 export function addFields(headers, get, set) {
   if (headers.ratelimit === undefined) return;
@@ -14,7 +14,7 @@ export function addFields(headers, get, set) {
   if (seconds && !(Number(get(RETRY_AFTER)) > Number(seconds))) set(RETRY_AFTER, seconds);
 }
 
-/** `response` with these fields: itself, or a copy if its headers cannot be changed. Its body is not read. */
+/** `response` with these fields, or a copy of it if its headers cannot be changed. Its body is not read. */
 export function applied(headers, response) {
   const add = (to) =>
     addFields(
@@ -32,6 +32,6 @@ export function applied(headers, response) {
   }
 }
 
-/** Both are in an answer, or neither. */
+/** An answer has both or neither. */
 const LISTS = ["ratelimit-policy", "ratelimit"];
 const RETRY_AFTER = "retry-after";

@@ -17,12 +17,12 @@ export const frontend = {
   },
 };
 
-/** One for the isolate: `env` is the same for all its requests. */
+/** The isolate's only one: `env` is the same for all its requests. */
 let service;
 
 /**
- * Answers a request by HTTP. `keys` is the namespace of the objects. One that came by a service binding has its rights by `binding.props`,
- * and no others: a header `Authorization` may be that of a visitor whose request the caller has passed on.
+ * Answers a request by HTTP. `keys` is the namespace of the objects. A request through a service binding has only the rights in
+ * `binding.props`: its `Authorization` header may be that of a visitor whose request the caller has passed on.
  */
 export async function respond(frontend, request, keys, binding) {
   const id = requestIdOf(request);
@@ -37,7 +37,7 @@ export async function respond(frontend, request, keys, binding) {
   }
 }
 
-/** The reply to a request, as a text; `undefined` for the contract, which is not Rust's. */
+/** The reply to a request, as text; `undefined` for the contract, which Rust does not have. */
 async function reply(frontend, request, keys, id, binding) {
   const { rust } = frontend;
   const { method, url, headers } = request;

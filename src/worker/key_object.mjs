@@ -1,10 +1,10 @@
-// The object, in JavaScript: answers calls, and gives key_object.rs what it needs of the runtime: storage, alarms, timers.
+// The object, in JavaScript: answers calls, and gives key_object.rs what it needs from the runtime: storage, alarms, timers.
 import { DurableObject } from "cloudflare:workers";
 import { received, sent } from "./numbers.mjs";
 import { lasting } from "./recovery.mjs";
 import * as built from "./rust/index.js";
 
-/** Only a class that extends `DurableObject` may answer RPC, and what Rust exports cannot. */
+/** Only a class that extends `DurableObject` may answer RPC, and a class exported from Rust cannot. */
 export class KeyObject extends DurableObject {
   #rust;
   #host;
@@ -23,7 +23,7 @@ export class KeyObject extends DurableObject {
     return sent(this.#rust().decide(policies, received(request), definitions));
   }
 
-  /** How the key stands: see src/api/keys/question.rs. */
+  /** The key's state: see src/api/keys/question.rs. */
   inspect(question) {
     return this.#rust().inspect(question);
   }
@@ -51,7 +51,7 @@ export class KeyObject extends DurableObject {
 class Host {
   #storage;
   #rust;
-  /** Whether there is an alarm, or whether that is being looked up. */
+  /** Whether an alarm is set or being looked up. */
   #isAlarmKnown = false;
 
   constructor(storage, rust) {
@@ -92,7 +92,7 @@ class Host {
     setTimeout(() => this.#rust()?.flush_idle(), ms);
   }
 
-  /** The alarm rings: now there is none, until this call has set the next. */
+  /** Call when the alarm fires. There is none now, until this call has set the next. */
   alarmed() {
     this.#isAlarmKnown = true;
   }
@@ -110,7 +110,7 @@ class Host {
   }
 
   /**
-   * Where there are rows there is an alarm, unless the runtime gave it up, as it does when one has failed for some minutes.
+   * Sets the alarm if it is missing: the runtime drops one that has failed for some minutes, and rows without an alarm would stay.
    * No answer waits for this.
    */
   async #ensureAlarm() {
@@ -118,7 +118,7 @@ class Host {
     try {
       if ((await this.#storage.getAlarm()) !== null) return;
     } catch (error) {
-      this.#isAlarmKnown = false; // to be asked again when the rows are next loaded
+      this.#isAlarmKnown = false; // tried again when the rows are next loaded
       return console.error("cannot tell whether there is an alarm:", error);
     }
     const at = this.#rust()?.alarm_is_missing();
@@ -126,9 +126,9 @@ class Host {
   }
 }
 
-/** The row that counts failures in succession: one byte. Rust does not see it. */
+/** Name of the row that counts successive failures: one byte. Rust does not see it. */
 const FAILURES = "alarm-failures";
 
-/** An hour at first: settings and storage take some time to mend. Then twice as long each time, up to 30 days. */
+/** Pause after the first failure: settings and storage take some time to mend. It doubles each time, up to 30 days. */
 const RETRY_MS = 3_600_000;
 const MAX_RETRY_MS = 30 * 24 * RETRY_MS;

@@ -1,28 +1,28 @@
-// The decisions of this isolate, for operators who look on. Rust decides what to send and when; this sends it, behind the answers.
+// Sends this isolate's decisions to the registry for live listeners. Rust decides what to send and when. No answer waits for it.
 import { waitUntil } from "cloudflare:workers";
 import { within } from "./deadline.mjs";
 import { log } from "./log.mjs";
 
 export class Live {
   #frontend;
-  /** Whether anybody looks on: otherwise no request calls Rust for this. */
+  /** Whether there are listeners. While there are none, no request calls Rust for this. */
   #isOn = false;
 
   constructor(frontend) {
     this.#frontend = frontend;
   }
 
-  /** After a poll of the registry. */
-  heard() {
+  /** Call after a poll of the registry. */
+  onListeners() {
     this.#isOn = this.#frontend.rust().is_live;
   }
 
-  /** Before a request by HTTP is answered: it tells where Cloudflare has received it. */
+  /** Call before answering a request by HTTP: it says which data center of Cloudflare received it. */
   received({ cf }) {
     if (this.#isOn) this.#guarded(() => this.#frontend.rust().live_from(cf?.colo ?? ""));
   }
 
-  /** After a request was decided. */
+  /** Call after a request was decided. */
   decided() {
     if (!this.#isOn) return;
     this.#guarded(() => {
@@ -31,7 +31,7 @@ export class Live {
     });
   }
 
-  /** An answer does not fail by what is only shown. */
+  /** A failure here must not fail an answer. */
   #guarded(step) {
     try {
       step();
@@ -40,7 +40,7 @@ export class Live {
     }
   }
 
-  /** Sends batches as long as there are some; later ones are left to later requests, which the runtime gives their own time. */
+  /** Sends batches while there are some. Past the time limit, later requests go on, each with its own time from the runtime. */
   async #send(first) {
     const end = Date.now() + MOST_MS;
     for (let ms = first; ms !== undefined; ms = Date.now() < end ? this.#frontend.rust().live_due() : undefined) {
@@ -48,17 +48,17 @@ export class Live {
       const batch = this.#frontend.rust().live_batch();
       if (batch === undefined) return;
       try {
-        const listeners = await within(ANSWER_MS, this.#frontend.registry.hear(batch));
+        const listeners = await within(ANSWER_MS, this.#frontend.registry.show(batch));
         this.#frontend.rust().live_answered(listeners);
       } catch (error) {
         log("warn", "the registry did not take over decisions", { error });
         this.#frontend.rust().live_failed();
       }
-      this.heard();
+      this.onListeners();
     }
   }
 }
 
 const ANSWER_MS = 4_000;
-/** The runtime ends what goes on for more than 30 seconds after an answer: with the last pause and answer, this stays below. */
+/** The runtime stops work 30 seconds after an answer: with the last pause and answer, this ends before. */
 const MOST_MS = 14_000;

@@ -5,9 +5,9 @@ import { lasting } from "./recovery.mjs";
 import * as built from "./rust/index.js";
 
 /**
- * A function for each verb, which decides without waiting and returns a decision. What it writes is part of the caller's
- * transaction. So nothing is kept in memory: a caller who rolls back would not tell. `policies` are policies in code; a request that
- * names no key is about that of the object, its id.
+ * A function for each verb, which decides synchronously and returns a decision. Its writes are part of the caller's transaction, so nothing
+ * is kept in memory: a rollback would go unnoticed. `policies` are policies in code. The key of a request that names none is the id of the
+ * object.
  */
 export function tollgateIn({ storage, id }, policies) {
   const [own, text] = [String(id), JSON.stringify(policies ?? {}) ?? "null"];
@@ -21,7 +21,7 @@ export function tollgateIn({ storage, id }, policies) {
   return { ...verbs(verb), clean: () => clean(storage) };
 }
 
-/** The reply, as a text. */
+/** The reply, as text. */
 function decide(rust, storage, path, body, idempotencyKey) {
   const call = rust.ask_text(path, undefined, idempotencyKey, body);
   if (typeof call === "string") return call;
@@ -36,7 +36,7 @@ function decide(rust, storage, path, body, idempotencyKey) {
   return reply;
 }
 
-/** Forgets what is no longer needed, of all keys: full buckets, expired reservations. Reads the rows of one key at a time. */
+/** Deletes what is no longer needed for any key: full buckets, expired reservations. Reads the rows of one key at a time. */
 function clean(storage) {
   let start = PREFIX;
   for (;;) {
@@ -44,13 +44,13 @@ function clean(storage) {
     if (!row) return;
     const name = row[0].slice(PREFIX.length, row[0].indexOf(":", PREFIX.length));
     within(storage, (object) => object(name).clean());
-    start = `${PREFIX}${name};`; // the character after ":", and so behind all rows of this key
+    start = `${PREFIX}${name};`; // ";" follows ":", so this is after all rows of the key
   }
 }
 
 /**
- * Calls Rust's halves of objects, which live until `work` ends. All rows are written or none, also without a transaction. What is
- * thrown may be a panic: then the memory is a new one, in which nothing of the old may be freed. So that is left to the collector.
+ * Calls the Rust halves of objects, which live until `work` ends. All rows are written or none, even without a transaction. If `work`
+ * throws, nothing is freed: after a panic the memory is a new one, in which nothing of the old may be freed.
  */
 function within(storage, work) {
   const objects = new Map();
@@ -66,7 +66,7 @@ function within(storage, work) {
   return result;
 }
 
-/** The rows of one key. There are no timers, and the alarm is the caller's. */
+/** The rows of one key. There are no timers, and the alarm belongs to the caller. */
 class Host {
   #kv;
   #prefix;
@@ -101,5 +101,5 @@ class Host {
   flush_in() {}
 }
 
-/** Precedes the name of each row, which is this, the name of the key's object and the name of its row. */
+/** The name of a row in storage is this, the name of the key's object, a colon, and the row's own name. */
 const PREFIX = "tollgate:";

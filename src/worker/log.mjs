@@ -1,6 +1,6 @@
-// What the log says of requests: a line of JSON each. None has a key, a token or any text of a body.
+// Log lines about requests: one line of JSON each, without keys, API tokens or text from bodies.
 
-/** `level` is a method of `console`; `request_id` may be missing, and so may `error`, what was thrown, and `act`, what an operator did. */
+/** `level` is a method of `console`. Optional: `request_id`; `error`, the thrown value; `act`, an operator's act. */
 export function log(level, message, { request_id, error, act } = {}) {
   const stack = error === undefined ? undefined : String(error?.stack ?? error);
   console[level](JSON.stringify({ level, message, request_id, error: stack, act }));

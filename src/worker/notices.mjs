@@ -1,9 +1,9 @@
-// Tells the operator's webhook and queue of keys that come near a limit or are refused. No answer waits for that or fails by it.
+// Notifies the operator's webhook and queue of keys that come near a limit or are refused. No answer waits for it or fails with it.
 import { waitUntil } from "cloudflare:workers";
 import { within } from "./deadline.mjs";
 import { log } from "./log.mjs";
 
-/** Who is told, if anyone is: the queue, if there is one, and the webhook that the settings name. `rust` gives the frontend's Rust half. */
+/** Sends notices to the queue and to the settings' webhook; `undefined` if neither is there. `rust` returns the frontend's Rust half. */
 export function noticesTo(queue, rust) {
   const { has_webhook } = rust();
   return queue || has_webhook ? new Notices(queue, has_webhook, rust) : undefined;
@@ -20,7 +20,7 @@ class Notices {
     this.#rust = rust;
   }
 
-  /** Sends what an answered call says is due. */
+  /** Sends the notices that are due after an answered call. */
   send(call) {
     try {
       const parts = call.notices();
@@ -34,12 +34,12 @@ class Notices {
     }
   }
 
-  /** At most so many at once: a flood of keys must not become a flood of the receiver. */
+  /** Limits the deliveries under way: a flood of keys must not flood the receiver. */
   #begin(underWay, attempt) {
     const now = Date.now();
     for (const one of underWay) {
       if (now - one.beganAt < LIFE_MS) break;
-      underWay.delete(one); // the runtime has ended it without a word
+      underWay.delete(one); // the runtime killed it silently
     }
     if (underWay.size >= MOST_UNDER_WAY) return this.#ended("dropped", "too many are under way");
     const one = { beganAt: now };
@@ -61,13 +61,13 @@ class Notices {
     await within(ATTEMPT_MS, this.#queue.send(JSON.parse(body), { contentType: "json" }));
   }
 
-  /** One message, as Standard Webhooks has it. */
+  /** Sends one message as specified by Standard Webhooks. */
   async #post(id, body) {
     const timestamp = Math.floor(Date.now() / 1_000);
     const [url, signature] = this.#rust().signed(id, timestamp, body);
     const response = await fetch(url, {
       method: "POST",
-      redirect: "manual", // what is signed is for this address
+      redirect: "manual", // the signature is meant for this address
       headers: {
         "content-type": "application/json",
         "webhook-id": id,
@@ -93,25 +93,25 @@ class Notices {
   }
 }
 
-/** Without the address, which may have a secret of its own. */
+/** Without the address, which may contain a secret. */
 function reasonOf(error) {
   return String(error?.message ?? error).replaceAll(/https?:\S+/g, "the webhook");
 }
 
-/** When each delivery of this isolate that is under way began, in that order. One receiver that hangs is in no way of the other. */
+/** When each of this isolate's deliveries under way began, the oldest first. A hung receiver does not block the other. */
 const UNDER_WAY = { queue: new Set(), webhook: new Set() };
 
-/** What this isolate has lost since the log last said so. */
+/** Notices lost in this isolate since the last log line. */
 let lost = { failed: 0, dropped: 0 };
 let loggedAt = -Infinity;
 
-/** To each receiver. One that answers in a tenth of a second so gets some three hundred a second. */
+/** Maximum deliveries under way to each receiver. One that answers in 100 ms gets about 300 per second. */
 const MOST_UNDER_WAY = 32;
 
-/** Before each attempt. With {@link ATTEMPT_MS} for each, all are over in 21 seconds: the runtime ends what goes on for 30. */
+/** Pauses before the attempts. With {@link ATTEMPT_MS} for each, all end within 21 seconds: the runtime stops them after 30. */
 const PAUSES_MS = [0, 1_000, 5_000];
 const ATTEMPT_MS = 5_000;
 const LIFE_MS = 30_000;
 
-/** A receiver that is gone for a day is one line a minute, for each isolate. */
+/** Minimum interval between log lines, so that a receiver that is down for a day costs one line per minute and isolate. */
 const LOG_MS = 60_000;

@@ -1,4 +1,4 @@
-// What frontends and objects say to each other, on the way: texts of numbers. One of format 2 is an array of its numbers there.
+// Messages between frontends and objects in transit: text, or for format 2 an array of its numbers.
 
 export function sent(text) {
   return text.startsWith("2 ") ? Float64Array.from(text.split(" "), Number) : text;

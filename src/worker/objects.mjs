@@ -1,4 +1,4 @@
-// Calls to objects. A `Call`, in Rust, decides which, when and with what timeout; this makes them and waits.
+// Calls to objects. A `Call`, in Rust, decides which to make, when and with what timeout; this makes them and waits.
 import { waitUntil } from "cloudflare:workers";
 import { Timeout, within } from "./deadline.mjs";
 import { log } from "./log.mjs";
@@ -6,7 +6,7 @@ import { received, sent } from "./numbers.mjs";
 import * as built from "./rust/index.js";
 
 /**
- * The reply to `call`: see `replyOf`. `keys` is the namespace of the objects, and `id` that of the request for the log. A batch may still have
+ * The reply to `call`: see {@link replyOf}. `keys` is the namespace of the objects; `id` is the request's, for the log. A batch may have
  * holds to abort after its reply, and must finish even if the client disconnects: `waitUntil` covers both.
  */
 export function replyTo(call, keys, id, frontend) {
@@ -25,18 +25,18 @@ async function replyOfOne(call, keys, id, frontend) {
   return reply;
 }
 
-/** Asks for the next lease, if Rust says so. */
+/** Requests the next lease, if Rust requires one. */
 function renewLease(call, keys, id) {
   try {
     const renewal = call.renewal();
-    if (renewal) waitUntil(tell(renewal, keys, id));
+    if (renewal) waitUntil(callInBackground(renewal, keys, id));
   } catch {
-    // After a panic nothing is known of leases.
+    // After a panic no leases are known.
   }
 }
 
-/** Makes a call about leases, which nobody waits for. */
-async function tell(call, keys, id) {
+/** Makes a call about leases, for which no request waits. */
+async function callInBackground(call, keys, id) {
   try {
     for (let next = call.next(); next; next = call.next()) await ask(call, next, keys, id);
   } catch (error) {
@@ -45,7 +45,7 @@ async function tell(call, keys, id) {
   keepLease(call, keys, id);
 }
 
-/** Returns the lease that came with the answer to `call` once it is idle or over. The call is not used any more. */
+/** Returns the lease that came with the answer to `call` once it is idle or over. The caller must not use `call` afterwards. */
 function keepLease(call, keys, id) {
   if (leaseMs(call) === undefined) return free(call);
   waitUntil(
@@ -56,7 +56,7 @@ function keepLease(call, keys, id) {
           await new Promise((resolve) => setTimeout(resolve, ms));
           ended = call.end_lease();
         }
-        if (ended) await tell(ended, keys, id);
+        if (ended) await callInBackground(ended, keys, id);
       } catch (error) {
         log("error", "a lease was lost", { request_id: id, error });
       }
@@ -83,7 +83,7 @@ function replyOfSeveral(call, keys, id, frontend) {
   return promise;
 }
 
-/** In how many milliseconds to look at the lease that came with the answer to `call`; `undefined` if none did, or after a panic. */
+/** Milliseconds until the lease that came with the answer to `call` must be checked; `undefined` if none came, or after a panic. */
 function leaseMs(call) {
   try {
     return call.lease_ms;
@@ -92,7 +92,7 @@ function leaseMs(call) {
   }
 }
 
-/** After a panic the memory is another one, in which nothing may be freed: then a call throws whatever it is asked. */
+/** After a panic the memory is a new one, in which nothing of the old may be freed: then every use of a call throws. */
 function free(call) {
   try {
     void call.count;
@@ -103,8 +103,8 @@ function free(call) {
 }
 
 /**
- * The reply at last, a text, of which the frontend's data points and notices are made; `newer`, if it has to be asked again; or `after`, what
- * is to be done first (not `then`, which would make a promise of it). After that the call is not needed.
+ * The final reply, as text, after its data points and notices; or an object: with `newer` if the request must be made again, or with
+ * `after`, what must be done before the reply (the name `then` would make it a promise). The call is not needed afterwards.
  */
 function replyOf(call, { points, notices }) {
   const newer = call.newer();
@@ -115,7 +115,7 @@ function replyOf(call, { points, notices }) {
   return after === undefined ? call.reply() : { after };
 }
 
-/** The same for a call that was lost with the memory of an instance that has panicked: `call` is the same once more, and is not made. */
+/** The same for a call lost with the memory of an instance that panicked. `call` repeats it, and is not made. */
 export function lostReplyOf(call, frontend) {
   call.lose();
   const reply = replyOf(call, frontend);
@@ -123,9 +123,9 @@ export function lostReplyOf(call, frontend) {
   return reply;
 }
 
-/** Calls one object and reports the result to `call`; returns what `Call::answered` does, or nothing if it has failed. */
+/** Calls one object and reports the result to `call`. Returns the result of `Call::answered`, or nothing if it failed. */
 async function ask(call, [index, name, policies, request, definitions, waitMs], keys, id) {
-  // The name is a keyed hash, so the log identifies the object without revealing the key.
+  // The name is a keyed hash: the log identifies the object without revealing the key.
   const failed = (error) => log("error", `object ${name} did not answer`, { request_id: id, error });
   let reply;
   try {

@@ -1,8 +1,8 @@
-// What operators ask: Rust decides whom to ask what; this asks, and has acts recorded.
+// Operators' requests. Rust decides what to ask the registry or the objects; this asks them, and has acts recorded.
 import { Timeout, within } from "./deadline.mjs";
 import { log } from "./log.mjs";
 
-/** The registry's reply to a question, as a text. `isNews` says whether that may be news for this isolate. */
+/** The registry's reply to a question, as text. `isNews` says whether the question may change what this isolate must know. */
 export async function administered(frontend, [question, isNews], id) {
   let reply;
   try {
@@ -16,7 +16,7 @@ export async function administered(frontend, [question, isNews], id) {
   return reply;
 }
 
-/** How a key stands, as a text. `asked` are the names of its objects, each followed by a question. */
+/** A key's state, as text. `asked` lists the names of its objects, each followed by a question. */
 export async function inspected({ rust }, asked, keys, id) {
   const answers = [];
   for (let at = 0; at < asked.length; at += 2)
@@ -24,13 +24,13 @@ export async function inspected({ rust }, asked, keys, id) {
   try {
     return rust().inspected(await Promise.all(answers));
   } catch (error) {
-    // Also an object of an older version, which does not know the question.
+    // Or an object of an older version does not know the question.
     log("error", `object ${asked[0]} did not answer`, { request_id: id, error });
     return rust().failed();
   }
 }
 
-/** Whether the registry has recorded an act, a text. What cannot be recorded is at least in the log. */
+/** Whether the registry has recorded an act, which is text. An act that cannot be recorded is logged. */
 export async function isRecorded({ registry }, act, id) {
   let error;
   try {
@@ -41,9 +41,9 @@ export async function isRecorded({ registry }, act, id) {
   } catch (thrown) {
     error = thrown;
   }
-  log("warn", "an act on a key is recorded here alone", { request_id: id, error, act: JSON.parse(act) });
+  log("warn", "an act on a key is recorded only in this log", { request_id: id, error, act: JSON.parse(act) });
   return false;
 }
 
-/** An operator waits longer than a caller. */
+/** Maximum wait for one answer: longer than a caller's, since an operator would rather wait. */
 const ANSWER_MS = 5_000;

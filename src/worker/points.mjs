@@ -1,4 +1,4 @@
-// A data point in Analytics Engine for each decision, or for a sample of them. None has a key.
+// Writes a data point to Analytics Engine for each decision, or for a sample of them. No data point contains a key.
 import { log } from "./log.mjs";
 
 export class Points {
@@ -6,16 +6,16 @@ export class Points {
   #sample;
   #hasFailed = false;
 
-  /** Where Cloudflare has received the requests: the code of an airport. Inside a Worker that is not known. */
+  /** The Cloudflare data center that received the requests, as an airport code. Unknown inside a Worker. */
   colo = "";
 
-  /** `sample` gives the share of requests that are written, from 0 to 1. */
+  /** `sample` returns the share of requests to write, from 0 to 1. */
   constructor(dataset, sample) {
     this.#dataset = dataset;
     this.#sample = sample;
   }
 
-  /** Writes what became of an answered call. Nothing waits for it, and a failure is only logged, once. */
+  /** Writes the decisions of an answered call. Nothing waits for it, and a failure is only logged, once. */
   write(call) {
     try {
       const sample = this.#sample();
@@ -36,5 +36,5 @@ export class Points {
   }
 }
 
-/** As many as `Call.points` gives for each decision. */
+/** Number of values in `Call.points` for each decision. */
 const FIELDS = 5;

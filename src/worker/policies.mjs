@@ -1,4 +1,4 @@
-// What a frontend knows of the registry of policies. Rust decides when to ask; this asks, and waits no longer than it says.
+// Keeps a frontend up to date with the registry of policies. Rust decides when to poll and how long to wait; this does both.
 import { waitUntil } from "cloudflare:workers";
 import { within } from "./deadline.mjs";
 import { Live } from "./live.mjs";
@@ -9,21 +9,21 @@ import { lasting } from "./recovery.mjs";
 import * as built from "./rust/index.js";
 
 /**
- * A frontend that `make` makes in Rust's memory, whatever becomes of that: `rust` gives it. It follows the registry in `env`, if its
- * settings say so, writes its decisions to the data set there, and sends its notices to the receivers there.
+ * A frontend. `rust` returns its Rust half, which `make` makes again if Rust's memory was lost. Depending on its settings, it follows the
+ * registry in `env`, writes its decisions to the data set there, and sends its notices to the receivers there.
  */
 export class Frontend {
   #registry;
-  /** What it last knew of the registry, for the frontend of a new memory. */
+  /** The registry's last known state, for a Rust half made after a panic. */
   #known;
-  /** The latest question to the registry, until it is answered. */
+  /** Settles when the latest poll has been answered. */
   #asking = Promise.resolve();
 
-  /** Writes its decisions, if there is where to. */
+  /** Writes its decisions to Analytics Engine, if configured. */
   points;
-  /** Shows them to operators who look on. */
+  /** Sends its decisions to live listeners. */
   live = new Live(this);
-  /** Sends notices, if there is where to. */
+  /** Sends notices, if configured. */
   notices;
 
   constructor(make, env) {
@@ -38,7 +38,7 @@ export class Frontend {
     this.notices = noticesTo(env.NOTICES, this.rust);
   }
 
-  /** Before a request is answered: asks the registry if it is time, and waits only if Rust says so. */
+  /** Call before answering a request. Polls the registry if a poll is due, and waits for it only if Rust requires that. */
   refreshed() {
     const due = this.#registry ? this.rust().due() : Ask.Not;
     if (due === Ask.Not) return;
@@ -46,12 +46,12 @@ export class Frontend {
     if (due === Ask.BeforeAnswer) return this.#waitFor(asking);
   }
 
-  /** After a change: asks the registry, also if it is being asked, for that may have been before. */
+  /** Call after a change. Polls the registry even if a poll is under way, which may have begun before the change. */
   changed() {
     return this.#waitFor(this.#asking.then(() => this.#ask()));
   }
 
-  /** The registry, if there is one: then one in the world. A new stub each time: one that has failed stays broken. */
+  /** The service's only registry, if it has one. A new stub each time: a stub that has failed stays broken. */
   get registry() {
     return this.#registry?.getByName("registry");
   }
@@ -65,7 +65,7 @@ export class Frontend {
     return this.#asking;
   }
 
-  /** Asks, and again if the registry wants to know more. */
+  /** Polls, and polls again if the registry requests more. */
   async #follow(first) {
     const rust = this.rust();
     try {
@@ -87,7 +87,7 @@ export class Frontend {
   async #waitFor(asking) {
     try {
       await within(this.rust().wait_ms, asking);
-    } catch {} // it goes on with what it knows
+    } catch {} // continues with what is known
   }
 }
 

@@ -1,16 +1,16 @@
 // After a panic: a new instance of the Rust module, with memory of its own.
 //
 // Rust aborts when it panics. Nothing is unwound, so a bucket may be half changed and a lock never released: the
-// instance must not be called again. A new one takes its place at once, and objects of the old one are recreated when
+// instance must not be called again. A new one takes its place at once, and objects of the old one are made again when
 // they are next used. Requests in flight fail; budgets are reloaded from storage.
 
-/** How many instances there have been before this one. */
+/** Number of instances before this one. */
 let count = 0;
 
-/** How often {@link forget} has been called. */
+/** Number of calls of {@link forget}. */
 let forgotten = 0;
 
-/** Makes what is {@link lasting} and forgetful anew when it is next used: for tests. */
+/** Has everything that is {@link lasting} and forgetful made again when it is next used. For tests. */
 export function forget() {
   forgotten++;
 }
@@ -27,7 +27,7 @@ export function watched(exports, reset) {
   const watch = (call) => {
     if (call.length > MOST_PARAMETERS)
       throw new Error(`an export has ${call.length} parameters, not ${MOST_PARAMETERS}`);
-    // Named parameters, not `...args`, which would make an array for each call: an export ignores those that it does not have.
+    // Named parameters, not `...args`, which would allocate an array for each call. An export ignores surplus arguments.
     return (a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p) => {
       depth++;
       try {
@@ -45,18 +45,18 @@ export function watched(exports, reset) {
       }
     };
   };
-  // The start function is not watched: one that fails once would fail for ever.
+  // The start function is not watched: if it fails once, it fails always.
   const isWatched = ([name, value]) => typeof value === "function" && name !== "__wbindgen_start";
   const entries = Object.entries(exports);
   return Object.fromEntries(entries.map((entry) => (isWatched(entry) ? [entry[0], watch(entry[1])] : entry)));
 }
 
-/** As many as {@link watched} passes on; `Frontend.head` and `Frontend.ask` have the most. */
+/** Maximum parameters that {@link watched} passes on. `Frontend.head` and `Frontend.ask` have the most. */
 const MOST_PARAMETERS = 16;
 
 /**
- * A function that gives what `make` makes in Rust's memory: always the same, until that memory is a new one, or, if it is forgetful, until
- * it is to {@link forget}. `make` is told whether that is why.
+ * A function that returns what `make` makes in Rust's memory. It calls `make` again only after that memory was replaced or, if it is
+ * forgetful, after {@link forget}; the argument says whether {@link forget} is why.
  */
 export function lasting(make, isForgetful = false) {
   let made;

@@ -3,10 +3,10 @@ import { DurableObject } from "cloudflare:workers";
 import { lasting } from "./recovery.mjs";
 import * as built from "./rust/index.js";
 
-/** One object for a service: its name is "registry". */
+/** The service's only object of this class; its name is "registry". */
 export class PolicyRegistry extends DurableObject {
   #rust;
-  /** Whether there is an alarm, or whether that is being looked up. */
+  /** Whether an alarm is set or being looked up. */
   #isBeating = false;
 
   constructor(context, env) {
@@ -15,21 +15,21 @@ export class PolicyRegistry extends DurableObject {
     this.#rust = lasting(() => new built.PolicyRegistry(host, env));
   }
 
-  /** What has changed since: see src/protocol/registry.rs. `report` says what the frontend has counted: see src/metrics/report.rs. */
+  /** Returns what has changed: see src/protocol/registry.rs. `report` has the frontend's counts: see src/metrics/report.rs. */
   poll(question, report) {
     if (!this.#isBeating) this.#beat();
     return this.#rust().poll(question, report);
   }
 
-  /** Looks at the policies of its own deployment, which no frontend may have asked for: see src/registry/deployment.rs. */
+  /** Registers the policies of its own deployment, even if no frontend has polled: see src/registry/deployment.rs. */
   async alarm() {
     this.#isBeating = true;
     try {
       await this.ctx.storage.setAlarm(built.PolicyRegistry.beats_at());
       this.#rust().beat(this.env);
     } catch (error) {
-      this.#isBeating = false; // the next frontend that asks sees to the alarm
-      console.error("the registry cannot look at the policies of its deployment:", error);
+      this.#isBeating = false; // the next poll sets the alarm
+      console.error("the registry cannot read the policies of its deployment:", error);
     }
   }
 
@@ -40,28 +40,28 @@ export class PolicyRegistry extends DurableObject {
       const { storage } = this.ctx;
       if ((await storage.getAlarm()) === null) await storage.setAlarm(built.PolicyRegistry.beats_at());
     } catch (error) {
-      this.#isBeating = false; // the next frontend that asks sees to it
+      this.#isBeating = false; // the next poll tries again
       console.error("the registry's alarm cannot be set:", error);
     }
   }
 
-  /** Decisions for operators who look on: see src/metrics/live. Returns who does, if anybody. */
-  hear(batch) {
-    return this.#rust().hear(batch);
+  /** Shows decisions to the live listeners, and returns these, if there are any: see src/metrics/live. */
+  show(batch) {
+    return this.#rust().show(batch);
   }
 
-  /** What an operator has done to a key: see src/protocol/key_act.rs. */
+  /** Records an operator's act on a key: see src/protocol/key_act.rs. */
   record(act) {
     this.#rust().record(act);
   }
 
-  /** An operator's request, which a frontend has let pass; the reply is a text. */
+  /** Answers an operator's request, which a frontend has authorized. The reply is text. */
   administer(question) {
     return this.#rust().administer(question);
   }
 }
 
-/** Rows are texts by name. */
+/** Storage for Rust: each row has a name and a text. */
 class Host {
   #storage;
 
@@ -74,12 +74,12 @@ class Host {
     return [...this.#storage.kv.list({ startAfter, limit })].flat();
   }
 
-  /** The rows of these names, `undefined` for one that is not there. */
+  /** The rows with these names; `undefined` for each that does not exist. */
   rows_of(names) {
     return names.map((name) => this.#storage.kv.get(name));
   }
 
-  /** Writes rows given as in `rows`, all or none; without a text a row is deleted. */
+  /** Writes rows, in the form that `rows` returns, all or none. A row without a text is deleted. */
   write(rows) {
     const { kv } = this.#storage;
     this.#storage.transactionSync(() => {

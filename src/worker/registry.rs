@@ -109,7 +109,7 @@ impl PolicyRegistry {
     ///
     /// # Errors
     /// If the batch is malformed.
-    pub fn hear(&self, batch: &str) -> Result<Option<String>, JsValue> {
+    pub fn show(&self, batch: &str) -> Result<Option<String>, JsValue> {
         let batch = LiveBatch::from_text(batch).ok_or_else(|| JsError::new("the decisions cannot be read"))?;
         Ok(self.service.borrow_mut().take_batch(&batch, clock::now()))
     }

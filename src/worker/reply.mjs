@@ -1,21 +1,21 @@
-// Replies, as Rust writes them: see `Reply::to_text` in src/api/reply.rs.
+// Reads replies as Rust writes them: see `Reply::to_text` in src/api/reply.rs.
 import { log } from "./log.mjs";
 import { REQUEST_ID } from "./request_id.mjs";
 import { Frontend } from "./rust/index.js";
 
-/** The headers that nearly every reply has, by the letter that stands for them. */
+/** The headers of nearly every reply, by the letter that stands for them. */
 const COMMON = { j: common("j"), p: common("p") };
 
 const CORS_PREFIX = Frontend.cors_prefix();
 
-/** Where the body begins, and the line before it ends. */
+/** Ends the last line before the body. */
 const END_OF_HEAD = "\n\n";
 
 export function statusOf(text) {
   return Number(text.slice(0, 3));
 }
 
-/** Logs what the log should say of it, and the client must not know; often nothing. */
+/** Logs the reply's note, if it has one: what operators should know and the client must not. */
 export function logNote(text, id) {
   const line = text.slice(0, text.indexOf("\n"));
   const at = line.indexOf(" ");
@@ -26,13 +26,13 @@ export function bodyOf(text) {
   return text.slice(text.indexOf(END_OF_HEAD) + END_OF_HEAD.length);
 }
 
-/** The headers of an answer inside a Worker: without CORS. */
+/** The headers of an answer inside a Worker, without those of CORS. */
 export function embeddedHeadersOf(text) {
   const headers = Object.entries(headersOf(text));
   return Object.fromEntries(headers.filter(([name]) => !name.startsWith(CORS_PREFIX)));
 }
 
-/** The values of the headers by their names, which are in lower case. */
+/** The headers' values by their names, which are in lower case. */
 export function headersOf(text) {
   const headers = { ...COMMON[text[3]] };
   for (let at = text.indexOf("\n") + 1; text[at] !== "\n"; ) {
@@ -44,13 +44,13 @@ export function headersOf(text) {
   return headers;
 }
 
-/** The response to the request with this id; its body is that of the reply, unless another is given. */
+/** The response to the request with this id. Its body is that of the reply unless another is given. */
 export function responseOf(text, id, body) {
   logNote(text, id);
   return responseWith(text, { ...headersOf(text), [REQUEST_ID]: id }, body);
 }
 
-/** The response with these headers. */
+/** The reply's response, with these headers. */
 export function responseWith(text, headers, body = bodyOf(text) || null) {
   return new Response(body, { status: statusOf(text), headers });
 }

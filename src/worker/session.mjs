@@ -1,9 +1,9 @@
-// `POST /v1/session`: asks a captcha's verifier, by the protocol of Cloudflare's Turnstile, and waits. Rust decides.
+// `POST /v1/session`: calls a captcha's verifier by the protocol of Cloudflare's Turnstile. Rust decides.
 import { bytesOf } from "./body.mjs";
 import { Timeout, within } from "./deadline.mjs";
 import { log } from "./log.mjs";
 
-/** The reply to a visitor, as a text; `asked` are where the verifier is, the secret to send there, the captcha and the visitor's address. */
+/** The reply to a visitor, as text. `asked` has the verifier's URL, the secret for it, the captcha's response and the visitor's address. */
 export async function verified({ rust }, asked, id) {
   let status;
   let answer;
@@ -16,12 +16,12 @@ export async function verified({ rust }, asked, id) {
   return rust().session(status, answer);
 }
 
-/** The status of the verifier's response, and its body or the beginning of one that is too long. */
+/** The status and body of the verifier's response; of a body that is too long, only the beginning. */
 async function verify([url, secret, response, remoteip]) {
   const ended = new AbortController();
   const ask = async () => {
     const body = new URLSearchParams({ secret, response, remoteip });
-    // A redirection is not followed: the secret is for this address.
+    // No redirect is followed: the secret is meant for this address.
     const answer = await fetch(url, { method: "POST", body, redirect: "manual", signal: ended.signal });
     return [answer.status, await bytesOf(answer, MAX_ANSWER_LEN)];
   };
@@ -32,8 +32,8 @@ async function verify([url, secret, response, remoteip]) {
   }
 }
 
-/** Turnstile takes a tenth of a second; a visitor who waits for longer than this reloads the page. */
+/** Turnstile takes a tenth of a second; after this long, visitors reload the page. */
 const VERIFY_MS = 5_000;
 
-/** Turnstile's answers have some 300 bytes. */
+/** Turnstile's answers have about 300 bytes. */
 const MAX_ANSWER_LEN = 16_384;

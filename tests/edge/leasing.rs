@@ -339,7 +339,7 @@ impl<'r> World<'r> {
                 let arrives_at = self.arrives_at();
                 self.network.push(Message { reply: Some(reply), arrives_at, ..message });
             }
-            Some(reply) => self.hear(&message, reply),
+            Some(reply) => self.receive(&message, reply),
         }
     }
 
@@ -374,7 +374,7 @@ impl<'r> World<'r> {
     }
 
     /// An answer arrives.
-    fn hear(&mut self, message: &Message, reply: &str) {
+    fn receive(&mut self, message: &Message, reply: &str) {
         let (isolate, waiting) = (message.isolate, self.waiting.remove(&message.number));
         let Some(Waiting { mut call, purpose, taking }) =
             waiting.filter(|_| self.isolates[isolate].life == message.life)

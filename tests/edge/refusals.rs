@@ -359,7 +359,7 @@ impl<'r> World<'r> {
     fn deliver(&mut self) {
         let Some(message) = self.take_message() else { return };
         if message.is_reply {
-            return self.hear(&message, Ok(ObjectReply::from_text(&message.text).unwrap()));
+            return self.receive(&message, Ok(ObjectReply::from_text(&message.text).unwrap()));
         }
         let Message { number, of, .. } = message;
         let key = self.key_of(&message);
@@ -386,7 +386,7 @@ impl<'r> World<'r> {
         if !self.random.once_in(3) {
             let cause = [Cause::Timeout, Cause::Failed][self.random.below(2)];
             let is_retryable = self.random.once_in(2);
-            self.hear(&message, Err(Failure { cause, is_retryable }));
+            self.receive(&message, Err(Failure { cause, is_retryable }));
             if self.random.once_in(2) {
                 self.network.push(message);
             }
@@ -401,7 +401,7 @@ impl<'r> World<'r> {
     }
 
     /// A call is over for the isolate.
-    fn hear(&mut self, message: &Message, result: Result<(ObjectReply, Rows), Failure>) {
+    fn receive(&mut self, message: &Message, result: Result<(ObjectReply, Rows), Failure>) {
         let Message { number, of, place, .. } = *message;
         let key = self.key_of(message);
         let one = &mut self.tries[of];

@@ -242,7 +242,7 @@ impl<'r> World<'r> {
                 let reply = self.objects[object].ask(&self.policy, &request, self.now).to_text(format);
                 self.network.push(Message { content: Content::Reply(reply), ..message });
             }
-            Content::Reply(reply) => self.hear(message.of, message.place, message.number, Ok(&reply)),
+            Content::Reply(reply) => self.receive(message.of, message.place, message.number, Ok(&reply)),
         }
     }
 
@@ -251,10 +251,10 @@ impl<'r> World<'r> {
         let Some(message) = self.lose_message() else { return };
         let cause = if self.random.once_in(3) { Cause::Overloaded } else { Cause::Failed };
         let failure = Failure { cause, is_retryable: self.random.once_in(2) };
-        self.hear(message.of, message.place, message.number, Err(failure));
+        self.receive(message.of, message.place, message.number, Err(failure));
     }
 
-    fn hear(&mut self, of: usize, place: usize, number: u64, result: Result<&str, Failure>) {
+    fn receive(&mut self, of: usize, place: usize, number: u64, result: Result<&str, Failure>) {
         let one = &mut self.tries[of];
         if one.has_crashed || one.in_flight.get(&place).is_none_or(|&(expected, _)| expected != number) {
             return; // it is no longer awaited
@@ -291,7 +291,7 @@ impl<'r> World<'r> {
                 .flat_map(|(of, one)| one.in_flight.iter().map(move |(&place, &(number, at))| (at, of, place, number)));
             let Some((at, of, place, number)) = waiting.min().filter(|(at, ..)| *at <= end) else { break };
             self.now = at;
-            self.hear(of, place, number, Err(Failure { cause: Cause::Timeout, is_retryable: false }));
+            self.receive(of, place, number, Err(Failure { cause: Cause::Timeout, is_retryable: false }));
         }
         self.now = end;
     }

@@ -52,7 +52,7 @@ const LISTENERS: &str = r#"{"for_ms":60000,"pause_ms":1,"listeners":[{"id":7}]}"
 #[test]
 fn data_points_metrics_and_listeners_get_the_same_events() {
     let mut world = World::new(POLICIES);
-    world.isolate.tap(|tap| tap.hear(Some(LISTENERS), world.now));
+    world.isolate.tap(|tap| tap.on_listeners(Some(LISTENERS), world.now));
     assert!(world.isolate.tap(|tap| tap.has_listeners()), "the listeners cannot be read");
     let plain = |policy: &str, cost: u64| format!(r#"{{"policy":"{policy}","key":"k","cost":{cost}}}"#);
     let batch = r#"{"requests":[{"policy":"api","key":"other"},{"policy":"daily","key":"other","cost":2}]}"#;
@@ -150,7 +150,7 @@ fn an_event_says_what_is_known_of_its_budget() {
     let mut world = World::of(&Deployment { policies, has_registry: true, ..Deployment::default() });
     world.refresh();
     world.set(r#"{"policy":"daily","key":"free","unlimited":true}"#);
-    world.isolate.tap(|tap| tap.hear(Some(LISTENERS), world.now));
+    world.isolate.tap(|tap| tap.on_listeners(Some(LISTENERS), world.now));
     let retry_at = world.now + 20_000; // a third of a minute after the first
     let object = |key: &str| {
         let name = Names::without_secret().object_name(key.as_bytes());
@@ -244,7 +244,7 @@ fn an_event_says_what_is_known_of_its_budget() {
 fn a_cost_that_can_never_pass_counts_under_its_policys_name() {
     let deployment = Deployment { policies: POLICIES, ..Deployment::default() };
     let mut world = World::with(Settings { callers: Callers::Trusted, ..settings(&deployment) });
-    world.isolate.tap(|tap| tap.hear(Some(LISTENERS), world.now));
+    world.isolate.tap(|tap| tap.on_listeners(Some(LISTENERS), world.now));
     let inline = |cost: u64| format!(r#"{{"policy":"mine","key":"k","limits":"9/1m","cost":{cost}}}"#);
     let own = |cost: u64| format!(r#"{{"policy":"api","key":"k","cost":{cost}}}"#);
     for (url, body, expected) in [
@@ -264,12 +264,12 @@ fn a_cost_that_can_never_pass_counts_under_its_policys_name() {
 fn a_listener_is_sent_what_passes_its_filter() {
     let mut world = World::new(POLICIES);
     let refusals = r#"{"for_ms":60000,"pause_ms":1,"listeners":[{"id":7,"policies":["api"],"outcomes":["refused"]}]}"#;
-    world.isolate.tap(|tap| tap.hear(Some(refusals), world.now));
+    world.isolate.tap(|tap| tap.on_listeners(Some(refusals), world.now));
     for (policy, cost, is_sent) in [("api", 3, false), ("daily", 5, false), ("daily", 1, false), ("api", 1, true)] {
         let body = format!(r#"{{"policy":"{policy}","key":"k","cost":{cost}}}"#);
         let asked =
             Asked { url: "/v1/consume", authorization: Some(CONSUMER), body: body.as_bytes(), ..Asked::default() };
         assert_eq!(seen(&mut world, &asked).len(), usize::from(is_sent), "{policy} {cost}");
-        world.isolate.tap(|tap| tap.hear(Some(refusals), world.now));
+        world.isolate.tap(|tap| tap.on_listeners(Some(refusals), world.now));
     }
 }

@@ -47,7 +47,7 @@ async function started(changes) {
     ask,
     listen,
     /** Listens until `enough` is true of what has arrived, a moment after the answers. Without the cursor and constant members. */
-    async heard(first, query, enough, token) {
+    async received(first, query, enough, token) {
       const seen = { decisions: [], omitted: 0, interrupted: false };
       let { cursor } = first.body;
       for (let tries = 0; !enough(seen); tries++) {
@@ -99,7 +99,7 @@ test("a listener at one frontend sees decisions made at another, and never a key
   ])
     statuses.push((await service.ask(body, { ...other, ...options })).status);
   assert.deepEqual(statuses, [200, 429, 200, 429, 400, 400, 200, 200, 200, 429, 429]);
-  const seen = await service.heard(first, "", count(11));
+  const seen = await service.received(first, "", count(11));
   const [at, object, retry_at] = [NOW, objectOf(key), NOW + 43_200_000];
   const one = (policy, outcome, cost, more) => ({ at, policy, outcome, source: "object", cost, object, ...more });
   const tooLarge = (policy, more) => ({ at, policy, outcome: "never", source: "frontend", cost: 3, ...more });
@@ -129,7 +129,7 @@ test("decisions by shards belong to one key, and say that `remaining` is that of
   const statuses = [];
   for (let i = 0; i < 5; i++) statuses.push((await service.ask({ policy: "hot", key: "a" })).status);
   assert.deepEqual(statuses, [200, 200, 200, 200, 429]);
-  const { decisions } = await service.heard(first, "", count(5));
+  const { decisions } = await service.received(first, "", count(5));
   for (const { object, shards, remaining } of decisions)
     assert.deepEqual([object, shards, remaining <= 1], [objectOf("a"), 2, true]);
 });
@@ -146,7 +146,7 @@ test("a busy frontend learns about a listener five seconds after its last poll",
   await service.ask({ policy: "api", key: "c" }, other); // asks in the background
   while (service.calls("poll") === polls) await new Promise((done) => setTimeout(done, 10));
   await service.ask({ policy: "api", key: "d" }, other);
-  const { decisions } = await service.heard(first, "", ({ decisions }) =>
+  const { decisions } = await service.received(first, "", ({ decisions }) =>
     decisions.some(({ object }) => object === objectOf("d")),
   );
   const objects = decisions.map(({ object }) => object);
@@ -179,8 +179,8 @@ test("filters: by policy, by outcome, and by the policies of the token", async (
     ].sort(),
   );
   for (const [i, query] of queries.entries())
-    assert.deepEqual(shown(await service.heard(firsts[i], query, count(expected[i].length))), expected[i], query);
-  const seen = await service.heard(restricted, "", count(6), some.text);
+    assert.deepEqual(shown(await service.received(firsts[i], query, count(expected[i].length))), expected[i], query);
+  const seen = await service.received(restricted, "", count(6), some.text);
   assert.deepEqual(shown(seen), expected[0], "only policies of the token");
 });
 
@@ -191,9 +191,9 @@ test("a flood is truncated, and what is left out is counted", async () => {
     Promise.all(Array.from({ length: 300 }, (_, i) => service.ask({ policy: "api", key: `${i % 7}` }, { other }))),
   );
   await Promise.all(floods);
-  const seen = await service.heard(first, "", count(600));
+  const seen = await service.received(first, "", count(600));
   assert.equal(seen.decisions.length + seen.omitted, 600);
-  const batches = service.calls("hear");
+  const batches = service.calls("show");
   assert.ok(seen.decisions.length <= 50 * batches && seen.omitted > 0, `${seen.decisions.length} in ${batches}`);
   assert.ok(batches <= 20, `${batches} batches: each isolate sends one in a second`);
 });
@@ -205,18 +205,18 @@ test("nothing is sent without listeners, or after the last one has left", async 
       for (let i = 0; i < 20; i++) await service.ask({ policy: "api", key: `${i}` }, { other });
   };
   await work();
-  assert.deepEqual([service.calls("hear"), service.calls("poll")], [0, 3], "the first brings the policies, too");
+  assert.deepEqual([service.calls("show"), service.calls("poll")], [0, 3], "the first brings the policies, too");
   const first = await service.listen();
   service.wait(10_001); // each asks the registry before it answers
   await work();
-  await service.heard(first, "", count(40));
+  await service.received(first, "", count(40));
   service.wait(15_000); // later than the listener's last request
-  const sent = service.calls("hear");
+  const sent = service.calls("show");
   await work();
   service.wait(4_000);
   await work();
   await new Promise((done) => setTimeout(done, 300)); // a batch would be sent after a tenth of a second
-  assert.equal(service.calls("hear"), sent);
+  assert.equal(service.calls("show"), sent);
   const again = await service.listen(`?after=${first.body.cursor}`);
   assert.equal(again.body.interrupted, true, "it learns that it has missed something");
 });
@@ -225,12 +225,12 @@ test("a registry that does not answer delays nothing, and lost decisions are cou
   const service = await started();
   const first = await service.listen();
   await service.ask({ policy: "api", key: "a" });
-  await service.heard(first, "", count(1));
+  await service.received(first, "", count(1));
   const blocked = { headers: { "x-registry": "throws" } };
   assert.equal((await service.ask({ policy: "api", key: "a" }, blocked)).status, 200);
   await service.tollgate.logged("the registry did not take over decisions");
   await service.ask({ policy: "api", key: "a" }, { headers: { "x-registry": "answers" } });
-  const seen = await service.heard(first, "", count(3));
+  const seen = await service.received(first, "", count(3));
   assert.deepEqual([seen.decisions.length, seen.omitted], [2, 1]);
 });
 

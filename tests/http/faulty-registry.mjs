@@ -36,7 +36,7 @@ export default {
           if (fault in WRONG) return stub[method](WRONG[fault]);
           return stub[method](...asked);
         };
-      return { poll: call("poll"), administer: call("administer"), hear: call("hear") };
+      return { poll: call("poll"), administer: call("administer"), show: call("show") };
     };
     const KEYS = request.headers.get("x-objects") === "throws" ? { getByName: () => ({}) } : env.KEYS;
     return tollgate.fetch(request, { ...env, KEYS, REGISTRY: { getByName } }, context);

@@ -153,8 +153,8 @@ test("without a registry an act is logged, and the answer says that it was not r
   const { tollgate, post } = await started({ registry: false });
   const { body } = await post("keys/reset", { policy: "api", key: "alice" });
   assert.equal(body.recorded, false);
-  await tollgate.logged("recorded here alone");
-  const line = tollgate.log.split("\n").find((text) => text.includes("recorded here alone"));
+  await tollgate.logged("recorded only in this log");
+  const line = tollgate.log.split("\n").find((text) => text.includes("recorded only in this log"));
   const { act } = JSON.parse(line.slice(line.indexOf("{")));
   assert.deepEqual([act.act, act.by, act.policy], ["key.reset", "ops", "api"]);
   assert.match(act.key, /^[0-9a-f]{32}$/);

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::super::problem::Problem;
 use super::super::reply::Reply;
 use super::{AdminQuestion, AdminReply};
-use crate::metrics::{Heard, LiveFilter, Outcome, POLL_AFTER_MS, TooMany};
+use crate::metrics::{LiveFilter, LivePage, Outcome, POLL_AFTER_MS, TooMany};
 use crate::protocol::Standing;
 
 impl AdminQuestion<'_> {
@@ -28,7 +28,7 @@ impl AdminQuestion<'_> {
     ///
     /// # Errors
     /// [`Problem::TooManyListeners`].
-    pub fn decisions(&self, heard: Result<Heard, TooMany>) -> AdminReply {
+    pub fn decisions(&self, page: Result<LivePage, TooMany>) -> AdminReply {
         #[derive(Serialize)]
         struct Body<'a> {
             decisions: Vec<&'a RawValue>,
@@ -37,12 +37,12 @@ impl AdminQuestion<'_> {
             cursor: String,
             poll_after_ms: u64,
         }
-        let heard = heard.map_err(|which| Problem::TooManyListeners { which })?;
+        let page = page.map_err(|which| Problem::TooManyListeners { which })?;
         let body = Body {
-            decisions: heard.decisions.iter().filter_map(|text| serde_json::from_str(text).ok()).collect(),
-            omitted: heard.omitted,
-            interrupted: heard.is_interrupted,
-            cursor: heard.cursor.to_text(),
+            decisions: page.decisions.iter().filter_map(|text| serde_json::from_str(text).ok()).collect(),
+            omitted: page.omitted,
+            interrupted: page.is_interrupted,
+            cursor: page.cursor.to_text(),
             poll_after_ms: POLL_AFTER_MS,
         };
         Ok(Reply::json(200, "application/json", &body))

@@ -99,11 +99,11 @@ pub fn key_state(question: &KeyQuestion, state: &KeyState) -> String {
 ///
 /// # Errors
 /// [`Problem::Unavailable`], if an answer is unreadable because its object is of another version.
-pub fn inspected(told: &[String]) -> Result<Reply, Problem> {
-    merged(told).ok_or(Problem::Unavailable { cause: Cause::Failed })
+pub fn inspected(states: &[String]) -> Result<Reply, Problem> {
+    merged(states).ok_or(Problem::Unavailable { cause: Cause::Failed })
 }
 
-fn merged(told: &[String]) -> Option<Reply> {
+fn merged(states: &[String]) -> Option<Reply> {
     #[derive(Serialize)]
     struct Whole<'a> {
         object: &'a RawValue,
@@ -113,7 +113,7 @@ fn merged(told: &[String]) -> Option<Reply> {
         holds: &'a RawValue,
         decisions: Vec<&'a RawValue>,
     }
-    let fields: Vec<_> = told.iter().map(|text| Json::parse(text).ok()?.fields().ok()).collect::<Option<_>>()?;
+    let fields: Vec<_> = states.iter().map(|text| Json::parse(text).ok()?.fields().ok()).collect::<Option<_>>()?;
     let own = fields.first()?;
     let lists = |name: &str| fields.iter().map(|fields| fields.get(name)?.array()).collect::<Option<Vec<_>>>();
     let (mut policies, mut decisions) = (lists("policies")?.concat(), lists("decisions")?.concat());
@@ -124,7 +124,7 @@ fn merged(told: &[String]) -> Option<Reply> {
     };
     let at = |entry: &Json<'_>| entry.fields().ok()?.get("at")?.integer();
     // Each object's decisions are in order, even within a millisecond.
-    if told.len() > 1 {
+    if states.len() > 1 {
         sort_by(&mut policies, |a, b| place(a).cmp(&place(b)));
         sort_by(&mut decisions, |a, b| at(b).cmp(&at(a)));
         decisions.truncate(KeyState::MAX_DECISIONS);
@@ -336,14 +336,14 @@ mod tests {
 
     #[test]
     fn answers_of_several_objects_are_merged() {
-        let told = |object: &str, policies: &str, decisions: &str| {
+        let states = |object: &str, policies: &str, decisions: &str| {
             format!(
                 r#"{{"object":"{object}","now":5,"policies":[{policies}],"reservations":[1],"holds":[],"decisions":[{decisions}]}}"#
             )
         };
         let shard = |index: u8| format!(r#"{{"policy":"p","shard":{{"index":{index},"count":2}}}}"#);
-        let own = told("own", &format!(r#"{{"policy":"q"}},{}"#, shard(0)), r#"{"at":3}"#);
-        let other = told("other", &shard(1), r#"{"at":4},{"at":2}"#);
+        let own = states("own", &format!(r#"{{"policy":"q"}},{}"#, shard(0)), r#"{"at":3}"#);
+        let other = states("other", &shard(1), r#"{"at":4},{"at":2}"#);
         let answer = inspected(&[own.clone(), other]).unwrap().body();
         let expected = format!(
             r#"{{"object":"own","now":5,"policies":[{},{},{{"policy":"q"}}],"reservations":[1],"holds":[],"decisions":[{{"at":4}},{{"at":3}},{{"at":2}}]}}"#,
@@ -351,7 +351,7 @@ mod tests {
             shard(1)
         );
         assert_eq!(answer, expected + "\n");
-        let same = told("own", "", r#"{"at":3,"cost":1},{"at":3,"cost":9},{"at":3,"cost":5}"#);
+        let same = states("own", "", r#"{"at":3,"cost":1},{"at":3,"cost":9},{"at":3,"cost":5}"#);
         assert_eq!(inspected(std::slice::from_ref(&same)).unwrap().body(), same + "\n");
         for wrong in [vec![], vec!["{}".to_owned()], vec![own, "200\n\n{}".to_owned()]] {
             assert_eq!(inspected(&wrong), Err(Problem::Unavailable { cause: Cause::Failed }), "{wrong:?}");

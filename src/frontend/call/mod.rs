@@ -308,8 +308,8 @@ impl Call {
     }
 
     /// Emits an event for each budget, once there is a reply. Requests that take no tokens have none.
-    pub fn events<'a>(&'a self, now: Now, tell: &mut dyn FnMut(&Event<'a>)) {
-        report::events(&self.asked, &self.plan, self.end, now, tell);
+    pub fn events<'a>(&'a self, now: Now, report: &mut dyn FnMut(&Event<'a>)) {
+        report::events(&self.asked, &self.plan, self.end, now, report);
     }
 
     /// The notices that are due, once there is a reply.
@@ -400,7 +400,7 @@ impl Call {
     fn end(&mut self, end: End, now: Now) {
         self.end = Some(end);
         let isolate = self.isolate.clone();
-        isolate.tell(now, |tell| self.events(now, tell));
+        isolate.record(now, |report| self.events(now, report));
     }
 
     /// Counts a finished call.

@@ -15,10 +15,10 @@ pub(super) fn events<'a>(
     plan: &'a Plan,
     end: Option<End>,
     now: Now,
-    tell: &mut dyn FnMut(&Event<'a>),
+    report: &mut dyn FnMut(&Event<'a>),
 ) {
     if asked.whole.takes() {
-        all_events(asked, plan, end, now, tell);
+        all_events(asked, plan, end, now, report);
     }
 }
 
@@ -31,18 +31,18 @@ pub(super) fn notices(asked: &Asked, plan: &Plan, end: Option<End>, now: Now) ->
 }
 
 /// The same for any request: one that takes no tokens is not counted, but it may owe a notice.
-fn all_events<'a>(asked: &'a Asked, plan: &'a Plan, end: Option<End>, now: Now, tell: &mut dyn FnMut(&Event<'a>)) {
+fn all_events<'a>(asked: &'a Asked, plan: &'a Plan, end: Option<End>, now: Now, report: &mut dyn FnMut(&Event<'a>)) {
     let shards = asked.of_shards.as_ref().map(|_| plan.objects.len());
-    let mut tell = |tally: Tally<'a>| {
+    let mut report = |tally: Tally<'a>| {
         let key = plan.objects.get(tally.object).map(|object| key_hash_in(&object.name));
-        tell(&Event::of(tally, now.at, plan.decided_by, key, shards));
+        report(&Event::of(tally, now.at, plan.decided_by, key, shards));
     };
     match (end, plan.calls.outcome()) {
         (Some(End::Decided), Some(Outcome::Decided(replies))) => {
             let objects = plan.objects.iter().map(|object| &*object.items);
-            asked.whole.tally(objects.zip(replies), tell);
+            asked.whole.tally(objects.zip(replies), report);
         }
-        (Some(End::Undecided(outcome, cause)), _) => asked.whole.tally_undecided(outcome, cause, &mut tell),
+        (Some(End::Undecided(outcome, cause)), _) => asked.whole.tally_undecided(outcome, cause, &mut report),
         _ => {}
     }
 }

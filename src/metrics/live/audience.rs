@@ -42,7 +42,7 @@ pub struct Cursor {
 
 /// The answer to a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct LivePage {
     /// Decisions as JSON, in order of arrival.
     pub decisions: Vec<Rc<str>>,
     /// How many more there were since the cursor.
@@ -113,7 +113,7 @@ impl Audience {
         restricted: Option<&str>,
         after: Option<Cursor>,
         now: i64,
-    ) -> Result<Heard, TooMany> {
+    ) -> Result<LivePage, TooMany> {
         self.forget(now);
         let until = now.saturating_add(LISTEN_MS);
         if let Some(seat) = self.seats.iter_mut().find(|seat| seat.listener.filter == filter) {
@@ -126,9 +126,9 @@ impl Audience {
         let (restricted_too, kept) = (Vec::new(), VecDeque::new());
         let mut seat = Seat { listener, until, unrestricted_until: now, restricted: restricted_too, last: 0, kept };
         seat.hold(restricted, until);
-        let heard = seat.since(after);
+        let page = seat.since(after);
         self.seats.push(seat);
-        Ok(heard)
+        Ok(page)
     }
 
     /// Checks that there is room for one more. A seat shared with an unrestricted listener does not count as restricted.
@@ -223,7 +223,7 @@ impl Seat {
         }
     }
 
-    fn since(&self, after: Option<Cursor>) -> Heard {
+    fn since(&self, after: Option<Cursor>) -> LivePage {
         let cursor = Cursor { listener: self.listener.id, last: self.last };
         let is_known = |after: &Cursor| after.listener == cursor.listener && after.last <= cursor.last;
         let is_interrupted = after.is_some_and(|after| !is_known(&after));
@@ -231,7 +231,7 @@ impl Seat {
         let news = self.kept.iter().skip(self.kept.partition_point(|(number, _)| *number <= from));
         let decisions: Vec<_> = news.map(|(_, decision)| Rc::clone(decision)).collect();
         let shown = u64::try_from(decisions.len()).unwrap_or(u64::MAX);
-        Heard { omitted: self.last.saturating_sub(from).saturating_sub(shown), decisions, cursor, is_interrupted }
+        LivePage { omitted: self.last.saturating_sub(from).saturating_sub(shown), decisions, cursor, is_interrupted }
     }
 }
 
@@ -269,29 +269,34 @@ mod tests {
     }
 
     /// A listener's answer in short: how many decisions, and how many were omitted.
-    fn hear(audience: &mut Audience, filter: LiveFilter, cursor: &mut Option<Cursor>, now: i64) -> (usize, u64, bool) {
-        let heard = audience.listen(filter, None, *cursor, now).unwrap();
-        *cursor = Some(heard.cursor);
-        (heard.decisions.len(), heard.omitted, heard.is_interrupted)
+    fn listen(
+        audience: &mut Audience,
+        filter: LiveFilter,
+        cursor: &mut Option<Cursor>,
+        now: i64,
+    ) -> (usize, u64, bool) {
+        let page = audience.listen(filter, None, *cursor, now).unwrap();
+        *cursor = Some(page.cursor);
+        (page.decisions.len(), page.omitted, page.is_interrupted)
     }
 
     #[test]
     fn a_listener_gets_each_matching_decision_once_from_its_first_request_on() {
         let (mut audience, mut api, mut all) = (Audience::new(0), None, None);
         audience.take(&batch("api", 3), 0);
-        assert_eq!(hear(&mut audience, filter("api"), &mut api, 0), (0, 0, false));
-        assert_eq!(hear(&mut audience, LiveFilter::default(), &mut all, 0), (0, 0, false));
+        assert_eq!(listen(&mut audience, filter("api"), &mut api, 0), (0, 0, false));
+        assert_eq!(listen(&mut audience, LiveFilter::default(), &mut all, 0), (0, 0, false));
         audience.take(&batch("api", 2), 1);
         audience.take(&batch("llm", 1), 1);
-        assert_eq!(hear(&mut audience, filter("api"), &mut api, 2), (2, 0, false));
-        assert_eq!(hear(&mut audience, filter("api"), &mut api, 3), (0, 0, false));
-        assert_eq!(hear(&mut audience, LiveFilter::default(), &mut all, 3), (3, 0, false));
+        assert_eq!(listen(&mut audience, filter("api"), &mut api, 2), (2, 0, false));
+        assert_eq!(listen(&mut audience, filter("api"), &mut api, 3), (0, 0, false));
+        assert_eq!(listen(&mut audience, LiveFilter::default(), &mut all, 3), (3, 0, false));
         // Another with the same filter gets the same, from its own cursor.
         let mut other = None;
-        assert_eq!(hear(&mut audience, filter("api"), &mut other, 3), (0, 0, false));
+        assert_eq!(listen(&mut audience, filter("api"), &mut other, 3), (0, 0, false));
         audience.take(&batch("api", 1), 4);
         for cursor in [&mut api, &mut other] {
-            assert_eq!(hear(&mut audience, filter("api"), cursor, 5), (1, 0, false));
+            assert_eq!(listen(&mut audience, filter("api"), cursor, 5), (1, 0, false));
         }
     }
 
@@ -299,35 +304,35 @@ mod tests {
     fn a_silent_listener_is_forgotten_and_then_nothing_is_kept() {
         let (mut audience, mut cursor) = (Audience::new(0), None);
         assert_eq!(audience.listeners(1, 0), None);
-        hear(&mut audience, filter("api"), &mut cursor, 0);
+        listen(&mut audience, filter("api"), &mut cursor, 0);
         let listeners = audience.listeners(1, 4_000).unwrap();
         assert_eq!((listeners.for_ms, listeners.all.len()), (11_000, 1));
         assert!(audience.listeners(1, LISTEN_MS - 1).is_some());
         audience.take(&batch("api", 9), LISTEN_MS);
         assert!(audience.listeners(1, LISTEN_MS).is_none() && audience.seats.is_empty());
-        assert_eq!(hear(&mut audience, filter("api"), &mut cursor, LISTEN_MS), (0, 0, true), "it is told");
-        assert_eq!(hear(&mut audience, filter("api"), &mut cursor, LISTEN_MS + 1), (0, 0, false));
+        assert_eq!(listen(&mut audience, filter("api"), &mut cursor, LISTEN_MS), (0, 0, true), "it is reported");
+        assert_eq!(listen(&mut audience, filter("api"), &mut cursor, LISTEN_MS + 1), (0, 0, false));
         assert!(audience.listeners(1, -1).is_none(), "the clock has stepped back");
     }
 
     #[test]
     fn dropped_decisions_are_counted() {
         let (mut audience, mut cursor) = (Audience::new(0), None);
-        hear(&mut audience, filter("api"), &mut cursor, 0);
+        listen(&mut audience, filter("api"), &mut cursor, 0);
         for _ in 0..5 {
             audience.take(&batch("api", 50), 500);
         }
         audience.take(&batch("llm", 50), 500); // matches no filter: it takes no room
-        assert_eq!(hear(&mut audience, filter("api"), &mut cursor, 600), (MAX_PER_SECOND, 50, false));
+        assert_eq!(listen(&mut audience, filter("api"), &mut cursor, 600), (MAX_PER_SECOND, 50, false));
         let id = audience.seats[0].listener.id;
         audience.take(&LiveBatch { omitted: vec![(id, 7), (id + 1, 9)], ..batch("api", 1) }, 1_000);
-        assert_eq!(hear(&mut audience, filter("api"), &mut cursor, 1_000), (1, 7, false));
+        assert_eq!(listen(&mut audience, filter("api"), &mut cursor, 1_000), (1, 7, false));
         for second in 1..=4 {
             audience.take(&batch("api", MAX_PER_SECOND), second * 1_000);
         }
         let all = 4 * MAX_PER_SECOND as u64 - 1; // one was taken in the first of these seconds
         let kept = KEPT as u64;
-        assert_eq!(hear(&mut audience, filter("api"), &mut cursor, 5_000), (KEPT, all + 1 - kept, false));
+        assert_eq!(listen(&mut audience, filter("api"), &mut cursor, 5_000), (KEPT, all + 1 - kept, false));
     }
 
     #[test]
@@ -398,7 +403,7 @@ mod tests {
     #[test]
     fn a_cursor_of_another_registry_or_listener_is_recognized() {
         let (mut audience, mut cursor) = (Audience::new(1 << 40), None);
-        hear(&mut audience, filter("api"), &mut cursor, 0);
+        listen(&mut audience, filter("api"), &mut cursor, 0);
         let own = cursor.unwrap();
         assert_eq!(Cursor::from_text(&own.to_text()), Some(own));
         let ahead = Cursor { last: own.last + 1, ..own };
@@ -414,9 +419,9 @@ mod tests {
     #[test]
     fn a_decision_of_a_later_version_is_left_out() {
         let (mut audience, mut cursor) = (Audience::new(0), None);
-        hear(&mut audience, LiveFilter::default(), &mut cursor, 0);
+        listen(&mut audience, LiveFilter::default(), &mut cursor, 0);
         let decisions = vec![r#"{"policy":"api","outcome":"later"}"#.to_owned(), "7".to_owned()];
         audience.take(&LiveBatch { decisions, omitted: Vec::new() }, 0);
-        assert_eq!(hear(&mut audience, LiveFilter::default(), &mut cursor, 0), (0, 0, false));
+        assert_eq!(listen(&mut audience, LiveFilter::default(), &mut cursor, 0), (0, 0, false));
     }
 }

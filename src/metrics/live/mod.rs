@@ -14,7 +14,7 @@ mod filter;
 mod listeners;
 
 pub use audience::{
-    Audience, Cursor, Heard, KEPT, LISTEN_MS, MAX_LISTENERS, MAX_OWN_LISTENERS, MAX_PER_SECOND,
+    Audience, Cursor, KEPT, LISTEN_MS, LivePage, MAX_LISTENERS, MAX_OWN_LISTENERS, MAX_PER_SECOND,
     MAX_RESTRICTED_LISTENERS, POLL_AFTER_MS, TooMany,
 };
 pub use batch::{LiveBatch, MAX_DECISIONS};

@@ -4,6 +4,7 @@ import type { Decision, Limit, Snapshot } from "./bucket.js";
 import type { Cost } from "./budget.js";
 import { exportsOf } from "./core.js";
 import { TollgateError } from "./errors.js";
+import { type Exchange, exchanged } from "./exchange.js";
 
 /** An answer as sent by HTTP, without CORS. Names of headers are in lower case. */
 export interface Written {
@@ -13,9 +14,7 @@ export interface Written {
 }
 
 /** The exports of src/answers/mod.rs, which documents them. */
-interface Exports {
-  readonly memory: { readonly buffer: ArrayBuffer };
-  answer_text(length: number): number;
+interface Exports extends Exchange {
   readonly answer_policy: Answering;
   readonly answer_decided: Answering;
   readonly answer_bad_request: Answering;
@@ -80,17 +79,11 @@ export class Answers {
   }
 
   #answer(name: Name, text: string, isLate = false): string {
-    const exports = this.#exports;
-    const question = new TextEncoder().encode(text);
-    const address = exports.answer_text(question.length); // before the memory is read, which growing replaces
-    new Uint8Array(exports.memory.buffer, address, question.length).set(question);
-    const length = exports[name](isLate);
-    const answer = exports.answer_text(length);
-    return new TextDecoder().decode(new Uint8Array(exports.memory.buffer, answer, length));
+    return exchanged(this.#exports, text, () => this.#exports[name](isLate));
   }
 }
 
-type Name = Exclude<keyof Exports, "memory" | "answer_text">;
+type Name = Exclude<keyof Exports, keyof Exchange>;
 
 /** The same for all. */
 let compiled: WebAssembly.Module | undefined;

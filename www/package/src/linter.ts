@@ -1,5 +1,6 @@
 // Calls the module of the lint, the service's own Rust in src/lint/mod.rs: nothing is decided here.
 import { exportsOf } from "./core.js";
+import { type Exchange, exchanged } from "./exchange.js";
 import type { PolicySettings } from "./worker.js";
 
 /** The result for policies. One of the two lists is empty. */
@@ -109,9 +110,7 @@ export type FindingCode =
 export type Lint = (policies: string | Readonly<Record<string, PolicySettings>>) => Promise<LintResult>;
 
 /** The exports of src/lint/mod.rs, which documents them. */
-interface Exports {
-  readonly memory: { readonly buffer: ArrayBuffer };
-  text(length: number): number;
+interface Exports extends Exchange {
   lint(): number;
 }
 
@@ -128,13 +127,8 @@ export function linter(compile: () => Promise<WebAssembly.Module>): Lint {
     compiled ??= (async () => compile())();
     const module = await compiled.catch(failed);
     const { exports } = await WebAssembly.instantiate(module);
-    const { memory, text, lint } = exports as unknown as Exports;
-    const question = new TextEncoder().encode(json);
-    const address = text(question.length);
-    new Uint8Array(memory.buffer, address, question.length).set(question);
-    const length = lint();
-    const answer = text(length); // before its memory is read, which growing would replace
-    return JSON.parse(new TextDecoder().decode(new Uint8Array(memory.buffer, answer, length)));
+    const ours = exports as unknown as Exports;
+    return JSON.parse(exchanged(ours, json, ours.lint));
   };
 }
 

@@ -56,7 +56,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
   #watched: string | undefined;
   #unwatch = () => {};
   /** Called for each message from another tab. */
-  #heard = () => {};
+  #onMessage = () => {};
 
   constructor(
     name: string,
@@ -211,7 +211,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
     this.#isBusy = false;
     const news = this.#news;
     this.#news = undefined;
-    if (news) this.#hear(news);
+    if (news) this.#receive(news);
     this.#setTimer();
   }
 
@@ -273,14 +273,14 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
   }
 
   /** Another tab has stored a state; or, with none, asks for ours, and reminds us that we are first. */
-  #hear(state: State | undefined): void {
+  #receive(state: State | undefined): void {
     if (!state) {
       if (this.#budget.isFresh || !this.#isShared) return;
       this.#tell(this.#state);
       if (this.waiting > 0) void this.serve();
       return;
     }
-    this.#heard();
+    this.#onMessage();
     if (this.#isBusy) this.#news = state;
     else if (this.#isShared && state[0] > this.#budget.version) this.#adopt(state);
   }
@@ -306,7 +306,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
   #hasCompany(): Promise<boolean> {
     return new Promise((resolve) => {
       const cancel = this.clock.at(this.clock.now() + GRACE_MS, () => resolve(false));
-      this.#heard = () => {
+      this.#onMessage = () => {
         cancel();
         resolve(true);
       };
@@ -393,7 +393,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
 
   #openChannel(): void {
     this.#channel = new BroadcastChannel(`tollgate:${this.#name}`);
-    this.#channel.onmessage = ({ data }: MessageEvent<State | undefined>) => this.#hear(data);
+    this.#channel.onmessage = ({ data }: MessageEvent<State | undefined>) => this.#receive(data);
   }
 
   #goAlone(why: unknown): void {

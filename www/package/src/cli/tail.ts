@@ -26,7 +26,7 @@ export async function tail(args: string[]): Promise<undefined> {
 }
 
 /** The service's answer. */
-interface Heard {
+interface Decisions {
   readonly decisions: readonly Decision[];
   readonly omitted: number;
   readonly interrupted: boolean;
@@ -64,12 +64,12 @@ async function follow(
     const query = new URLSearchParams([...asked, ...(after === undefined ? [] : [["after", after]])]);
     let wait: number;
     try {
-      const heard = await ask(service, `/v1/decisions?${query}`, signal);
+      const page = await ask(service, `/v1/decisions?${query}`, signal);
       if (failures > 0) say("it answers again");
-      if (heard.interrupted) say("decisions may be missing here: the service no longer knew what was shown last");
-      for (const decision of heard.decisions) console.log(line(decision));
-      if (heard.omitted > 0) say(`${plural(heard.omitted, "more decision")}, too many to be shown`);
-      [after, wait, failures] = [heard.cursor, Math.max(heard.poll_after_ms, LEAST_MS), 0];
+      if (page.interrupted) say("decisions may be missing here: the service no longer knew what was shown last");
+      for (const decision of page.decisions) console.log(line(decision));
+      if (page.omitted > 0) say(`${plural(page.omitted, "more decision")}, too many to be shown`);
+      [after, wait, failures] = [page.cursor, Math.max(page.poll_after_ms, LEAST_MS), 0];
     } catch (error) {
       if (signal.aborted || after === undefined || !mayPass(error)) throw error;
       wait = Math.min(LEAST_MS * 2 ** ++failures, MOST_MS) * (1 - Math.random() / 4);
@@ -79,7 +79,7 @@ async function follow(
   }
 }
 
-async function ask(service: Service, path: string, signal: AbortSignal): Promise<Heard> {
+async function ask(service: Service, path: string, signal: AbortSignal): Promise<Decisions> {
   const either = AbortSignal.any([signal, AbortSignal.timeout(PATIENCE_MS)]);
   const response = await service.open("GET", path, {}, either);
   const body = await response.json().catch(() => undefined);
