@@ -1,5 +1,5 @@
-// Prints which mechanisms have met on one budget, united over the test programs: each leaves its table in build/pairs, see tests/pairs/mod.rs.
-// Fails if a pair has never met and tests/pairs/apart.txt does not say why it cannot, and if one has met of which it says so.
+// Prints which mechanisms have met on one budget in any test program; each leaves its table in build/pairs: see tests/pairs/mod.rs.
+// Fails if a pair has never met although tests/pairs/apart.txt has no reason for it, or has met although it has one.
 import { globSync, readFileSync } from "node:fs";
 
 const APART = "tests/pairs/apart.txt";

@@ -322,14 +322,14 @@ fn bits<const COUNT: usize>(seen: [(bool, Mechanism); COUNT]) -> u32 {
     seen.into_iter().filter(|(is_so, _)| *is_so).fold(0, |all, (_, mechanism)| all | mechanism.bit())
 }
 
-/// Nothing depends on it, so it is no part of a world's state.
+/// Shown without its content, which no failure depends on.
 impl fmt::Debug for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Trace")
     }
 }
 
-/// What has met is written whenever it is more: a process has no other end.
+/// Writes the table whenever it has grown, since there is no hook at the end of a process.
 impl Drop for Trace {
     fn drop(&mut self) {
         let Some(folder) = &*FOLDER else { return };
