@@ -282,5 +282,9 @@ mod tests {
             [Replayed, Replayed, Allowed, Allowed]
         );
         assert_eq!(outcomes(granted(), Err(Cause::Failed)), [Allowed, Allowed, Degraded, Degraded]);
+        let (granted, failed) = (granted(), Err(Cause::Failed));
+        let mut causes = Vec::new();
+        asked.tally([(&[0, 2][..], &granted), (&[1, 3], &failed)].into_iter(), |one| causes.push(one.cause));
+        assert_eq!(causes, [None, None, Some(Cause::Failed), Some(Cause::Failed)]);
     }
 }

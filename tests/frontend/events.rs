@@ -8,7 +8,7 @@ use tollgate::frontend::{Asked, Callers, Settings};
 use tollgate::metrics::Word;
 use tollgate::policy::Cause;
 
-use super::world::{CONSUMER, Deployment, World, failure, settings};
+use super::world::{ADJUSTER, CONSUMER, Deployment, World, failure, settings};
 
 const POLICIES: &str = r#"{
     "api": "3/1m",
@@ -239,23 +239,49 @@ fn an_event_says_what_is_known_of_its_budget() {
     }
 }
 
+/// Decided or not.
+#[test]
+fn only_requests_that_take_tokens_are_counted() {
+    let mut world = World::new(POLICIES);
+    world.isolate.tap(|tap| tap.hear(Some(LISTENERS), world.now));
+    for cause in [None, Some(Cause::Failed)] {
+        world.failure = cause.map(failure);
+        for (url, authorization, is_counted) in [
+            ("/v1/consume", CONSUMER, true),
+            ("/v1/peek", CONSUMER, false),
+            ("/v1/inspect", CONSUMER, false),
+            ("/v1/charge", ADJUSTER, false),
+            ("/v1/refund", ADJUSTER, false),
+            ("/v1/reset", ADJUSTER, false),
+        ] {
+            let body = br#"{"policy":"api","key":"k"}"#;
+            let asked = Asked { url, authorization: Some(authorization), body, ..Asked::default() };
+            assert_eq!(seen(&mut world, &asked).len(), usize::from(is_counted), "{url} {cause:?}");
+        }
+    }
+    let counted = world.counted();
+    assert_eq!(counted["policies"]["api"]["decisions"], serde_json::json!({"allowed": 1, "unavailable": 1}));
+}
+
 /// Inline limits count under one name, as callers choose theirs; a cost too large for a policy counts under its own.
 #[test]
-fn a_cost_that_can_never_pass_counts_under_its_policys_name() {
+fn each_budget_counts_under_its_policys_name() {
     let deployment = Deployment { policies: POLICIES, ..Deployment::default() };
     let mut world = World::with(Settings { callers: Callers::Trusted, ..settings(&deployment) });
     world.isolate.tap(|tap| tap.on_listeners(Some(LISTENERS), world.now));
     let inline = |cost: u64| format!(r#"{{"policy":"mine","key":"k","limits":"9/1m","cost":{cost}}}"#);
     let own = |cost: u64| format!(r#"{{"policy":"api","key":"k","cost":{cost}}}"#);
-    for (url, body, expected) in [
-        ("/v1/consume", own(4), "api"),
-        ("/v1/consume", inline(10), "(inline)"),
-        ("/v1/batch", format!(r#"{{"requests":[{},{}]}}"#, inline(9), own(4)), "api"),
-        ("/v1/batch", format!(r#"{{"requests":[{},{}]}}"#, own(3), inline(10)), "(inline)"),
+    for (url, body, expected, outcome) in [
+        ("/v1/consume", own(4), "api", "never"),
+        ("/v1/consume", inline(10), "(inline)", "never"),
+        ("/v1/batch", format!(r#"{{"requests":[{},{}]}}"#, inline(9), own(4)), "api", "never"),
+        ("/v1/batch", format!(r#"{{"requests":[{},{}]}}"#, own(3), inline(10)), "(inline)", "never"),
+        ("/v1/consume", own(1), "api", "allowed"),
+        ("/v1/consume", inline(1), "(inline)", "allowed"),
     ] {
         let found = seen(&mut world, &Asked { url, body: body.as_bytes(), ..Asked::default() });
         let found: Vec<_> = found.iter().map(|one| (one["policy"].as_str(), one["outcome"].as_str())).collect();
-        assert_eq!(found, [(Some(expected), Some("never"))], "{url} {body}");
+        assert_eq!(found, [(Some(expected), Some(outcome))], "{url} {body}");
     }
 }
 

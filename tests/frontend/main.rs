@@ -23,6 +23,7 @@ mod notices;
 mod operators;
 #[path = "../pairs/mod.rs"]
 mod pairs;
+mod printed;
 #[path = "../edge/random.rs"]
 mod random;
 mod registry;

@@ -1,5 +1,6 @@
 //! Notices: requested from objects only with a receiver, which sees keys only if configured.
 
+use serde_json::Value;
 use tollgate::frontend::{Asked, Receivers};
 
 use super::world::{ADJUSTER, CONSUMER, Deployment, World};
@@ -24,12 +25,45 @@ fn a_notice_has_only_what_its_receivers_may_know() {
             assert_eq!(world.asked.last().unwrap().wants_notices, receivers != Receivers::None && policy == "loud");
             assert!(call.notices(world.now()).is_empty(), "there is no reply yet");
             call.reply(world.now());
-            let notices: Vec<serde_json::Value> =
+            let notices: Vec<Value> =
                 call.notices(world.now()).iter().map(|notice| serde_json::from_str(&notice.body).unwrap()).collect();
             let keys: Vec<_> = notices.iter().map(|notice| notice["data"]["key"].as_str()).collect();
             assert_eq!(keys, expected.filter(|_| is_refused).into_iter().collect::<Vec<_>>(), "{receivers:?}");
         }
     }
+}
+
+/// The data of the notices of a request about `loud`, which is carried out.
+fn noticed(world: &mut World, url: &str, authorization: &str, cost: u64) -> Vec<Value> {
+    let body = format!(r#"{{"policy":"loud","key":"k","cost":{cost}}}"#);
+    let asked = Asked { url, authorization: Some(authorization), body: body.as_bytes(), ..Asked::default() };
+    let mut call = world.begin(&asked).ok().unwrap();
+    world.carry_out(&mut call);
+    call.reply(world.now());
+    let notices = call.notices(world.now());
+    notices.iter().map(|notice| serde_json::from_str::<Value>(&notice.body).unwrap()["data"].take()).collect()
+}
+
+/// It is no decision, so that it is not counted.
+#[test]
+fn a_charge_that_leaves_little_gives_a_notice() {
+    let policies = r#"{"loud":{"rate":"2/1m","max_debt":9,"notify":["near_limit"]}}"#;
+    let mut world = World::of(&Deployment { policies, receivers: Receivers::OfHashes, ..Deployment::default() });
+    let notices = noticed(&mut world, "/v1/charge", ADJUSTER, 5);
+    let numbers = |data: &Value| [&data["cost"], &data["remaining"], &data["owed"]].map(Value::as_u64);
+    assert_eq!(notices.iter().map(numbers).collect::<Vec<_>>(), [[Some(5), Some(0), Some(3)]]);
+    assert_eq!(world.counted()["policies"]["loud"], Value::Null);
+}
+
+#[test]
+fn a_notice_says_that_its_key_is_banned() {
+    let deployment =
+        Deployment { policies: POLICIES, receivers: Receivers::OfHashes, has_registry: true, ..Deployment::default() };
+    let mut world = World::of(&deployment);
+    world.refresh();
+    world.set(r#"{"policy":"loud","key":"k","banned":true}"#);
+    let notices = noticed(&mut world, "/v1/consume", CONSUMER, 1);
+    assert_eq!(notices.iter().map(|data| &data["banned"]).collect::<Vec<_>>(), [true]);
 }
 
 /// Giving back lowers no level.
