@@ -52,11 +52,8 @@ impl<'a> Request<'a> {
     /// Parses the body of a request to `endpoint`, such as `{"policy":"api","key":"alice","cost":1}`.
     ///
     /// # Errors
-    /// [`Problem::BodyTooLarge`], and [`Problem::BadRequest`] with what was wrong and where.
+    /// [`Problem::BadRequest`] with what was wrong and where.
     pub fn parse(endpoint: Endpoint, body: &'a [u8]) -> Result<Self, Problem> {
-        if body.len() > MAX_BODY_LEN {
-            return Err(Problem::BodyTooLarge { max: MAX_BODY_LEN });
-        }
         let body = Body::of(parse(body)?, "the body", endpoint.fields())?;
         let items = match endpoint {
             Endpoint::Batch => batch(&body)?,
@@ -397,15 +394,5 @@ mod tests {
                 "{cost}"
             );
         }
-    }
-
-    #[test]
-    fn accepts_a_body_of_the_largest_size_and_rejects_one_byte_more() {
-        let body = |len: usize| format!("{:len$}", r#"{"policy":"p","key":"a"}"#);
-        assert!(Request::parse(Endpoint::Consume, body(MAX_BODY_LEN).as_bytes()).is_ok());
-        assert_eq!(
-            Request::parse(Endpoint::Consume, body(MAX_BODY_LEN + 1).as_bytes()),
-            Err(Problem::BodyTooLarge { max: MAX_BODY_LEN })
-        );
     }
 }

@@ -8,7 +8,7 @@ use super::body::{Body, parse};
 use super::endpoint::Endpoint;
 use super::problem::{Problem, bad_request};
 use super::reply::Reply;
-use super::request::{Item, MAX_BODY_LEN, Request};
+use super::request::{Item, Request};
 use crate::access::{Key, Session};
 use crate::limit::Verb;
 use crate::protocol::Action;
@@ -30,11 +30,8 @@ impl<'a> SessionRequest<'a> {
     /// Parses a body such as `{"captcha":"..."}`. `address` is the client's, from the header `CF-Connecting-IP`.
     ///
     /// # Errors
-    /// [`Problem::BodyTooLarge`] and [`Problem::BadRequest`].
+    /// [`Problem::BadRequest`].
     pub fn parse(body: &'a [u8], address: Option<&str>) -> Result<Self, Problem> {
-        if body.len() > MAX_BODY_LEN {
-            return Err(Problem::BodyTooLarge { max: MAX_BODY_LEN });
-        }
         let captcha = Body::of(parse(body)?, "the body", &["captcha"])?.captcha()?;
         match address.map(Key::of_address) {
             Some(Ok(address)) => Ok(Self { captcha, address }),
@@ -114,7 +111,6 @@ mod tests {
                 r#"{"captcha":"x","policy":"api"}"#.to_owned(),
                 "the body cannot have the field \"policy\"; its fields are captcha",
             ),
-            (" ".repeat(MAX_BODY_LEN + 1), "BodyTooLarge { max: 16384 }"),
         ] {
             assert_eq!(parse(&body, address), Err(expected.to_owned()), "{body:.40}");
         }

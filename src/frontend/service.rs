@@ -160,12 +160,8 @@ impl Service {
         }
         require_json(arrival.content_type, arrival.content_encoding)?;
         // A declared length is trusted: the runtime enforces it.
-        match arrival.content_length.and_then(|length| length.parse::<u64>().ok()) {
-            Some(length) if length > target.max_body_len() as u64 => {
-                Err(Problem::BodyTooLarge { max: target.max_body_len() })
-            }
-            _ => Ok(head),
-        }
+        let declared = arrival.content_length.and_then(|length| length.parse().ok());
+        target.require_len(declared.unwrap_or(0)).map(|()| head)
     }
 
     /// The maximum body length in bytes for `url`.
@@ -195,6 +191,7 @@ impl Service {
         let caller = settings.caller(asked.authorization, now.at)?;
         // Checked again here: a grant may have ended while the body arrived.
         target.require(&caller)?;
+        target.require_len(asked.body.len() as u64)?;
         match target {
             Target::Endpoint(endpoint) => {
                 let request = Request::parse(endpoint, asked.body)?;
@@ -225,10 +222,6 @@ impl Service {
         random: Random<'_>,
     ) -> Result<Step<'a>, Problem> {
         require_registry(settings, at)?;
-        let max = Target::Admin(at).max_body_len();
-        if asked.body.len() > max {
-            return Err(Problem::BodyTooLarge { max });
-        }
         let body = str::from_utf8(asked.body)
             .map_err(|error| Problem::BadRequest { detail: format!("the body is not valid JSON: {error}") })?;
         let question = AdminQuestion {
@@ -255,6 +248,7 @@ impl Service {
     /// The calls that rate-limit a visitor's request for a session.
     fn session_call(&self, asked: &Asked<'_>, now: Now, random: Random<'_>) -> Result<Call, Problem> {
         let sessions = self.sessions()?;
+        Target::Session.require_len(asked.body.len() as u64)?;
         let request = SessionRequest::parse(asked.body, asked.address)?;
         let verification = Verification {
             url: sessions.verify_url().to_owned(),

@@ -85,6 +85,15 @@ impl<'a> Target<'a> {
             _ => MAX_BODY_LEN,
         }
     }
+
+    /// Checks a body's length, in bytes.
+    ///
+    /// # Errors
+    /// [`Problem::BodyTooLarge`].
+    pub(super) const fn require_len(self, len: u64) -> Result<(), Problem> {
+        let max = self.max_body_len();
+        if len > max as u64 { Err(Problem::BodyTooLarge { max }) } else { Ok(()) }
+    }
 }
 
 #[cfg(test)]

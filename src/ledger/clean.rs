@@ -19,6 +19,14 @@ const LOOK_MS: i64 = 30 * 86_400_000;
 /// How many buckets of inline policies may wait for the alarm, full or not: each request scans all of them.
 const MANY_INLINE: usize = 64;
 
+/// The pause in milliseconds after `failures` successive failures to clean: an hour after the first, since settings and storage take some
+/// time to mend, then twice as long each time, up to [`LOOK_MS`].
+#[must_use]
+pub fn retry_ms(failures: u32) -> i64 {
+    let hours = 1_i64.checked_shl(failures.saturating_sub(1)).filter(|hours| *hours > 0);
+    hours.and_then(|hours| hours.checked_mul(3_600_000)).map_or(LOOK_MS, |ms| ms.min(LOOK_MS))
+}
+
 impl Ledger {
     /// Deletes full buckets, reservations that ended long ago, and expired replays.
     ///
@@ -135,6 +143,18 @@ impl Slot {
         match self {
             Self::Stored(_) => true,
             Self::Open(bucket) => bucket.has_row(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_after_failures_double_from_an_hour_to_30_days() {
+        for (failures, hours) in [(1, 1), (2, 2), (3, 4), (10, 512), (11, 720), (64, 720), (65, 720), (255, 720)] {
+            assert_eq!(retry_ms(failures), hours * 3_600_000, "{failures}");
         }
     }
 }

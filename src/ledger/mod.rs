@@ -100,6 +100,7 @@ use self::reservation::Reservation;
 use self::reservations::Reservations;
 
 pub use self::accounts::{MAX_INLINE, MAX_OTHERS};
+pub use self::clean::retry_ms;
 pub use self::kept::{Kept, KeptError, Storage};
 pub use self::late::{LATE_MS, MAX_KEPT};
 pub use self::leases::MAX_LEASES;
@@ -159,6 +160,12 @@ impl fmt::Display for LedgerError {
 impl std::error::Error for LedgerError {}
 
 impl Ledger {
+    /// The phase of the object with this id, in hexadecimal: its first 64 bits. An id is derived from the object's name, a hash.
+    #[must_use]
+    pub fn phase_of(id: &str) -> u64 {
+        id.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)
+    }
+
     /// The ledger of a key with these stored `rows`. `phase` is that of [`Limit::new_state`](crate::limit::Limit::new_state).
     pub fn new(rows: impl IntoIterator<Item = (String, Vec<u8>)>, phase: u64) -> Self {
         let mut ledger = Self {

@@ -1,4 +1,4 @@
-//! The setting for the share of decisions written to a data set.
+//! The share of requests written to a data set.
 
 use crate::json::Json;
 
@@ -20,9 +20,29 @@ pub fn sample(text: Option<&str>) -> Result<f64, String> {
     })
 }
 
+/// How many requests a data point stands for if each request is written with the probability `share`. `None` for a request that is not
+/// written; `random` is from 0 to below 1.
+#[must_use]
+pub fn weight(share: f64, random: f64) -> Option<f64> {
+    (random < share).then(|| share.recip())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn weights_count_all_requests() {
+        for (share, random, expected) in [
+            (1.0, 0.0, Some(1.0)),
+            (1.0, 0.999_999, Some(1.0)),
+            (0.25, 0.249, Some(4.0)),
+            (0.25, 0.25, None),
+            (0.0, 0.0, None),
+        ] {
+            assert_eq!(weight(share, random), expected, "{share} {random}");
+        }
+    }
 
     #[test]
     fn a_share_is_between_0_and_1() {

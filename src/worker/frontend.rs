@@ -11,7 +11,7 @@ use crate::access::Webhook;
 use crate::api::{CORS_PREFIX, Reply};
 use crate::edge::{Due, POLL_MS, Tap, WAIT_MS};
 use crate::frontend::{Arrival, Asked, Head, Newer, Service, Setup, Step};
-use crate::metrics::NoticeOutcome;
+use crate::metrics::{NoticeOutcome, weight};
 
 /// Answers requests that need no object, and prepares the calls of those that do. Replies are texts: see [`Reply::to_text`].
 #[wasm_bindgen]
@@ -318,11 +318,10 @@ impl Frontend {
         POLL_MS
     }
 
-    /// The share of decisions written as data points; 0 without a data set.
-    #[wasm_bindgen(getter)]
+    /// See [`weight`]: without a data set no request has one.
     #[must_use]
-    pub fn sample(&self) -> f64 {
-        self.sample
+    pub fn point_weight(&self, random: f64) -> Option<f64> {
+        weight(self.sample, random)
     }
 
     /// Whether notices are sent to a webhook.

@@ -104,9 +104,10 @@ class Host {
 
   not_cleaned() {
     const { kv } = this.#storage;
-    const [failures] = kv.get(FAILURES) ?? [0];
-    kv.put(FAILURES, Uint8Array.of(failures + 1));
-    this.#storage.setAlarm(Date.now() + Math.min(RETRY_MS * 2 ** failures, MAX_RETRY_MS));
+    const [before] = kv.get(FAILURES) ?? [0];
+    const failures = Math.min(before + 1, 255);
+    kv.put(FAILURES, Uint8Array.of(failures));
+    this.#storage.setAlarm(built.KeyObject.retry_at(failures));
   }
 
   /**
@@ -128,7 +129,3 @@ class Host {
 
 /** Name of the row that counts successive failures: one byte. Rust does not see it. */
 const FAILURES = "alarm-failures";
-
-/** Pause after the first failure: settings and storage take some time to mend. It doubles each time, up to 30 days. */
-const RETRY_MS = 3_600_000;
-const MAX_RETRY_MS = 30 * 24 * RETRY_MS;

@@ -15,7 +15,7 @@ use super::clock;
 use super::environment::{OfWorker, log_errors};
 use super::isolate::random;
 use crate::frontend::KeyService;
-use crate::ledger::{Background, Kept, KeptError, RowWrite, Storage};
+use crate::ledger::{Background, Kept, KeptError, Ledger, RowWrite, Storage, retry_ms};
 use crate::protocol::Definitions;
 
 /// Wrapped by `key_object.mjs` into a class that answers RPC.
@@ -31,7 +31,7 @@ impl KeyObject {
     pub fn new(id: &str, env: Env, host: Host) -> Self {
         // Random, because a panic replaces the object while rows of its predecessor are in flight.
         let number = random().map_or(0, |number| (number >> 32) as u32);
-        let (service, errors) = KeyService::new(Kept::new(OfHost(host), phase_of(id), number), &OfWorker(&env));
+        let (service, errors) = KeyService::new(Kept::new(OfHost(host), Ledger::phase_of(id), number), &OfWorker(&env));
         log_errors(&errors);
         Self(RefCell::new(service))
     }
@@ -61,6 +61,12 @@ impl KeyObject {
     /// When the storage fails.
     pub fn clean(&self) -> Result<(), JsValue> {
         self.0.borrow_mut().kept().clean(clock::now()).map_err(thrown)
+    }
+
+    /// When to clean again after `failures` successive failures, in Unix milliseconds.
+    #[must_use]
+    pub fn retry_at(failures: u32) -> f64 {
+        clock::wall_clock_at(clock::now().saturating_add(retry_ms(failures)))
     }
 
     /// When the missing alarm should ring; `undefined` if none is missing.
@@ -175,9 +181,4 @@ extern "C" {
     /// Schedules [`KeyObject::flush_idle`] in `ms` milliseconds.
     #[wasm_bindgen(method, catch)]
     fn flush_in(this: &Host, ms: f64) -> Result<(), JsValue>;
-}
-
-/// The first 64 of the 256 bits of an object's id, which is derived from its name.
-fn phase_of(id: &str) -> u64 {
-    id.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)
 }

@@ -3,30 +3,30 @@ import { log } from "./log.mjs";
 
 export class Points {
   #dataset;
-  #sample;
+  #weight;
   #hasFailed = false;
 
   /** The Cloudflare data center that received the requests, as an airport code. Unknown inside a Worker. */
   colo = "";
 
-  /** `sample` returns the share of requests to write, from 0 to 1. */
-  constructor(dataset, sample) {
+  /** `weight` returns how many requests a data point of this one stands for; `undefined` to write none. */
+  constructor(dataset, weight) {
     this.#dataset = dataset;
-    this.#sample = sample;
+    this.#weight = weight;
   }
 
   /** Writes the decisions of an answered call. Nothing waits for it, and a failure is only logged, once. */
   write(call) {
     try {
-      const sample = this.#sample();
-      if (Math.random() >= sample) return;
+      const weight = this.#weight();
+      if (weight === undefined) return;
       const parts = call.points();
       for (let at = 0; at < parts.length; at += FIELDS) {
         const [policy, outcome, source, cost, ms] = parts.slice(at, at + FIELDS);
         this.#dataset.writeDataPoint({
           indexes: [policy],
           blobs: [policy, outcome, source, this.colo],
-          doubles: [cost, ms, 1 / sample],
+          doubles: [cost, ms, weight],
         });
       }
     } catch (error) {

@@ -27,7 +27,7 @@ export class Frontend {
   notices;
 
   constructor(make, env) {
-    if (env.METRICS) this.points = new Points(env.METRICS, () => this.rust().sample);
+    if (env.METRICS) this.points = new Points(env.METRICS, () => this.rust().point_weight(Math.random()));
     this.rust = lasting((isForgetting) => {
       const made = make();
       if (isForgetting) this.#known = undefined;

@@ -126,6 +126,35 @@ fn wrong_settings_answer_all_requests_alike_except_those_that_need_none() {
     assert!(World::new(r#"{"api":"10/1m"}"#).service.errors().is_none());
 }
 
+/// Also where no length was declared. One more byte is refused before anything else of the body is read, and after the caller's rights.
+#[test]
+fn a_body_has_the_length_that_its_path_allows() {
+    let world = World::of(&Deployment { has_registry: true, ..super::sessions::DEPLOYMENT });
+    for (method, url, authorization, max) in [
+        ("POST", "/v1/consume", Some(CONSUMER), 16_384),
+        ("POST", "/v1/batch", Some(CONSUMER), 16_384),
+        ("POST", "/v1/session", None, 16_384),
+        ("POST", "/v1/keys/inspect", Some(OPERATOR), 16_384),
+        ("POST", "/v1/keys/block", Some(OPERATOR), 16_384),
+        ("PUT", "/v1/policies/api", Some(OPERATOR), 16_384),
+        ("PUT", "/v1/overrides", Some(OPERATOR), 1_048_576),
+    ] {
+        let status = |len: usize, authorization| {
+            let body = vec![b' '; len];
+            let asked = Asked { url, method, authorization, body: &body, ..Asked::default() };
+            match world.service.ask(&asked, world.now(), &mut || Some(1)) {
+                Step::Reply(reply) => reply.status,
+                _ => 0, // the registry reads it
+            }
+        };
+        assert_ne!(status(max, authorization), 413, "{url}");
+        assert_eq!(status(max + 1, authorization), 413, "{url}");
+        if authorization.is_some() {
+            assert_eq!(status(max + 1, None), 401, "{url}");
+        }
+    }
+}
+
 #[test]
 fn a_body_that_does_not_arrive_is_an_error_with_the_reason() {
     let late = super::world::answer(Service::unreadable(None));

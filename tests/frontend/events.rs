@@ -243,7 +243,7 @@ fn an_event_says_what_is_known_of_its_budget() {
 #[test]
 fn only_requests_that_take_tokens_are_counted() {
     let mut world = World::new(POLICIES);
-    world.isolate.tap(|tap| tap.hear(Some(LISTENERS), world.now));
+    world.isolate.tap(|tap| tap.on_listeners(Some(LISTENERS), world.now));
     for cause in [None, Some(Cause::Failed)] {
         world.failure = cause.map(failure);
         for (url, authorization, is_counted) in [

@@ -7,7 +7,6 @@ use serde_json::value::RawValue;
 
 use super::super::body::{Body, parse};
 use super::super::problem::{Problem, bad_request};
-use super::super::request::MAX_BODY_LEN;
 /// The path.
 pub const BLOCK_PATH: &str = "/v1/keys/block";
 
@@ -32,11 +31,8 @@ impl<'a> BlockRequest<'a> {
     /// Parses a body such as `{"policy":"api","key":"alice","for_ms":3600000}`.
     ///
     /// # Errors
-    /// [`Problem::BodyTooLarge`] and [`Problem::BadRequest`].
+    /// [`Problem::BadRequest`].
     pub fn parse(body: &'a [u8]) -> Result<Self, Problem> {
-        if body.len() > MAX_BODY_LEN {
-            return Err(Problem::BodyTooLarge { max: MAX_BODY_LEN });
-        }
         let body = Body::of(parse(body)?, "the body", &["policy", "key", "for_ms"])?;
         body.operated_key()?;
         let (policy, key, for_ms) = (body.policy()?, body.written_key()?, body.for_ms()?);

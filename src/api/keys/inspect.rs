@@ -7,7 +7,6 @@ use super::super::body::{Body, RESERVATION_ID_LEN, parse};
 use super::super::limit_body::{Exact, LimitBody};
 use super::super::problem::{Problem, bad_request};
 use super::super::reply::Reply;
-use super::super::request::MAX_BODY_LEN;
 use super::super::verdict::is_false;
 use super::question::KeyQuestion;
 use crate::access::Key;
@@ -28,11 +27,8 @@ impl<'a> InspectKeyRequest<'a> {
     /// Parses a body such as `{"key":"alice"}`.
     ///
     /// # Errors
-    /// [`Problem::BodyTooLarge`] and [`Problem::BadRequest`].
+    /// [`Problem::BadRequest`].
     pub fn parse(body: &'a [u8]) -> Result<Self, Problem> {
-        if body.len() > MAX_BODY_LEN {
-            return Err(Problem::BodyTooLarge { max: MAX_BODY_LEN });
-        }
         let key = Body::of(parse(body)?, "the body", &["key"])?.operated_key()?;
         key.map(Self).map_or_else(|| bad_request("the field `key` is missing".to_owned()), Ok)
     }
@@ -330,8 +326,6 @@ mod tests {
         );
         let parsed = InspectKeyRequest::parse(br#"{"key":"alice"}"#).unwrap();
         assert_eq!(parsed.key(), Key::Text("alice".into()).to_bytes(64));
-        let large = format!(r#"{{"key":"{}"}}"#, "x".repeat(MAX_BODY_LEN));
-        assert_eq!(InspectKeyRequest::parse(large.as_bytes()), Err(Problem::BodyTooLarge { max: MAX_BODY_LEN }));
     }
 
     #[test]
