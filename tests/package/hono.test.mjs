@@ -92,6 +92,17 @@ test("no header changes the address, and one warning says so", async (t) => {
   assert.match(warn.mock.calls[0].arguments[0], /has come from 192\.0\.2\.1.*pass a `key` function/);
 });
 
+test("a client that has gone before its request is read is no error, and its request does not pass", async () => {
+  const errors = [];
+  const { app } = served();
+  app.onError((error, c) => {
+    errors.push(error);
+    return c.text("failed", 500);
+  });
+  const response = await app.request("/", {}, { incoming: { socket: { destroyed: true } } });
+  assert.deepEqual([response.status, await response.text(), errors], [499, "", []]);
+});
+
 test("without a connection or a limiter, the error says what is missing", async () => {
   const { app } = served();
   const unknown = await app.request("/");

@@ -3,7 +3,16 @@ import type { Context, Env, MiddlewareHandler } from "hono";
 import type { Key, PolicyNames } from "./client.js";
 import { TollgateError } from "./errors.js";
 import { middleware } from "./hono-middleware.js";
-import { ask, type Counted, type Incoming, type RespondOptions, respond } from "./in-front.js";
+import {
+  ask,
+  type Counted,
+  GONE,
+  type Incoming,
+  isGone,
+  type Connection as NodeConnection,
+  type RespondOptions,
+  respond,
+} from "./in-front.js";
 import type { LocalAnswer } from "./local-answer.js";
 import { proxyWarning } from "./proxies.js";
 import type { RateLimitOptions } from "./rate-limited.js";
@@ -64,7 +73,8 @@ export function rateLimit<E extends Env>(given: object): MiddlewareHandler<E> {
       return counter.consume(now);
     });
     const response = await respond<[Context<E>], string>(options, answer, [context], next);
-    if (options.failedOnly && answer?.status === 200) counter.responded(counted!, answer, response.status);
+    if (options.failedOnly && answer && answer !== GONE && answer.status === 200)
+      counter.responded(counted!, answer, response.status);
     return response;
   });
 }
@@ -72,7 +82,7 @@ export function rateLimit<E extends Env>(given: object): MiddlewareHandler<E> {
 /** What the servers pass to Hono, some as `env`, some in `env.server`. */
 interface Connection {
   /** Node. */
-  readonly incoming?: { readonly socket: { readonly remoteAddress?: string | undefined } };
+  readonly incoming?: { readonly socket: NodeConnection };
   /** Deno. */
   readonly remoteAddr?: { readonly hostname?: string };
   /** Bun. */
@@ -80,12 +90,11 @@ interface Connection {
   readonly server?: Connection;
 }
 
-function addressOf({ env, req: { raw } }: Context, warn: (address: string) => void): Key {
+function addressOf({ env, req: { raw } }: Context, warn: (address: string) => void): Key | typeof GONE {
   const connection: Connection | undefined = (env as Connection | undefined)?.server ?? env;
-  const ip =
-    connection?.incoming?.socket.remoteAddress ??
-    connection?.remoteAddr?.hostname ??
-    connection?.requestIP?.(raw)?.address;
+  const socket = connection?.incoming?.socket;
+  const ip = socket?.remoteAddress ?? connection?.remoteAddr?.hostname ?? connection?.requestIP?.(raw)?.address;
+  if (ip === undefined && socket && isGone(socket)) return GONE;
   if (ip === undefined)
     throw new TollgateError(
       "address_missing",

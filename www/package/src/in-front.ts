@@ -47,8 +47,21 @@ export interface Incoming {
   readonly method: string | undefined;
   has(header: string): boolean;
   /** The client's address. */
-  address(): Key;
+  address(): Key | typeof GONE;
 }
+
+/** The connection was closed before its address was read. That is no error: any client can do it. */
+export const GONE = Symbol("gone");
+
+/** A connection of Node. */
+export interface Connection {
+  readonly remoteAddress?: string | undefined;
+  readonly localAddress?: string | undefined;
+  readonly destroyed?: boolean;
+}
+
+/** Whether that is why a connection has no address. One that never had any has no local one either. */
+export const isGone = ({ destroyed, localAddress }: Connection): boolean => !!destroyed || localAddress !== undefined;
 
 /** Asks whether the request may pass; `undefined` if it is not counted. A browser's preflight is not: no page sends it, and it has no credentials. */
 export async function ask<Args extends unknown[], P extends PolicyNames, A extends Answer>(
@@ -56,10 +69,12 @@ export async function ask<Args extends unknown[], P extends PolicyNames, A exten
   request: Incoming,
   args: Args,
   consume: (counted: Counted<P>) => Promise<A>,
-): Promise<A | undefined> {
+): Promise<A | typeof GONE | undefined> {
   if (isPreflight(request) || (await skip?.(...args))) return undefined;
+  const whose = (await key?.(...args)) ?? request.address();
+  if (whose === GONE) return GONE;
   const counted = {
-    key: (await key?.(...args)) ?? request.address(),
+    key: whose,
     cost: (typeof cost === "function" ? await cost(...args) : cost) ?? 1,
   } as Counted<P>;
   const answer: A = await consume(counted).catch(answerOf as (error: unknown) => A);
@@ -70,11 +85,12 @@ export async function ask<Args extends unknown[], P extends PolicyNames, A exten
 /** The response to a request with this answer: that of `next`, if the request may pass. */
 export async function respond<Args extends unknown[], P extends PolicyNames>(
   { onRefused, onError }: RespondOptions<Args, P>,
-  answer: Answer | undefined,
+  answer: Answer | typeof GONE | undefined,
   args: Args,
   next: () => Promise<Response>,
 ): Promise<Response> {
   if (answer === undefined) return next();
+  if (answer === GONE) return new Response(null, { status: 499 }); // for the log, as nginx has it
   if (answer.status === 200) return answer.apply(await next());
   if (answer.status === 429) {
     return onRefused ? answer.apply(await onRefused(answer, ...args)) : answer.response();

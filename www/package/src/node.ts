@@ -1,7 +1,7 @@
 // A limit in front of a server on Node: with Express, with Fastify, or with `http` alone.
 import type { Key, PolicyNames, Problem, Refused } from "./client.js";
 import { TollgateError } from "./errors.js";
-import { ask, type Counted, type CountOptions, type Incoming } from "./in-front.js";
+import { ask, type Connection, type Counted, type CountOptions, GONE, type Incoming, isGone } from "./in-front.js";
 import type { LocalAnswer } from "./local-answer.js";
 import { proxyWarning } from "./proxies.js";
 import { counterOf, type LimitedBy } from "./request-limiter.js";
@@ -17,11 +17,7 @@ export type { LimitedBy, RequestLimiter } from "./request-limiter.js";
 export interface NodeRequest {
   readonly method?: string | undefined;
   readonly headers: Readonly<Record<string, string | readonly string[] | undefined>>;
-  readonly socket: {
-    readonly remoteAddress?: string | undefined;
-    readonly localAddress?: string | undefined;
-    readonly destroyed?: boolean;
-  };
+  readonly socket: Connection;
 }
 
 /** A response of `http` or Express, as far as a limit needs it. */
@@ -113,13 +109,9 @@ export function rateLimit<
       address: () => addressOf(request, warn),
     };
     let counted: Counted<P> | undefined;
-    const asking = ask<[Request, Response], P, LocalAnswer>(options, incoming, [request, response], (now) => {
+    const answer = await ask<[Request, Response], P, LocalAnswer>(options, incoming, [request, response], (now) => {
       counted = now;
       return counter.consume(now);
-    });
-    const answer = await asking.catch((error: unknown): typeof GONE => {
-      if (error === GONE) return GONE;
-      throw error;
     });
     if (answer === GONE) return false;
     if (!answer) return true;
@@ -229,11 +221,10 @@ interface Framed extends NodeRequest {
   readonly app?: { get?(setting: string): unknown } | undefined;
 }
 
-function addressOf(request: Framed, warn: (address: string) => void): Key {
+function addressOf(request: Framed, warn: (address: string) => void): Key | typeof GONE {
   const { socket, headers } = request;
   const ip = request.ip ?? socket.remoteAddress;
-  // One that has no address has no local one either.
-  if (ip === undefined && (socket.destroyed || socket.localAddress !== undefined)) throw GONE;
+  if (ip === undefined && isGone(socket)) return GONE;
   if (ip === undefined)
     throw new TollgateError(
       "address_missing",
@@ -243,9 +234,6 @@ function addressOf(request: Framed, warn: (address: string) => void): Key {
   if (headers["x-forwarded-for"] !== undefined && ip === socket.remoteAddress && !trustsProxies(request)) warn(ip);
   return { ip };
 }
-
-/** The connection was closed before its address was read. That is no error: any client can do it. */
-const GONE = Symbol("gone");
 
 function trustsProxies({ app, ips }: Framed): boolean {
   return app?.get ? Boolean(app.get("trust proxy")) : ips !== undefined;
