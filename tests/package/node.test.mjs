@@ -191,6 +191,24 @@ for (const way of ["Express", "Fastify"]) {
   });
 }
 
+test("an address from a proxy may have a port", async () => {
+  for (const way of ["Express", "Fastify"]) {
+    const { limiter } = keyed({ rate: 1, periodMs: 60_000 });
+    const { send } = await serve(way, rateLimit({ limiter }), { trust: true });
+    for (const [address, status] of [
+      ["192.0.2.1:4711", 200],
+      ["192.0.2.1:4712", 429],
+      ["192.0.2.1", 429],
+      ["[2001:db8::1]:4711", 200],
+      ["[2001:db8::2]", 429],
+      ["192.0.2.1:", 400],
+      ["[192.0.2.1", 400],
+      ["unknown", 400],
+    ])
+      assert.equal((await send("/", { headers: { "x-forwarded-for": address } })).status, status, `${way} ${address}`);
+  }
+});
+
 for (const way of WAYS.filter((way) => way !== "http")) {
   test(`${way}: whatever a function throws, the request does not pass`, async () => {
     for (const thrown of [undefined, null, "", "route", "router"]) {

@@ -232,8 +232,11 @@ function addressOf(request: Framed, warn: (address: string) => void): Key | type
         ' `socket: { remoteAddress: "192.0.2.1" }`, or pass a `key` function',
     );
   if (headers["x-forwarded-for"] !== undefined && ip === socket.remoteAddress && !trustsProxies(request)) warn(ip);
-  return { ip };
+  return { ip: ip.replace(PORT, "$1$2") };
 }
+
+/** Some proxies, such as Azure's, write an address with its port: `192.0.2.1:4711`, `[2001:db8::1]:4711`. */
+const PORT = /^([\d.]+):\d+$|^\[(.*)\](?::\d+)?$/;
 
 function trustsProxies({ app, ips }: Framed): boolean {
   return app?.get ? Boolean(app.get("trust proxy")) : ips !== undefined;
