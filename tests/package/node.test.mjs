@@ -429,6 +429,13 @@ describe("a client of a service", () => {
     assert.deepEqual([(await send("/")).status, causes], [503, ["failed", "failed"]]);
   });
 
+  test("a token that could not be made is no answer of the service's", async () => {
+    const limiter = new Client({ url: "https://tollgate.example", token: () => Promise.reject(new Error("offline")) });
+    const { send } = await serve("http", rateLimit({ limiter, policy: "api" }));
+    const { status, headers, body } = await send("/");
+    assert.deepEqual([status, headers["retry-after"], body.cause], [503, "1", "failed"]);
+  });
+
   test("a refusal that another copy of the package has thrown is a refusal", async () => {
     const body = { status: 429, policy: "api", allowed: false, detail: "d" };
     const cause = Object.defineProperty(body, "headers", { value: new Headers({ ...FIELDS, "retry-after": "7" }) });
@@ -494,7 +501,7 @@ describe("leases of a service", () => {
     const limiter = new LeasingLimiter(client, { policy: "api", clock });
     const key = ({ headers }) => headers["x-address"] && { ip: headers["x-address"] };
     const { send } = await serve("http", rateLimit({ limiter, key }));
-    return { keys, send, inspections: () => inspected };
+    return { keys, send, limiter, inspections: () => inspected };
   }
 
   test("the fields have the policy's numbers, and what this server has", async () => {
@@ -517,6 +524,13 @@ describe("leases of a service", () => {
     const { send } = await served(refused, { unlimited: true });
     const { status, headers } = await send("/");
     assert.deepEqual([status, headers["retry-after"]], [429, "3"]);
+  });
+
+  test("while the server stops, its requests get a 503", async () => {
+    const { limiter, send } = await served({ allowed: true });
+    await limiter.close();
+    const { status, headers } = await send("/");
+    assert.deepEqual([status, headers["retry-after"]], [503, "1"]);
   });
 
   test("the addresses of one IPv6 network share leases", async () => {

@@ -193,8 +193,8 @@ let none: Answers | undefined;
 
 const codeOf = (error: unknown): string => String((error as { readonly code?: unknown } | null | undefined)?.code);
 
-/** The service may be fine, but did not answer this request. */
-const NO_ANSWER = ["network_failed", "timeout", "answer_malformed"];
+/** The service may be fine, but did not answer this request, or was not asked. */
+const NO_ANSWER = ["network_failed", "timeout", "answer_malformed", "token_missing", "closed"];
 const KEPT = [
   "content-type",
   "cache-control",
