@@ -526,6 +526,18 @@ describe("leases of a service", () => {
     assert.deepEqual([status, headers["retry-after"]], [429, "3"]);
   });
 
+  test("a policy without leases is a mistake of the application's, and a wrong key the client's", async () => {
+    const detail = "policy api has no `lease`: its tokens cannot be leased";
+    for (const [said, expected, start] of [
+      [detail, 500, "not_granted: policy api has no `lease`"],
+      ["`key` is empty", 400, `{"status":400,`],
+    ]) {
+      const { send } = await served({ status: 400, type: "t", title: "t", detail: said });
+      const { status, text } = await send("/");
+      assert.deepEqual([status, text.slice(0, start.length)], [expected, start]);
+    }
+  });
+
   test("while the server stops, its requests get a 503", async () => {
     const { limiter, send } = await served({ allowed: true });
     await limiter.close();

@@ -168,7 +168,11 @@ function undecided(error: unknown): Written {
   const { cause } = error as { readonly cause?: unknown };
   // "refused" is of a client that throws, made by another copy of the package.
   const isAnswer = code === "not_granted" || code === "refused";
-  if (isAnswer && (cause as Partial<Answer> | undefined)?.headers) return writtenOf(cause as Problem);
+  if (isAnswer && (cause as Partial<Answer> | undefined)?.headers) {
+    // A 400 that no client can cause.
+    if (NO_LEASE.test((cause as Problem).detail)) throw error;
+    return writtenOf(cause as Problem);
+  }
   if (/^(cost|ip)_/.test(code)) return ofNone().badRequest((error as Error).message);
   if (NO_ANSWER.includes(code)) return ofNone().unavailable(code === "timeout");
   throw error;
@@ -195,6 +199,8 @@ const codeOf = (error: unknown): string => String((error as { readonly code?: un
 
 /** The service may be fine, but did not answer this request, or was not asked. */
 const NO_ANSWER = ["network_failed", "timeout", "answer_malformed", "token_missing", "closed"];
+/** As the service says it of a policy. */
+const NO_LEASE = /has no `lease`/;
 const KEPT = [
   "content-type",
   "cache-control",
