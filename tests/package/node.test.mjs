@@ -504,13 +504,19 @@ describe("leases of a service", () => {
     return { keys, send, limiter, inspections: () => inspected };
   }
 
-  test("the fields have the policy's numbers, and what this server has", async () => {
-    const { send, inspections } = await served({ allowed: true });
+  test("the fields have the policy's numbers, and what is left here and at the service", async () => {
+    const { send, inspections } = await served({ allowed: true, remaining: 7 });
     const { status, headers } = await send("/");
-    assert.deepEqual([status, headers.ratelimit], [200, `"api";r=0;t=1`]);
+    assert.deepEqual([status, headers.ratelimit], [200, `"api";r=7;t=1`]);
     assert.equal(headers["ratelimit-policy"], `"api";q=10;w=10;tollgate-capacity=10`);
     await send("/");
     assert.equal(inspections(), 1, "the numbers are known");
+  });
+
+  test("what is leased is not counted twice", async () => {
+    const lease = { lease: "0000000000000001", tokens: 2, from: START, until: START + 10_000 };
+    const { send } = await served({ allowed: true, remaining: 7, ...lease });
+    assert.equal((await send("/")).headers.ratelimit, `"api";r=7;t=1`);
   });
 
   test("a refusal says when to retry", async () => {

@@ -126,6 +126,15 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
   }
 
   /**
+   * How many tokens the service had for the key when it answered last, beside what it has leased.
+   *
+   * @internal
+   */
+  leftFor(key: Key): number {
+    return this.#entry(key).left;
+  }
+
+  /**
    * The key's limits, as the service has had them within the last minute. Those of another key may differ, by an override.
    *
    * @internal
@@ -163,7 +172,8 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
 
   #newEntry(key: Key): Entry {
     const keeper = new Keeper(this.#clock.now());
-    return { key, keeper, version: this.#version, leasing: undefined, limits: undefined, limitsUntil: -Infinity };
+    const version = this.#version;
+    return { key, keeper, version, leasing: undefined, left: 0, limits: undefined, limitsUntil: -Infinity };
   }
 
   /** How many limits the policy has, as far as known. */
@@ -278,6 +288,7 @@ export class LeasingLimiter<P extends PolicyNames = string, Name extends PolicyN
     const { lease, from = 0, until = 0, now, allowed, retry_after_ms: retryAfterMs = Infinity } = leased;
     const times = [calledAt, this.#clock.now(), wallCalledAt] as const;
     const tokens = this.#costs(leased.tokens);
+    entry.left = Math.max(0, (leased.remaining ?? 0) - Math.max(...tokens)); // `remaining` includes this lease
     const known = keeper.answered(
       call,
       { lease, from, until, now, allowed, retryAfterMs, tokens },
@@ -317,6 +328,8 @@ interface Entry {
   version: number;
   /** Settles when the call that asks for a lease is over. */
   leasing: Promise<void> | undefined;
+  /** What the service had at its last answer, beside all leases. */
+  left: number;
   /** As far as known, and until when they are not asked for again. */
   limits: Promise<Inspection> | undefined;
   limitsUntil: number;

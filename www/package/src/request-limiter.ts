@@ -134,9 +134,10 @@ function callsOfLeasing(limiter: LeasingLimiter): Calls {
       ...(name !== undefined && { name }),
     }));
     const now = momentOf(decision);
-    // All that is known is what this server has: as if each limit had just that.
+    // All that is known is what is left here and at the service: as if each limit had just that.
+    const left = decision.remaining + limiter.leftFor(whose);
     const each = limits.map(({ capacity }) => {
-      const snapshot = { tokens: Math.min(decision.remaining, capacity), drops: 0, at: now };
+      const snapshot = { tokens: Math.min(left, capacity), drops: 0, at: now };
       return { decision, snapshot };
     });
     // Those of the last key were others, if one of them has an override.
