@@ -1,7 +1,16 @@
 // The limiters that can be in front of a server, with the answers of the service.
 import { Answers, type Written } from "./answers.js";
 import type { Cost } from "./budget.js";
-import type { BudgetRequest, Client, Key, PolicyName, PolicyNames, Problem } from "./client.js";
+import type {
+  BudgetRequest,
+  Client,
+  Inspection,
+  Key,
+  LimitNumbers,
+  PolicyName,
+  PolicyNames,
+  Problem,
+} from "./client.js";
 import { TollgateError } from "./errors.js";
 import type { Answer, Counted } from "./in-front.js";
 import type { KeyedLimiter, Key as KeyOfMany } from "./keyed-limiter.js";
@@ -116,23 +125,28 @@ function callsOfClient(client: Client, policy: string): Calls {
 function callsOfLeasing(limiter: LeasingLimiter): Calls {
   const { policy } = limiter;
   const answers = new Answers();
+  /** Those of the answers, and of each inspection, as text. */
   let settings = "";
+  const texts = new WeakMap<Inspection, string>();
+
+  /** Sets the limits of a key. Those of the last key were others, if one of them has an override. */
+  const setLimits = (inspection: Inspection) => {
+    const text = texts.get(inspection) ?? JSON.stringify(inspection.limits.map(limitOf));
+    texts.set(inspection, text);
+    if (text !== settings) answers.setLimits(policy, JSON.parse(text));
+    settings = text;
+  };
 
   const written = async ({ key, cost }: Counted): Promise<Written> => {
     const whose = networkIn(key);
     const decision = await limiter.consume(whose, cost);
-    const { limits, unlimited } = await limiter.limitsFor(whose);
+    const inspection = await limiter.limitsFor(whose);
+    const { limits, unlimited } = inspection;
     // Refused, it has limits again.
     const isKnown = limits.length > 0 && !(unlimited && decision.allowed);
     // Nothing is known of a budget if the service could not decide.
     if (decision.allowed && (decision.degraded || !isKnown)) return { status: 200, headers: {}, body: "{}" };
     if (!isKnown) return answers.unavailable(false); // refused by limits that have just changed
-    const numbers = limits.map(({ period_ms: periodMs, max_debt: maxDebt, name, ...others }) => ({
-      ...others,
-      periodMs,
-      maxDebt,
-      ...(name !== undefined && { name }),
-    }));
     const now = momentOf(decision);
     // All that is known is what is left here and at the service: as if each limit had just that.
     const left = decision.remaining + limiter.leftFor(whose);
@@ -140,13 +154,15 @@ function callsOfLeasing(limiter: LeasingLimiter): Calls {
       const snapshot = { tokens: Math.min(left, capacity), drops: 0, at: now };
       return { decision, snapshot };
     });
-    // Those of the last key were others, if one of them has an override.
-    const latest = JSON.stringify(limits.map(({ remaining, owed, reset_at, ...numbers }) => numbers));
-    if (latest !== settings) answers.setLimits(policy, numbers);
-    settings = latest;
+    setLimits(inspection);
     return answers.decided(cost as Cost<string>, now, each);
   };
   return [async (counted) => localAnswer(await written(counted).catch(undecided))];
+}
+
+/** A limit of an inspection. */
+function limitOf({ name, kind, rate, period_ms: periodMs, capacity, max_debt: maxDebt }: LimitNumbers): object {
+  return { name, kind, rate, periodMs, capacity, maxDebt };
 }
 
 /** The moment of a decision, by the limiter's clock. */
