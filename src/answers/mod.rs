@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::api::{CORS_PREFIX, Cause, Cost, Problem, Reply, ResolvedRequest, no_room};
 use crate::exchange::replace;
 use crate::limit::{Decision, Snapshot};
-use crate::policy::{NamedLimit, Policies, Policy};
+use crate::policy::{NamedLimit, Policies, Policy, Standing};
 use crate::protocol::{Decided, LimitAnswer, ObjectReply};
 
 /// The policy of the limiter.
@@ -34,12 +34,16 @@ pub extern "C" fn answer_policy() -> usize {
 
 /// Replaces the text by the answer to a decided request, and returns its length. The text is whole numbers: the moment of the decision,
 /// then for each limit the cost, its decision (0 for [`Decision::Allow`], the tokens, when they may be used; 1 for [`Decision::Wait`], when to
-/// retry, 0; 2 for [`Decision::Never`], the largest cost, 0) and its [`Snapshot`] after that (`tokens`, `drops`, `at`).
+/// retry, 0; 2 for [`Decision::Never`], the largest cost, 0) and its [`Snapshot`] after that (`tokens`, `drops`, `at`). A key that is banned
+/// was refused because of that.
 #[unsafe(no_mangle)]
-pub extern "C" fn answer_decided() -> usize {
+pub extern "C" fn answer_decided(is_banned: bool) -> usize {
     replace(|text| {
         let policy = POLICY.lock().unwrap_or_else(PoisonError::into_inner);
-        let reply = policy.as_ref().ok_or(UNKNOWN).and_then(|policy| decided(policy, text));
+        let reply = policy
+            .as_ref()
+            .ok_or(UNKNOWN)
+            .and_then(|policy| if is_banned { decided(&banned(policy), text) } else { decided(policy, text) });
         written(&reply.unwrap_or_else(|problem| problem.reply()))
     })
 }
@@ -85,6 +89,11 @@ fn decided(policy: &Arc<Policy>, text: &str) -> Result<Reply, Problem> {
     request.reply(&ObjectReply::Decided(Decided::new(*now, answers)))
 }
 
+/// The policy for a banned key. Until when is in the decisions.
+fn banned(policy: &Policy) -> Arc<Policy> {
+    Arc::new(policy.clone().with_standing(Standing::Banned { until: None }, true))
+}
+
 /// The answer if there are no numbers, or none that the policy can have.
 const UNKNOWN: Problem = Problem::Unavailable { cause: Cause::Failed };
 
@@ -124,8 +133,15 @@ mod tests {
 
     /// The answer to a request whose limits have these numbers, as JSON, and its body.
     fn answered(settings: &str, numbers: &str) -> (Value, Value) {
-        let policies = Policies::parse(&format!(r#"{{"p":{settings}}}"#)).unwrap();
-        let reply = decided(policies.get("p").unwrap(), numbers).unwrap_or_else(|problem| problem.reply());
+        answered_under(&policy(settings), numbers)
+    }
+
+    fn policy(settings: &str) -> Arc<Policy> {
+        Arc::clone(Policies::parse(&format!(r#"{{"p":{settings}}}"#)).unwrap().get("p").unwrap())
+    }
+
+    fn answered_under(policy: &Arc<Policy>, numbers: &str) -> (Value, Value) {
+        let reply = decided(policy, numbers).unwrap_or_else(|problem| problem.reply());
         let answer: Value = serde_json::from_str(&written(&reply)).unwrap();
         let body = serde_json::from_str(answer["body"].as_str().unwrap()).unwrap();
         (answer, body)
@@ -152,6 +168,19 @@ mod tests {
         assert_eq!((at, after, limit), (Some(2_500), Some(2_000), Some(10)));
         let headers = answer["headers"].as_object().unwrap();
         assert!(headers.keys().all(|name| !name.starts_with(CORS_PREFIX)), "{headers:?}");
+    }
+
+    #[test]
+    fn a_banned_key_learns_until_when_and_has_nothing() {
+        for (numbers, when, field) in [
+            ("500 3 1 2500 0 1 0 500", "retry in 2000 ms", r#""p";r=0;t=2"#),
+            ("500 3 2 0 0 1 0 500", "the ban has no end", r#""p";r=0"#),
+        ] {
+            let (answer, body) = answered_under(&banned(&policy(ONE)), numbers);
+            assert_eq!((&answer["status"], &answer["headers"]["ratelimit"]), (&429.into(), &field.into()));
+            assert_eq!((&body["banned"], &body["limit"], &body["remaining"]), (&true.into(), &0.into(), &0.into()));
+            assert_eq!(body["detail"], format!("this key is banned from policy p; {when}"));
+        }
     }
 
     #[test]
@@ -185,7 +214,8 @@ mod tests {
             let (answer, len) = exchanged(question, export);
             assert!(answer.contains(part) && answer.len() == len, "{answer} {len}");
         };
-        has(r#""status":200"#, "0 1 0 1 0 9 0 0", || answer_decided());
+        has(r#""status":200"#, "0 1 0 1 0 9 0 0", || answer_decided(false));
+        has("is banned", "0 1 2 0 0 9 0 0", || answer_decided(true));
         has("`key` must be a text", "`key` must be a text", || answer_bad_request());
         has("in time", "", || answer_unavailable(true));
         has("did not answer", "", || answer_unavailable(false));

@@ -99,7 +99,7 @@ test("behind leases, each key has its own limits", async () => {
     ["more", 200, "q=90;w=2;tollgate-capacity=90"],
     ["dave", 200, "q=10;w=2;tollgate-capacity=10"],
     ["all", 200, undefined],
-    ["none", 429, "q=10;w=2;tollgate-capacity=10"],
+    ["none", 429, "q=0;tollgate-capacity=0"],
     ["more", 200, "q=90;w=2;tollgate-capacity=90"],
   ]) {
     const answer = await send("/", { headers: { "x-user": user } });

@@ -532,6 +532,23 @@ describe("leases of a service", () => {
     assert.deepEqual([status, headers["retry-after"]], [429, "3"]);
   });
 
+  test("a banned key is told so, and until when", async () => {
+    const until = { retry_at: START + 2_500, retry_after_ms: 2_500 };
+    for (const [retry, ban, detail, state] of [
+      [until, { banned: true, banned_until: START + 2_500 }, "retry in 2500 ms", `"api";r=0;t=3`],
+      [{}, { banned: true }, "the ban has no end", `"api";r=0`],
+    ]) {
+      const { send } = await served({ allowed: false, ...retry }, ban);
+      const { status, headers, body } = await send("/");
+      assert.deepEqual([status, body.banned, body.limit, body.remaining], [429, true, 0, 0]);
+      assert.equal(body.detail, `this key is banned from policy api; ${detail}`);
+      assert.equal(headers["ratelimit-policy"], `"api";q=0;tollgate-capacity=0`);
+      assert.equal(headers.ratelimit, state);
+    }
+    const { send } = await served({ allowed: false, ...until }, { banned: true });
+    assert.equal((await send("/")).body.banned, undefined, "a ban without an end is over, if there is a moment");
+  });
+
   test("a policy without leases is a mistake of the application's, and a wrong key the client's", async () => {
     const detail = "policy api has no `lease`: its tokens cannot be leased";
     for (const [said, expected, start] of [

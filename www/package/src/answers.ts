@@ -22,8 +22,11 @@ interface Exports extends Exchange {
   readonly answer_no_room: Answering;
 }
 
-/** Replaces the question by its answer, and returns the length of that. Only one reads whether the service was late. */
-type Answering = (isLate: boolean) => number;
+/**
+ * Replaces the question by its answer, and returns the length of that. `flag` is whether the key is banned, or whether the service was late;
+ * some do not read it.
+ */
+type Answering = (flag: boolean) => number;
 
 /** Answers for the limits of one policy. */
 export class Answers {
@@ -43,11 +46,12 @@ export class Answers {
     if (errors) throw new TollgateError("policy_unknown", `the limiter's limits cannot be in headers: ${errors}`);
   }
 
-  /** The answer to a request to consume, with what each limit says and its state after that. */
+  /** The answer to a request to consume, with what each limit says and its state after that. A banned key was refused because of that. */
   decided(
     cost: Cost<string>,
     now: number,
     limits: readonly { readonly decision: Decision; readonly snapshot: Snapshot }[],
+    isBanned = false,
   ): Written {
     const numbers = limits.flatMap(({ decision, snapshot: { tokens, drops, at } }, i) => [
       typeof cost === "number" ? cost : cost[this.#names[i]!]!,
@@ -56,7 +60,7 @@ export class Answers {
       drops,
       at,
     ]);
-    return this.#written("answer_decided", [now, ...numbers].join(" "));
+    return this.#written("answer_decided", [now, ...numbers].join(" "), isBanned);
   }
 
   /** The answer to a wrong request. */
@@ -74,12 +78,12 @@ export class Answers {
     return this.#written("answer_no_room", retryAfterMs < Infinity ? String(retryAfterMs) : "");
   }
 
-  #written(name: Name, text: string, isLate = false): Written {
-    return JSON.parse(this.#answer(name, text, isLate));
+  #written(name: Name, text: string, flag = false): Written {
+    return JSON.parse(this.#answer(name, text, flag));
   }
 
-  #answer(name: Name, text: string, isLate = false): string {
-    return exchanged(this.#exports, text, () => this.#exports[name](isLate));
+  #answer(name: Name, text: string, flag = false): string {
+    return exchanged(this.#exports, text, () => this.#exports[name](flag));
   }
 }
 

@@ -141,7 +141,7 @@ function callsOfLeasing(limiter: LeasingLimiter): Calls {
     const whose = networkIn(key);
     const decision = await limiter.consume(whose, cost);
     const inspection = await limiter.limitsFor(whose);
-    const { limits, unlimited } = inspection;
+    const { limits, unlimited, banned, banned_until } = inspection;
     // Refused, it has limits again.
     const isKnown = limits.length > 0 && !(unlimited && decision.allowed);
     // Nothing is known of a budget if the service could not decide.
@@ -155,7 +155,9 @@ function callsOfLeasing(limiter: LeasingLimiter): Calls {
       return { decision, snapshot };
     });
     setLimits(inspection);
-    return answers.decided(cost as Cost<string>, now, each);
+    // A ban that has been lifted within the last minute is still in the inspection.
+    const isBanned = !!banned && !decision.allowed && (banned_until === undefined) === (decision.retryAt === Infinity);
+    return answers.decided(cost as Cost<string>, now, each, isBanned);
   };
   return [async (counted) => localAnswer(await written(counted).catch(undecided))];
 }
