@@ -37,8 +37,9 @@ export interface LimitedBy<P extends PolicyNames = string> {
    */
   readonly policy?: PolicyName<P>;
   /**
-   * Whether only failed requests are charged, as for attempts to sign in: the tokens of a request are given back once its response has
-   * ended with a status below 400. Not with a `LeasingLimiter`; a `Client` needs the scope `adjust`. Default: `false`.
+   * Charges only failed requests, as for attempts to sign in. Each takes its tokens when it comes, so that many at once are limited, too.
+   * They are given back once it has been answered with a status below 400. Not with a `LeasingLimiter`; a `Client` needs the scope
+   * `adjust`. Default: `false`.
    */
   readonly failedOnly?: boolean;
 }
