@@ -43,3 +43,28 @@ test("only an isolate that forgets starts clean after a refusal", async () => {
   const running = vitest("remembering", { "workers.test.js": remembering }, policy);
   await assert.rejects(running, /Tests +1 failed \| 1 passed \(2\)/);
 });
+
+test("only an isolate that forgets starts clean after a lease", async () => {
+  const policy = { rate: 1, period: "1day", capacity: 1000, lease: "10s" };
+  const leasing = workers
+    .slice(0, workers.indexOf("\ntest("))
+    .replace("  vi.useRealTimers();\n", "")
+    .concat(`
+    /** What is left of 1000 after as many requests as bring a lease. */
+    async function leased() {
+      let field;
+      for (let i = 0; i < 100; i++) {
+        const headers = { "CF-Connecting-IP": "192.0.2.1" };
+        field = (await exports.default.fetch("https://example.com/", { headers })).headers.get("RateLimit");
+      }
+      return field;
+    }
+    test.each(["once", "again"])("%s", async () => expect(await leased()).toMatch(/^"api";r=900;/));`);
+  const { stdout } = await vitest("leasing", { "workers.test.js": leasing }, policy);
+  assert.match(stdout, /Tests +2 passed \(2\)/);
+  const remembering = leasing.replace("  forget();\n", "");
+  await assert.rejects(
+    vitest("leased", { "workers.test.js": remembering }, policy),
+    /Tests +1 failed \| 1 passed \(2\)/,
+  );
+});
