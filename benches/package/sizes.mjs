@@ -22,6 +22,8 @@ const IMPORTS = [
   },
   { name: "tollgate/node", source: `export * from "tollgate/node"` },
   { name: "tollgate/react", source: `export * from "tollgate/react"`, external: ["react"] },
+  { name: "tollgate/rate", source: `export * from "tollgate/rate"` },
+  { name: "tollgate/lint", source: `export * from "tollgate/lint"` },
   {
     name: "tollgate, tollgate/keyed and tollgate/shared",
     source: `export * from "tollgate"; export * from "tollgate/keyed"; export * from "tollgate/shared"`,
