@@ -429,6 +429,17 @@ describe("a client of a service", () => {
     assert.deepEqual([(await send("/")).status, causes], [503, ["failed", "failed"]]);
   });
 
+  test("a service that is misconfigured, or had no time to read the request, is not the application's mistake", async () => {
+    for (const [status, cause] of [
+      [500, "failed"],
+      [408, "timeout"],
+    ]) {
+      const { send } = await served({ consume: { status, type: "t", title: "t", detail: "d" } });
+      const answer = await send("/");
+      assert.deepEqual([answer.status, answer.headers["retry-after"], answer.body?.cause], [503, "1", cause]);
+    }
+  });
+
   test("a token that could not be made is no answer of the service's", async () => {
     const limiter = new Client({ url: "https://tollgate.example", token: () => Promise.reject(new Error("offline")) });
     const { send } = await serve("http", rateLimit({ limiter, policy: "api" }));

@@ -201,6 +201,8 @@ function undecided(error: unknown): Written {
 /** An answer of the service's, with the headers that are for the client. */
 function writtenOf(answer: { readonly status: number; readonly headers: Headers }): Written {
   const { status, headers } = answer;
+  // It is misconfigured, or the request has not arrived in time: nothing of the application's.
+  if (status === 500 || status === 408) return ofNone().unavailable(status === 408);
   const kept = KEPT.flatMap((name) => {
     const value = headers.get(name);
     return value === null ? [] : [[name, value]];
