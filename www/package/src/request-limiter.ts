@@ -29,7 +29,7 @@ export type RequestLimiter<P extends PolicyNames = string> =
 
 /** What limits, and how it is called. */
 export interface LimitedBy<P extends PolicyNames = string> {
-  /** A `LeasingLimiter` makes one more call a minute for each key: for the numbers in the headers. */
+  /** A `LeasingLimiter` makes one more call a minute for each key, for the numbers in the headers: its client needs the scope `consume`, too. */
   readonly limiter: RequestLimiter<P>;
   /**
    * For a `Client`, the policy. For a `KeyedLimiter`, its name in headers and answers, `"default"` by default: give each its own where
