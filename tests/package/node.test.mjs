@@ -524,6 +524,18 @@ describe("leases of a service", () => {
     assert.equal(inspections(), 1, "the numbers are known");
   });
 
+  test("a fixed window ends when the service says", async () => {
+    const limit = { ...LIMIT, kind: "fixed_window", period_ms: 3_600_000, remaining: 9, owed: 0 };
+    for (const [endsAt, t] of [
+      [START + 600_000, 600],
+      [START - 600_000, 3000], // it was the last one's end
+      [null, 3600],
+    ]) {
+      const { send } = await served({ allowed: true, remaining: 7 }, { limits: [{ ...limit, reset_at: endsAt }] });
+      assert.equal((await send("/")).headers.ratelimit, `"api";r=7;t=${t}`);
+    }
+  });
+
   test("what is leased is not counted twice", async () => {
     const lease = { lease: "0000000000000001", tokens: 2, from: START, until: START + 10_000 };
     const { send } = await served({ allowed: true, remaining: 7, ...lease });

@@ -151,9 +151,9 @@ function callsOfLeasing(limiter: LeasingLimiter): Calls {
     const now = momentOf(decision);
     // All that is known is what is left here and at the service: as if each limit had just that.
     const left = decision.remaining + limiter.leftFor(whose);
-    const each = limits.map(({ capacity }) => {
-      const snapshot = { tokens: Math.min(left, capacity), drops: 0, at: now };
-      return { decision, snapshot };
+    const each = limits.map(({ kind, period_ms, capacity, reset_at }) => {
+      const at = kind === "fixed_window" ? windowAt(now, period_ms, reset_at ?? now) : now;
+      return { decision, snapshot: { tokens: Math.min(left, capacity), drops: 0, at } };
     });
     setLimits(inspection);
     // A ban that has been lifted within the last minute is still in the inspection.
@@ -166,6 +166,12 @@ function callsOfLeasing(limiter: LeasingLimiter): Calls {
 /** A limit of an inspection. */
 function limitOf({ name, kind, rate, period_ms: periodMs, capacity, max_debt: maxDebt }: LimitNumbers): object {
   return { name, kind, rate, periodMs, capacity, maxDebt };
+}
+
+/** When the current window opened, by the moment at which one of them opens. */
+function windowAt(now: number, periodMs: number, opensAt: number): number {
+  const sinceMs = (now - opensAt) % periodMs;
+  return now - sinceMs - (sinceMs < 0 ? periodMs : 0);
 }
 
 /** The moment of a decision, by the limiter's clock. */
