@@ -77,7 +77,7 @@ export class Frontend {
         question = this.rust().updated(answer);
       }
       this.#known = this.rust().news() ?? this.#known;
-      this.live.heard();
+      this.live.onListeners();
     } catch (error) {
       log("error", "the registry of policies did not answer", { error });
       this.rust().not_updated();
