@@ -1,7 +1,7 @@
 //! The text that a WebAssembly module without imports exchanges with its JavaScript: the modules of the npm package in `lint` and `answers`.
 //!
 //! Only numbers cross. JavaScript calls [`text`] with a question's length in bytes, writes the question at the address it returns, calls an
-//! export that [replaces](replace) the question by its answer and returns the answer's length, and reads it from where [`text`] says.
+//! export that replaces the question by its answer and returns the answer's length, and reads it from where [`text`] says.
 #![expect(unsafe_code, reason = "an export keeps its name; nothing else here is unsafe")]
 
 use std::sync::{Mutex, PoisonError};

@@ -20,7 +20,7 @@ const LOOK_MS: i64 = 30 * 86_400_000;
 const MANY_INLINE: usize = 64;
 
 /// The pause in milliseconds after `failures` successive failures to clean: an hour after the first, since settings and storage take some
-/// time to mend, then twice as long each time, up to [`LOOK_MS`].
+/// time to mend, then twice as long each time, up to 30 days.
 #[must_use]
 pub fn retry_ms(failures: u32) -> i64 {
     let hours = 1_i64.checked_shl(failures.saturating_sub(1)).filter(|hours| *hours > 0);
