@@ -209,7 +209,7 @@ impl PolicySnapshot {
         self.apply(update)
     }
 
-    /// The live listeners in the registry's last answer: JSON, for [`Tap::hear`](super::Tap::on_listeners).
+    /// The live listeners in the registry's last answer: JSON, for [`Tap::on_listeners`](super::Tap::on_listeners).
     #[must_use]
     pub fn listeners(&self) -> Option<&str> {
         self.listeners.as_deref()

@@ -440,7 +440,7 @@ describe("a client of a service", () => {
     }
   });
 
-  test("a token that could not be made is no answer of the service's", async () => {
+  test("a token that could not be made is answered 503", async () => {
     const limiter = new Client({ url: "https://tollgate.example", token: () => Promise.reject(new Error("offline")) });
     const { send } = await serve("http", rateLimit({ limiter, policy: "api" }));
     const { status, headers, body } = await send("/");
