@@ -54,7 +54,7 @@ for (const [name, [path, asked]] of Object.entries(ASKED)) {
 }
 
 async function load(folder) {
-  const { Frontend, KeyObject } = await import(new URL("rust/index.js", `${pathToFileURL(folder)}/`));
+  const { Frontend, KeyObject, Step } = await import(new URL("rust/index.js", `${pathToFileURL(folder)}/`));
   const nothing = () => {};
   const env = {
     POLICIES,
@@ -71,8 +71,8 @@ async function load(folder) {
   const ask = (path, body) => {
     const url = `http://localhost/v1/${path}`;
     frontend.head("POST", url, AUTHORIZATION, "application/json", undefined, String(body.length));
-    const call = frontend.ask(url, AUTHORIZATION, undefined, body);
-    if (typeof call === "string") return call; // decided without the object
+    const [step, call] = frontend.ask(url, AUTHORIZATION, undefined, body);
+    if (step === Step.Reply) return call; // decided without the object
     for (let next = call.next(); next; next = call.next()) {
       const [index, , policies, request, definitions] = next;
       call.answered(index, object.decide(policies, request, definitions));

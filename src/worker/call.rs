@@ -6,8 +6,11 @@ use js_sys::{Array, JsString};
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 
 use super::isolate::now;
+use super::step;
+#[cfg(doc)]
+use super::step::Step;
 use crate::edge::{Failure, ObjectCall};
-use crate::frontend::{self, After, Left, Newer, Recording, Verification};
+use crate::frontend::{self, Left};
 use crate::policy::Cause;
 use crate::protocol::{ObjectReply, definitions_of, names_of};
 
@@ -29,20 +32,10 @@ pub enum Answered {
     Unreadable,
     /// Make more calls.
     Calls,
-    /// Reply, and more: see [`Call::after`], [`Call::newer`], [`Call::renewal`] and [`Call::lease_ms`].
+    /// Reply, and more: see [`Call::end`], [`Call::renewal`] and [`Call::lease_ms`].
     ReplyAndMore,
     /// Reply, nothing else.
     Reply,
-}
-
-/// The step before the reply is sent: the first element from [`Call::after`].
-#[wasm_bindgen]
-#[derive(Clone, Copy, Debug)]
-pub enum Then {
-    /// Record the act, a text. After it come the replies if that succeeds and if it fails.
-    Record,
-    /// Call a captcha's verifier: its URL, the secret, the captcha and the visitor's address. The reply is that of `Frontend::session`.
-    Verify,
 }
 
 #[wasm_bindgen]
@@ -98,31 +91,15 @@ impl Call {
         self.0.is_decided()
     }
 
-    /// For a retry: the parts of a [`Newer`], and whether to poll the registry before. Nothing was done.
-    #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "below 2⁵³")]
-    pub fn newer(&self) -> Option<Array> {
-        let newer = self.0.newer()?;
-        let needs_registry = newer.needs_registry();
-        let Newer { as_of, definitions, tries } = newer;
-        let parts = [JsValue::from(as_of as f64), definitions.into(), tries.into(), needs_registry.into()];
-        Some(parts.into_iter().collect())
-    }
-
-    /// The step before the reply: a [`Then`] and its arguments; `undefined` if there is none.
-    pub fn after(&mut self) -> Option<Array> {
-        let parts: Vec<JsValue> = match self.0.after(now())? {
-            After::Record(recording) => {
-                let Recording { act, recorded, unrecorded } = *recording;
-                let texts = [act.to_text(), recorded.to_text(), unrecorded.to_text()].map(JsValue::from);
-                [Then::Record.into()].into_iter().chain(texts).collect()
-            }
-            After::Verify(Verification { url, secret, captcha, address }) => {
-                let texts = [url, secret, captcha, address].map(JsValue::from);
-                [Then::Verify.into()].into_iter().chain(texts).collect()
-            }
-        };
-        Some(parts.into_iter().collect())
+    /// The last step: [`Step::Reply`], or [`Step::Again`], [`Step::Record`] or [`Step::Verify`] before it.
+    pub fn end(&mut self) -> Array {
+        if let Some(newer) = self.0.newer() {
+            return step::again(newer);
+        }
+        match self.0.after(now()) {
+            Some(after) => step::after(after),
+            None => step::reply(self.0.reply(now())),
+        }
     }
 
     /// The reply: a text, see [`Reply::to_text`](crate::api::Reply::to_text).
@@ -131,10 +108,10 @@ impl Call {
         self.0.reply(now()).to_text()
     }
 
-    /// [`Call::reply`] of a call that is no longer used.
+    /// [`Call::end`] of a call that has only a reply left to send, and is no longer used.
     #[must_use]
-    pub fn into_reply(mut self) -> String {
-        self.reply()
+    pub fn into_end(mut self) -> Array {
+        step::reply(self.0.reply(now()))
     }
 
     /// Ends the request without knowing its outcome.

@@ -1,7 +1,7 @@
 // Answers a request that Rust has parsed: at once, after calls to objects, or by the registry's reply.
 import { waitUntil } from "cloudflare:workers";
 import { log } from "./log.mjs";
-import { lostReplyOf, replyTo } from "./objects.mjs";
+import { endOf, lostEnd } from "./objects.mjs";
 import { administered, inspected, isRecorded } from "./operators.mjs";
 import * as built from "./rust/index.js";
 import { verified } from "./session.mjs";
@@ -11,49 +11,55 @@ import { verified } from "./session.mjs";
  * made again with them. `id` is for the log; there is none inside a Worker.
  */
 export async function decide(frontend, ask, keys, id) {
-  const reply = await decided(frontend, ask, keys, id);
+  const end = await decided(frontend, ask, keys, id);
   frontend.live.decided();
-  return typeof reply === "string" ? reply : finished(frontend, reply.after, id);
+  if (end[0] === Step.Reply) return end[1];
+  const [step, ...asked] = end;
+  switch (step) {
+    case Step.Administer:
+      return administered(frontend, asked, id);
+    case Step.Inspect:
+      return inspected(frontend, asked, keys, id);
+    case Step.Record:
+      return recorded(frontend, asked, id);
+    case Step.Verify:
+      return verified(frontend, asked, id);
+  }
 }
 
-/** A reply, or what must be done before it. */
+/** The step after the calls to objects, if there are any. */
 async function decided(frontend, ask, keys, id) {
   for (let newer; ; ) {
     const step = ask(newer);
-    if (typeof step === "string") return step;
-    if (Array.isArray(step)) return goneOn(frontend, step, keys, id);
+    if (step[0] !== Step.Call) return step;
+    let end;
     try {
-      const reply = await begun(step, keys, id, frontend);
-      if (reply.newer === undefined) return reply;
-      newer = reply.newer;
+      end = await begun(step[1], keys, id, frontend);
     } catch (error) {
       // Another request panicked meanwhile, and this call was lost with the old instance's memory.
       log("error", "a call was lost", { request_id: id, error });
       const again = ask(); // a reply if the request became invalid because its policy has changed
-      return typeof again === "string" ? again : lostReplyOf(again, frontend);
+      return again[0] === Step.Call ? lostEnd(again[1], frontend) : again;
     }
-    const [, , , needsRegistry] = newer;
+    if (end[0] !== Step.Again) return end;
+    newer = end[1];
+    const needsRegistry = end[2];
     if (needsRegistry) await frontend.changed();
   }
 }
 
 function begun(call, keys, id, frontend) {
   const { must_finish } = call;
-  const replying = replyTo(call, keys, id, frontend);
-  if (must_finish) waitUntil(replying.catch(() => {}));
-  return replying;
+  const ending = endOf(call, keys, id, frontend);
+  if (must_finish) waitUntil(ending.catch(() => {}));
+  return ending;
 }
 
-function finished(frontend, [then, ...asked], id) {
-  if (then === Then.Verify) return verified(frontend, asked, id);
-  const [act, recorded, unrecorded] = asked;
-  const recording = isRecorded(frontend, act, id).then((is) => (is ? recorded : unrecorded));
+/** The reply about an act, which says whether it was recorded. */
+function recorded(frontend, [act, ifRecorded, ifNot], id) {
+  const recording = isRecorded(frontend, act, id).then((is) => (is ? ifRecorded : ifNot));
   waitUntil(recording); // even if the client disconnects
   return recording;
 }
 
-function goneOn(frontend, [go, ...asked], keys, id) {
-  return go === Go.Administer ? administered(frontend, asked, id) : inspected(frontend, asked, keys, id);
-}
-
-const { Go, Then } = built;
+const { Step } = built;

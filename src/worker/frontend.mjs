@@ -29,36 +29,36 @@ export async function respond(frontend, request, keys, binding) {
   if (frontend.points) frontend.points.colo = request.cf?.colo ?? "";
   frontend.live.received(request);
   try {
-    const text = await reply(frontend, request, keys, id, binding);
-    return text === undefined ? contractResponse(frontend.rust().contract(), id) : responseOf(text, id);
+    const [step, text] = await replied(frontend, request, keys, id, binding);
+    return step === Step.Contract ? contractResponse(text, id) : responseOf(text, id);
   } catch (error) {
     log("error", "the frontend failed", { request_id: id, error });
     return responseOf(frontend.rust().failed(), id);
   }
 }
 
-/** The reply to a request, as text; `undefined` for the contract, which Rust does not have. */
-async function reply(frontend, request, keys, id, binding) {
+/** The last step of a request: a reply, or the contract. */
+async function replied(frontend, request, keys, id, binding) {
   const { rust } = frontend;
   const { method, url, headers } = request;
   rust().set_clock?.(headers);
   const authorization = binding ? binding.props : headers.get("authorization");
   const [type, encoding, length, idempotencyKey] = HEADERS.map((name) => headers.get(name));
-  const before = rust().head(method, url, authorization, type, encoding, length);
-  if (typeof before === "string") return before;
-  if (before === Before.Contract) return undefined;
+  const first = rust().head(method, url, authorization, type, encoding, length);
+  if (first[0] !== Step.Read) return first;
+  const [, maxLen, needsMore, reports] = first;
   let body;
   try {
-    body = await bytesOf(request, rust().max_body_len(url));
+    body = await bytesOf(request, maxLen);
   } catch (error) {
-    return rust().unreadable(error instanceof Timeout ? undefined : String(error));
+    return [Step.Reply, rust().unreadable(error instanceof Timeout ? undefined : String(error))];
   }
-  if (before === Before.Report) await frontend.changed();
+  if (reports) await frontend.changed();
   else await frontend.refreshed();
-  const more = before === Before.Ask ? [] : [method, headers];
+  const more = needsMore ? [method, headers] : [];
   const ask = (newer) => rust().ask(url, authorization, idempotencyKey, body, newer, ...more);
-  return decide(frontend, ask, keys, id);
+  return [Step.Reply, await decide(frontend, ask, keys, id)];
 }
 
-const { Before } = built;
+const { Step } = built;
 const HEADERS = ["content-type", "content-encoding", "content-length", "idempotency-key"];

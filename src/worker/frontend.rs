@@ -7,10 +7,11 @@ use worker::{Env, console_error, console_log};
 use super::call::Call;
 use super::environment::{OfWorker, log_errors};
 use super::isolate::{isolate, now, random};
+use super::step::{self, Step};
 use crate::access::Webhook;
 use crate::api::{CORS_PREFIX, Reply};
 use crate::edge::{Due, POLL_MS, Tap, WAIT_MS};
-use crate::frontend::{Arrival, Asked, Head, Newer, Service, Setup, Step};
+use crate::frontend::{self, Arrival, Asked, Newer, Service, Setup};
 use crate::metrics::{NoticeOutcome, weight};
 
 /// Answers requests that need no object, and prepares the calls of those that do. Replies are texts: see [`Reply::to_text`].
@@ -19,26 +20,6 @@ pub struct Frontend {
     service: Service,
     webhook: Option<Webhook>,
     sample: f64,
-}
-
-/// The result of [`Frontend::head`]: see [`Head`].
-#[wasm_bindgen]
-#[derive(Clone, Copy, Debug)]
-pub enum Before {
-    Contract,
-    Ask,
-    AskMore,
-    Report,
-}
-
-/// The next step of a request without a reply or a [`Call`]: the first element of a list from [`Frontend::ask`].
-#[wasm_bindgen]
-#[derive(Clone, Copy, Debug)]
-pub enum Go {
-    /// Forward to the registry: a question, as text, and whether its answer may be news for this isolate.
-    Administer,
-    /// Call objects: object, question, object, question, ... The answers are texts for [`Frontend::inspected`].
-    InspectKey,
 }
 
 /// Whether to poll the registry: see [`Due`].
@@ -86,7 +67,7 @@ impl Frontend {
         self.service.errors().map(|errors| errors.lines.join("\n"))
     }
 
-    /// The reply to a request whose body need not be read, as text; otherwise the next step, a [`Before`].
+    /// The first step of a request, before its body is read: [`Step::Reply`], [`Step::Contract`] or [`Step::Read`].
     #[must_use]
     pub fn head(
         &self,
@@ -96,7 +77,7 @@ impl Frontend {
         content_type: Option<String>,
         content_encoding: Option<String>,
         content_length: Option<String>,
-    ) -> JsValue {
+    ) -> Array {
         let arrival = Arrival {
             method,
             url,
@@ -106,17 +87,13 @@ impl Frontend {
             content_length: content_length.as_deref(),
         };
         match self.service.head(&arrival, now()) {
-            Ok(Head::Contract) => Before::Contract.into(),
-            Ok(Head::Ask) => Before::Ask.into(),
-            Ok(Head::AskMore) => Before::AskMore.into(),
-            Ok(Head::Report) => Before::Report.into(),
-            Err(reply) => reply.to_text().into(),
+            Ok(head) => step::head(head, self.service.max_body_len(url)),
+            Err(reply) => step::reply(&reply),
         }
     }
 
-    /// The next step of a request that [`Frontend::head`] has let pass: the text of a reply, a [`Call`], or a list that starts with a
-    /// [`Go`]. `newer` is the result of [`Call::newer`], for a retry. Without HTTP, `url` is the path, and there are no headers;
-    /// [`Before::Ask`] does not need them either.
+    /// The next step of a request that [`Frontend::head`] has let pass. `newer` is that of [`Step::Again`], for a retry. Without HTTP, `url`
+    /// is the path, and there are no headers; [`Step::Read`] says whether HTTP needs them.
     #[must_use]
     #[expect(clippy::too_many_arguments, reason = "one crossing; what is `undefined` costs nothing")]
     pub fn ask(
@@ -128,7 +105,7 @@ impl Frontend {
         newer: Option<Array>,
         method: Option<String>,
         headers: Option<worker::web_sys::Headers>,
-    ) -> JsValue {
+    ) -> Array {
         let header = |name: &str| headers.as_ref()?.get(name).ok()?;
         let [if_match, if_none_match, address] = ["if-match", "if-none-match", "cf-connecting-ip"].map(header);
         let newer = newer_of(newer.as_ref());
@@ -144,16 +121,18 @@ impl Frontend {
             address: address.as_deref(),
         };
         match self.service.ask(&asked, now(), &mut random) {
-            Step::Reply(reply) => reply.to_text().into(),
+            frontend::Step::Reply(reply) => step::reply(&reply),
             // Without data points, only the reply is left to send.
-            Step::Call(mut call) if self.sample == 0.0 && call.needs_only_reply() => call.reply(now()).to_text().into(),
-            Step::Call(call) => Call::from(*call).into(),
-            Step::Administer { question, is_news } => {
-                Array::of3(&Go::Administer.into(), &question.to_text().into(), &is_news.into()).into()
+            frontend::Step::Call(mut call) if self.sample == 0.0 && call.needs_only_reply() => {
+                step::reply(call.reply(now()))
             }
-            Step::InspectKey(questions) => {
+            frontend::Step::Call(call) => step::list(Step::Call, [Call::from(*call).into()]),
+            frontend::Step::Administer { question, is_news } => {
+                step::list(Step::Administer, [question.to_text().into(), is_news.into()])
+            }
+            frontend::Step::InspectKey(questions) => {
                 let questions = questions.into_iter().flat_map(|(object, question)| [object, question.to_text()]);
-                [Go::InspectKey.into()].into_iter().chain(questions.map(JsValue::from)).collect::<Array>().into()
+                step::list(Step::Inspect, questions.map(JsValue::from))
             }
         }
     }
@@ -167,7 +146,7 @@ impl Frontend {
         idempotency_key: Option<String>,
         body: &str,
         newer: Option<Array>,
-    ) -> JsValue {
+    ) -> Array {
         self.ask(path, authorization, idempotency_key, body.as_bytes(), newer, None, None)
     }
 
@@ -207,12 +186,6 @@ impl Frontend {
         self.service.failed(now()).to_text()
     }
 
-    /// The reply for the contract, without its body.
-    #[must_use]
-    pub fn contract(&self) -> String {
-        Reply::contract().to_text()
-    }
-
     /// The headers that a letter stands for in [`Reply::to_text`]: name, value, name, value, ...
     #[must_use]
     pub fn common_headers(letter: char) -> Array {
@@ -223,12 +196,6 @@ impl Frontend {
     #[must_use]
     pub fn cors_prefix() -> String {
         CORS_PREFIX.to_owned()
-    }
-
-    /// The maximum body length in bytes for `url`.
-    #[must_use]
-    pub fn max_body_len(&self, url: &str) -> usize {
-        self.service.max_body_len(url)
     }
 
     /// Sets the clock for a test.
@@ -396,7 +363,7 @@ impl Frontend {
     }
 }
 
-/// The result of [`Call::newer`].
+/// The first argument of [`Step::Again`].
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a moment, below 2⁵³, and a small number")]
 fn newer_of(newer: Option<&Array>) -> Option<Newer> {
     let newer = newer?;

@@ -23,8 +23,8 @@ export function tollgateIn({ storage, id }, policies) {
 
 /** The reply, as text. */
 function decide(rust, storage, path, body, idempotencyKey) {
-  const call = rust.ask_text(path, undefined, idempotencyKey, body);
-  if (typeof call === "string") return call;
+  const [step, call] = rust.ask_text(path, undefined, idempotencyKey, body);
+  if (step === built.Step.Reply) return call;
   const reply = within(storage, (object) => {
     for (let next = call.next(); next; next = call.next()) {
       const [index, name, policies, request, definitions] = next;

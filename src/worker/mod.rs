@@ -16,3 +16,5 @@ mod frontend;
 mod isolate;
 mod key_object;
 mod registry;
+#[allow(clippy::float_cmp, reason = "what wasm_bindgen makes of an enum compares numbers of JavaScript")]
+mod step;

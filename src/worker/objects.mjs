@@ -6,23 +6,24 @@ import { received, sent } from "./numbers.mjs";
 import * as built from "./rust/index.js";
 
 /**
- * The reply to `call`: see {@link replyOf}. `keys` is the namespace of the objects; `id` is the request's, for the log. A batch may have
- * holds to abort after its reply, and must finish even if the client disconnects: `waitUntil` covers both.
+ * Makes the calls of `call`, and returns its last step: see `Call.end` in call.rs. `keys` is the namespace of the objects; `id` is the
+ * request's, for the log. A batch may have holds to abort after its reply, and must finish even if the client disconnects: `waitUntil`
+ * covers both.
  */
-export function replyTo(call, keys, id, frontend) {
-  return call.count > 1 ? replyOfSeveral(call, keys, id, frontend) : replyOfOne(call, keys, id, frontend);
+export function endOf(call, keys, id, frontend) {
+  return call.count > 1 ? endOfSeveral(call, keys, id, frontend) : endOfOne(call, keys, id, frontend);
 }
 
-async function replyOfOne(call, keys, id, frontend) {
+async function endOfOne(call, keys, id, frontend) {
   for (let next = call.next(); next; next = call.next()) {
     const left = await ask(call, next, keys, id);
-    if (left === Answered.Reply && !frontend.points && !frontend.notices) return call.into_reply();
+    if (left === Answered.Reply && !frontend.points && !frontend.notices) return call.into_end();
     if (left === Answered.Reply || left === Answered.ReplyAndMore) break;
   }
-  const reply = replyOf(call, frontend);
+  const end = ended(call, frontend);
   renewLease(call, keys, id);
   keepLease(call, keys, id);
-  return reply;
+  return end;
 }
 
 /** Requests the next lease, if Rust requires one. */
@@ -65,7 +66,7 @@ function keepLease(call, keys, id) {
   );
 }
 
-function replyOfSeveral(call, keys, id, frontend) {
+function endOfSeveral(call, keys, id, frontend) {
   const { promise, resolve, reject } = Promise.withResolvers();
   let isDecided = false;
   const follow = async () => {
@@ -73,7 +74,7 @@ function replyOfSeveral(call, keys, id, frontend) {
     for (let next = call.next(); next; next = call.next()) answers.push(ask(call, next, keys, id).then(follow));
     if (!isDecided && call.is_decided) {
       isDecided = true;
-      resolve(replyOf(call, frontend));
+      resolve(ended(call, frontend));
     }
     await Promise.all(answers);
   };
@@ -102,25 +103,21 @@ function free(call) {
   call.free();
 }
 
-/**
- * The final reply, as text, after its data points and notices; or an object: with `newer` if the request must be made again, or with
- * `after`, what must be done before the reply (the name `then` would make it a promise). The call is not needed afterwards.
- */
-function replyOf(call, { points, notices }) {
-  const newer = call.newer();
-  if (newer !== undefined) return { newer };
-  const after = call.after();
+/** The last step, after its data points and notices. The call is not needed afterwards. */
+function ended(call, { points, notices }) {
+  const end = call.end();
+  if (end[0] === Step.Again) return end; // nothing was decided
   points?.write(call);
   notices?.send(call);
-  return after === undefined ? call.reply() : { after };
+  return end;
 }
 
 /** The same for a call lost with the memory of an instance that panicked. `call` repeats it, and is not made. */
-export function lostReplyOf(call, frontend) {
+export function lostEnd(call, frontend) {
   call.lose();
-  const reply = replyOf(call, frontend);
+  const end = ended(call, frontend);
   free(call);
-  return reply;
+  return end;
 }
 
 /** Calls one object and reports the result to `call`. Returns the result of `Call::answered`, or nothing if it failed. */
@@ -146,4 +143,4 @@ function causeOf(error) {
   return error.overloaded ? "overloaded" : "failed";
 }
 
-const { Answered } = built;
+const { Answered, Step } = built;

@@ -1,0 +1,84 @@
+//! What JavaScript does next with a request: a list of a [`Step`] and its arguments.
+
+use js_sys::Array;
+use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
+
+use crate::api::Reply;
+use crate::frontend::{After, Head, Newer, Recording, Verification};
+
+/// The first element of such a list.
+#[wasm_bindgen]
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    /// Send a reply: its text, see [`Reply::to_text`].
+    Reply,
+    /// Send the contract: the text of a reply without its body, which is in JavaScript.
+    Contract,
+    /// Read the body: its maximum length in bytes, whether `Frontend::ask` needs the method and the headers too, and whether to report this
+    /// isolate's counts before it.
+    Read,
+    /// Call objects: a `Call`.
+    Call,
+    /// Forward to the registry: a question, as text, and whether its answer may be news for this isolate.
+    Administer,
+    /// Call objects: object, question, object, question, ... The answers are texts for `Frontend::inspected`.
+    Inspect,
+    /// Make the request again: the parts of a [`Newer`], and whether to poll the registry before. Nothing was done.
+    Again,
+    /// Record an act, a text. After it come the replies if that succeeds and if it fails.
+    Record,
+    /// Call a captcha's verifier: its URL, the secret, the captcha and the visitor's address. The reply is that of `Frontend::session`.
+    Verify,
+}
+
+/// [`Step::Reply`].
+pub(super) fn reply(reply: &Reply) -> Array {
+    list_of_text(Step::Reply, &reply.to_text())
+}
+
+/// The step after the head of a request whose body may have `max_len` bytes.
+pub(super) fn head(head: Head, max_len: usize) -> Array {
+    match head {
+        Head::Contract => list_of_text(Step::Contract, &Reply::contract().to_text()),
+        Head::Ask => list_of_read(Step::Read, max_len, false, false),
+        Head::AskMore => list_of_read(Step::Read, max_len, true, false),
+        Head::Report => list_of_read(Step::Read, max_len, true, true),
+    }
+}
+
+/// [`Step::Again`].
+#[expect(clippy::cast_precision_loss, reason = "below 2⁵³")]
+pub(super) fn again(newer: Newer) -> Array {
+    let needs_registry = newer.needs_registry();
+    let Newer { as_of, definitions, tries } = newer;
+    let newer: Array = [JsValue::from(as_of as f64), definitions.into(), tries.into()].into_iter().collect();
+    list(Step::Again, [newer.into(), needs_registry.into()])
+}
+
+/// [`Step::Record`] or [`Step::Verify`].
+pub(super) fn after(after: After) -> Array {
+    match after {
+        After::Record(recording) => {
+            let Recording { act, recorded, unrecorded } = *recording;
+            list(Step::Record, [act.to_text(), recorded.to_text(), unrecorded.to_text()].map(JsValue::from))
+        }
+        After::Verify(Verification { url, secret, captcha, address }) => {
+            list(Step::Verify, [url, secret, captcha, address].map(JsValue::from))
+        }
+    }
+}
+
+/// A list of a step and its arguments.
+pub(super) fn list(step: Step, arguments: impl IntoIterator<Item = JsValue>) -> Array {
+    [step.into()].into_iter().chain(arguments).collect()
+}
+
+// The lists that most requests need, each made in a single crossing.
+#[wasm_bindgen(inline_js = "export const list = (...parts) => parts;")]
+extern "C" {
+    #[wasm_bindgen(js_name = list)]
+    fn list_of_text(step: Step, text: &str) -> Array;
+
+    #[wasm_bindgen(js_name = list)]
+    fn list_of_read(step: Step, max_len: usize, needs_more: bool, reports: bool) -> Array;
+}
