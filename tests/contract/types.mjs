@@ -15,9 +15,17 @@ function typeOf(schema) {
   if (schema.enum) parts.push(union(schema.enum.map((value) => JSON.stringify(value))));
   if (schema.oneOf) parts.push(union(schema.oneOf.map(typeOf)));
   parts.push(...(schema.allOf ?? []).map(typeOf));
+  if (parts.length > 0) parts.push(...requiredOf(schema, parts.join(" & ")));
+  else if (schema.type && !schema.properties)
+    parts.push(union([schema.type].flat().map((type) => PRIMITIVES[type](schema))));
   if (schema.properties) parts.push(objectOf(schema));
-  else if (schema.type) parts.push(union([schema.type].flat().map((type) => PRIMITIVES[type](schema))));
   return parts.join(" & ") || "unknown";
+}
+
+/** The members that a schema requires of those it is composed of. */
+function requiredOf({ properties = {}, required = [] }, composed) {
+  const names = required.filter((name) => !(name in properties)).map((name) => JSON.stringify(name));
+  return names.length > 0 ? [`Required<Pick<${composed}, ${names.join(" | ")}>>`] : [];
 }
 
 const union = (types) => `(${types.join(" | ")})`;

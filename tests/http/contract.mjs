@@ -17,7 +17,7 @@ export function assertInContract(method, path, answer) {
   const { status } = answer;
   const described = responsesTo(method, path.split("?")[0], status);
   assert.ok(described.length > 0, `the contract has no ${status} for ${method} ${path}: ${answer.text}`);
-  const faults = described.map(({ response, pointer }) => faultsOf(method, response, pointer, answer));
+  const faults = described.map(({ value, pointer }) => faultsOf(method, value, pointer, answer));
   if (faults.some((list) => list.length === 0)) return;
   throw new Error(
     `${method} ${path}: this ${status} is not in the contract\n${faults.flat().join("\n")}\n${answer.text}`,
@@ -45,7 +45,7 @@ function responsesTo(method, path, status) {
     const pointer = pointerTo("paths", described, method.toLowerCase(), "responses", String(status));
     return response ? [resolved(response, pointer)] : [];
   }
-  return ELSEWHERE.map(named).filter(({ response }) => statusOf(response) === status);
+  return ELSEWHERE.map(named).filter(({ value }) => statusOf(value) === status);
 }
 
 /** Whether this is a path of the contract's, which may have one variable part, as in `/v1/policies/{name}`. */
@@ -59,10 +59,11 @@ const ELSEWHERE = ["Unauthorized", "NotFound", "MethodNotAllowed", "Misconfigure
 
 const named = (name) => resolved({ $ref: `#/components/responses/${name}` });
 
-function resolved(response, pointer) {
-  if (!response.$ref) return { response, pointer };
-  const at = response.$ref.slice(1);
-  return { response: valueAt(at), pointer: at };
+/** What `object`, which is at `pointer`, is or refers to, and the pointer to that. */
+export function resolved(object, pointer) {
+  if (!object.$ref) return { value: object, pointer };
+  const at = object.$ref.slice(1);
+  return { value: valueAt(at), pointer: at };
 }
 
 const valueAt = (pointer) =>
@@ -98,7 +99,7 @@ function headerFaults(described, pointer, headers) {
   for (const [name, header] of Object.entries(described)) {
     const found = headers[name.toLowerCase()];
     known.add(name.toLowerCase());
-    const { response: resolvedHeader, pointer: at } = resolved(header, pointer + pointerTo("headers", name));
+    const { value: resolvedHeader, pointer: at } = resolved(header, pointer + pointerTo("headers", name));
     if (found === undefined) {
       if (resolvedHeader.required) faults.push(`the header ${name} is missing`);
       continue;

@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { describe, test } from "node:test";
 import { unstable_readConfig as readConfig } from "wrangler";
 import { ownHeaders, PATHS } from "./answers.mjs";
-import { assertInContract, assertValid, contract, pointerTo } from "./contract.mjs";
+import { assertInContract, assertValid, contract, pointerTo, resolved } from "./contract.mjs";
 import { start } from "./workerd.mjs";
 
 const root = new URL("../../", import.meta.url);
@@ -68,7 +68,8 @@ describe("every example of an answer is valid", () => {
     responses.push([pointerTo("components", "responses", name), response]);
   for (const [pointer, response] of responses) {
     for (const [type, { examples = {} }] of Object.entries(response.content ?? {})) {
-      for (const [name, { value }] of Object.entries(examples)) {
+      for (const [name, example] of Object.entries(examples)) {
+        const { value } = resolved(example).value;
         test(`${name} of ${pointer}`, () => assertValid(pointer + pointerTo("content", type, "schema"), value));
       }
     }
@@ -77,7 +78,7 @@ describe("every example of an answer is valid", () => {
 
 test("every example of a request is valid, and is answered", async () => {
   for (const path of PATHS) {
-    const { examples } = bodyOf(path);
+    const { examples } = bodyOf(path).value.content["application/json"];
     assert.ok(Object.keys(examples).length > 0, path);
     for (const { value } of Object.values(examples)) {
       assertValid(schemaOf(path), value);
@@ -184,5 +185,6 @@ test("an answer that violates it fails the test that receives it", async () => {
   }
 });
 
-const bodyOf = (path) => contract.paths[path].post.requestBody.content["application/json"];
-const schemaOf = (path) => pointerTo("paths", path, "post", "requestBody", "content", "application/json", "schema");
+const bodyOf = (path) =>
+  resolved(contract.paths[path].post.requestBody, pointerTo("paths", path, "post", "requestBody"));
+const schemaOf = (path) => bodyOf(path).pointer + pointerTo("content", "application/json", "schema");
