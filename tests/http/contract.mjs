@@ -30,6 +30,14 @@ export function assertValid(pointer, value) {
   assert.deepEqual(faults, [], `${pointer}: ${JSON.stringify(value)}`);
 }
 
+/** The examples of a body, by name. A single one is called "example". */
+export function examplesOf({ example, examples = {} }) {
+  if (example !== undefined) return { example };
+  return Object.fromEntries(
+    Object.entries(examples).map(([name, described]) => [name, resolved(described).value.value]),
+  );
+}
+
 /** The JSON pointer of a path of names. */
 export function pointerTo(...names) {
   return names.map((name) => `/${name.replaceAll("~", "~0").replaceAll("/", "~1")}`).join("");
