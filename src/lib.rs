@@ -44,10 +44,6 @@
 //! | `answers` | the service's answers for limiters in JavaScript | `answers` |
 #![cfg_attr(not(feature = "std"), no_std)]
 
-// The crate is also a `cdylib`, which needs a panic handler. Where std exists it provides one; nothing else of it is used.
-#[cfg(all(not(feature = "std"), not(target_os = "none")))]
-extern crate std;
-
 #[cfg(feature = "api")]
 pub mod access;
 #[cfg(feature = "answers")]
