@@ -53,7 +53,7 @@ proptest! {
             let after = expected.map(|part| part.state);
             let after_until = needed_until(&limits, &after, now);
             let peeked = limiter.peek(&key, clock, costs[0]);
-            let answer = limiter.ask(&key, clock, costs, verb);
+            let answer = limiter.decide(&key, clock, costs, verb);
             prop_assert_eq!(answer.now, now);
             prop_assert!(limiter.len() <= max_keys);
             if costs[0] == costs[1] && verb == Verb::Consume {
@@ -132,7 +132,7 @@ fn a_thread_whose_clock_is_behind_finds_no_bucket_full_too_early() {
     assert!(limiter.try_consume(&2, START + 1_000, 1)); // forgets key 1
     assert_eq!(limiter.len(), 1);
     assert!(limiter.try_consume(&1, START + 999, 5));
-    assert_eq!(limiter.decide(&1, START + 999, 1), Decision::Wait { retry_at: START + 1_200 });
+    assert_eq!(limiter.consume(&1, START + 999, 1), Decision::Wait { retry_at: START + 1_200 });
 }
 
 #[test]
@@ -140,8 +140,8 @@ fn a_clock_that_is_set_back_by_a_year_keeps_no_key_for_that_long() {
     let limiter = KeyedLimiter::<u32>::new(per_second(5), 10);
     (0..10).for_each(|key| assert!(limiter.try_consume(&key, START, 5)));
     let earlier = START - 365 * 86_400_000;
-    assert_eq!(limiter.decide(&10, earlier, 1), Decision::Wait { retry_at: earlier + 1_000 });
-    assert_eq!(limiter.decide(&0, earlier + 500, 3), Decision::Wait { retry_at: earlier + 600 });
+    assert_eq!(limiter.consume(&10, earlier, 1), Decision::Wait { retry_at: earlier + 1_000 });
+    assert_eq!(limiter.consume(&0, earlier + 500, 3), Decision::Wait { retry_at: earlier + 600 });
     assert!(!limiter.try_consume(&10, earlier + 999, 1));
     assert!(limiter.try_consume(&10, earlier + 1_000, 1));
     assert!(limiter.len() < 10);
@@ -164,8 +164,8 @@ fn no_decision_forgets_many_keys_but_all_are_forgotten_in_the_end() {
 fn a_full_table_refuses_new_keys_and_serves_the_others() {
     let limiter = KeyedLimiter::<u32>::new(per_second(2), 1_000);
     (0..1_000).for_each(|key| assert!(limiter.try_consume(&key, START, 1)));
-    assert_eq!(limiter.decide(&1_000, START, 1), Decision::Wait { retry_at: START + 500 });
-    assert_eq!(limiter.decide(&1_000, START, 3), Decision::Never { max: 2 }); // whether or not there is room
+    assert_eq!(limiter.consume(&1_000, START, 1), Decision::Wait { retry_at: START + 500 });
+    assert_eq!(limiter.consume(&1_000, START, 3), Decision::Never { max: 2 }); // whether or not there is room
     assert!((0..1_000).all(|key| limiter.try_consume(&key, START, 1)));
     assert!((0..1_000).all(|key| !limiter.try_consume(&key, START, 1)));
     assert!(!limiter.try_consume(&1_000, START + 999, 1));

@@ -43,10 +43,10 @@ use shard::{Shard, due_at};
 /// let limiter = KeyedLimiter::<String>::new([Limit::new(&Config::token_bucket(2, 1_000))?], 2);
 /// let now = 1_800_000_000_000;
 /// assert!(limiter.try_consume("alice", now, 2));
-/// assert_eq!(limiter.decide("alice", now, 1), Decision::Wait { retry_at: now + 500 });
+/// assert_eq!(limiter.consume("alice", now, 1), Decision::Wait { retry_at: now + 500 });
 /// assert!(limiter.try_consume("bob", now, 1));
 /// // Both are needed until their buckets are full: bob's after half a second.
-/// assert_eq!(limiter.decide("carol", now, 1), Decision::Wait { retry_at: now + 500 });
+/// assert_eq!(limiter.consume("carol", now, 1), Decision::Wait { retry_at: now + 500 });
 /// assert!(limiter.try_consume("carol", now + 500, 1));
 /// assert_eq!(limiter.len(), 2);
 /// # Ok::<(), tollgate::limit::ConfigError>(())
@@ -98,12 +98,12 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher + Clone> KeyedLimiter<K, N, S>
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
         K: Borrow<Q>,
     {
-        self.decide(key, now, cost).is_allow()
+        self.consume(key, now, cost).is_allow()
     }
 
-    /// Takes `cost` tokens of each limit now, or refuses. Use [`KeyedLimiter::ask`] for other verbs, a cost for each
+    /// Takes `cost` tokens of each limit now, or refuses. Use [`KeyedLimiter::decide`] for other verbs, a cost for each
     /// limit, or the tokens that are left.
-    pub fn decide<Q>(&self, key: &Q, now: i64, cost: u64) -> Decision
+    pub fn consume<Q>(&self, key: &Q, now: i64, cost: u64) -> Decision
     where
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
         K: Borrow<Q>,
@@ -118,19 +118,19 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher + Clone> KeyedLimiter<K, N, S>
 
     /// Applies `verb` with the cost of each limit, and returns each limit's answer. When all entries are in use, no verb that would change
     /// the bucket of a new key is granted.
-    pub fn ask<Q>(&self, key: &Q, now: i64, costs: [u64; N], verb: Verb) -> Answer<'_, N>
+    pub fn decide<Q>(&self, key: &Q, now: i64, costs: [u64; N], verb: Verb) -> Answer<'_, N>
     where
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
         K: Borrow<Q>,
     {
-        let asked = self.with(key, now, true, |states, now| {
+        let decided = self.with(key, now, true, |states, now| {
             let (decision, parts) = self.decide_parts(states, now, costs, verb);
             Answer { decision, now, parts: Some(parts) }
         });
-        asked.unwrap_or_else(|Full { decision, now }| Answer { decision, now, parts: None })
+        decided.unwrap_or_else(|Full { decision, now }| Answer { decision, now, parts: None })
     }
 
-    /// The answer that [`KeyedLimiter::decide`] would give, taking nothing and remembering no key.
+    /// The answer that [`KeyedLimiter::consume`] would give, taking nothing and remembering no key.
     pub fn peek<Q>(&self, key: &Q, now: i64, cost: u64) -> Decision
     where
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,

@@ -75,7 +75,7 @@ trait Consume<K>: Send + Sync {
 impl<K: Hash + Eq + Clone + Send, const N: usize> Consume<K> for KeyedLimiter<K, N> {
     fn consume(&self, key: &K, now: i64, costs: &[u64]) -> Result<(i64, Vec<LimitAnswer>), Option<u64>> {
         let costs = costs.try_into().map_err(|_| None)?; // a cost for each: the limits are the policy's
-        let Answer { decision, now, parts } = self.ask(key, now, costs, Verb::Consume);
+        let Answer { decision, now, parts } = self.decide(key, now, costs, Verb::Consume);
         match (parts, decision) {
             (Some(parts), _) => Ok((now, parts.iter().map(|part| answer(part, now)).collect())),
             (None, Decision::Wait { retry_at }) => Err(Some(retry_at.abs_diff(now))),

@@ -197,7 +197,7 @@ impl Contestant for Shared {
 
     #[inline]
     fn decide(&mut self, key: u64, now: i64) -> Result<(), i64> {
-        match self.0.decide(&key, now, 1) {
+        match self.0.consume(&key, now, 1) {
             Decision::Allow { .. } => Ok(()),
             Decision::Wait { retry_at } => Err(retry_at),
             Decision::Never { .. } => Err(i64::MAX),
