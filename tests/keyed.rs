@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use anywhere::test;
 use proptest::prelude::*;
-use tollgate::keyed::KeyedLimiter;
+use tollgate::keyed::{Full, KeyedLimiter};
 use tollgate::limit::{Config, Decision, Limit, Part, State, Verb, decide_all};
 
 type Hash = BuildHasherDefault<DefaultHasher>;
@@ -54,31 +54,33 @@ proptest! {
             let after_until = needed_until(&limits, &after, now);
             let peeked = limiter.peek(&key, clock, costs[0]);
             let answer = limiter.decide(&key, clock, costs, verb);
-            prop_assert_eq!(answer.now, now);
             prop_assert!(limiter.len() <= max_keys);
             if costs[0] == costs[1] && verb == Verb::Consume {
-                prop_assert_eq!(peeked.is_allow(), answer.decision.is_allow());
+                let is_granted = answer.as_ref().is_ok_and(|answer| answer.decision.is_allow());
+                prop_assert_eq!(peeked.is_ok_and(Decision::is_allow), is_granted);
+                prop_assert_eq!(peeked.is_err(), answer.is_err());
             }
-            if let Some(parts) = answer.parts {
-                prop_assert_eq!(answer.decision, decision);
-                for (part, expected) in parts.iter().zip(&expected) {
-                    prop_assert_eq!(part.decision, expected.decision);
-                    let left = |part: &Part<'_>| part.limit.remaining(&part.state, now);
-                    prop_assert_eq!(left(part), left(expected));
+            match answer {
+                Ok(answer) => {
+                    prop_assert_eq!((answer.now, answer.decision), (now, decision));
+                    for (part, expected) in answer.parts.iter().zip(&expected) {
+                        prop_assert_eq!(part.decision, expected.decision);
+                        let left = |part: &Part<'_>| part.limit.remaining(&part.state, now);
+                        prop_assert_eq!(left(part), left(expected));
+                    }
+                    model.insert(key, after);
+                    let until = kept_until.entry(key).or_insert(after_until);
+                    *until = after_until.max(*until);
                 }
-                model.insert(key, after);
-                let until = kept_until.entry(key).or_insert(after_until);
-                *until = after_until.max(*until);
-            } else {
-                let kept: Vec<_> = kept_until.values().copied().filter(|&at| at > now).collect();
-                prop_assert!(!is_needed && after_until > now && kept.len() >= max_keys);
-                let first = if has_given_back { kept.into_iter().max() } else { kept.into_iter().min() };
-                let first = first.unwrap_or(i64::MAX);
-                let may_be = match answer.decision {
-                    Decision::Wait { retry_at } => now < retry_at && retry_at <= first,
-                    decision => decision == Decision::Never { max: 0 } && first == i64::MAX,
-                };
-                prop_assert!(may_be, "{:?}, first {first}", answer.decision);
+                Err(full) => {
+                    let kept: Vec<_> = kept_until.values().copied().filter(|&at| at > now).collect();
+                    prop_assert!(!is_needed && after_until > now && kept.len() >= max_keys);
+                    let first = if has_given_back { kept.into_iter().max() } else { kept.into_iter().min() };
+                    let first = first.unwrap_or(i64::MAX);
+                    prop_assert_eq!(full.now, now);
+                    let may_be = full.retry_at.map_or(first == i64::MAX, |at| now < at && at <= first);
+                    prop_assert!(may_be, "{full:?}, first {first}");
+                }
             }
         }
     }
@@ -121,6 +123,11 @@ fn event() -> impl Strategy<Value = Event> {
     })
 }
 
+/// When a full table may have room.
+fn full_until(answer: Result<Decision, Full>) -> Option<i64> {
+    answer.expect_err("no entry is free").retry_at
+}
+
 fn per_second(rate: u64) -> [Limit; 1] {
     [Limit::new(&Config::token_bucket(rate, 1_000)).expect("exact")]
 }
@@ -132,7 +139,7 @@ fn a_thread_whose_clock_is_behind_finds_no_bucket_full_too_early() {
     assert!(limiter.try_consume(&2, START + 1_000, 1)); // forgets key 1
     assert_eq!(limiter.len(), 1);
     assert!(limiter.try_consume(&1, START + 999, 5));
-    assert_eq!(limiter.consume(&1, START + 999, 1), Decision::Wait { retry_at: START + 1_200 });
+    assert_eq!(limiter.consume(&1, START + 999, 1), Ok(Decision::Wait { retry_at: START + 1_200 }));
 }
 
 #[test]
@@ -140,8 +147,8 @@ fn a_clock_that_is_set_back_by_a_year_keeps_no_key_for_that_long() {
     let limiter = KeyedLimiter::<u32>::new(per_second(5), 10);
     (0..10).for_each(|key| assert!(limiter.try_consume(&key, START, 5)));
     let earlier = START - 365 * 86_400_000;
-    assert_eq!(limiter.consume(&10, earlier, 1), Decision::Wait { retry_at: earlier + 1_000 });
-    assert_eq!(limiter.consume(&0, earlier + 500, 3), Decision::Wait { retry_at: earlier + 600 });
+    assert_eq!(full_until(limiter.consume(&10, earlier, 1)), Some(earlier + 1_000));
+    assert_eq!(limiter.consume(&0, earlier + 500, 3), Ok(Decision::Wait { retry_at: earlier + 600 }));
     assert!(!limiter.try_consume(&10, earlier + 999, 1));
     assert!(limiter.try_consume(&10, earlier + 1_000, 1));
     assert!(limiter.len() < 10);
@@ -159,13 +166,25 @@ fn no_decision_forgets_many_keys_but_all_are_forgotten_in_the_end() {
     assert!(limiter.len() <= 200, "{}", limiter.len());
 }
 
+/// At rate 0, and in a table for no keys, no moment would be true.
+#[test]
+fn a_table_that_is_full_for_good_gives_no_moment() {
+    let budget = [Limit::new(&Config { capacity: 1, ..Config::token_bucket(0, 1_000) }).expect("exact")];
+    let limiter = KeyedLimiter::<u32>::new(budget, 1);
+    assert!(limiter.try_consume(&1, START, 1));
+    assert_eq!(limiter.consume(&1, START, 1), Ok(Decision::Never { max: 0 }));
+    assert_eq!(full_until(limiter.consume(&2, START, 1)), None);
+    assert_eq!(full_until(KeyedLimiter::<u32>::new(per_second(1), 0).consume(&1, START, 1)), None);
+}
+
 /// With one key for each token of time: what an attacker can and cannot do.
 #[test]
 fn a_full_table_refuses_new_keys_and_serves_the_others() {
     let limiter = KeyedLimiter::<u32>::new(per_second(2), 1_000);
     (0..1_000).for_each(|key| assert!(limiter.try_consume(&key, START, 1)));
-    assert_eq!(limiter.consume(&1_000, START, 1), Decision::Wait { retry_at: START + 500 });
-    assert_eq!(limiter.consume(&1_000, START, 3), Decision::Never { max: 2 }); // whether or not there is room
+    assert_eq!(full_until(limiter.consume(&1_000, START, 1)), Some(START + 500));
+    assert_eq!(full_until(limiter.peek(&1_000, START, 1)), Some(START + 500));
+    assert_eq!(limiter.consume(&1_000, START, 3), Ok(Decision::Never { max: 2 })); // whether or not there is room
     assert!((0..1_000).all(|key| limiter.try_consume(&key, START, 1)));
     assert!((0..1_000).all(|key| !limiter.try_consume(&key, START, 1)));
     assert!(!limiter.try_consume(&1_000, START + 999, 1));

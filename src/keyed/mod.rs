@@ -7,8 +7,8 @@
 //! has stepped back by more than a minute is a shard's queue rebuilt, in one pass.
 //!
 //! # When all keys are in use
-//! At most `max_keys` keys have an entry. When all of them are still needed, a new key is **refused** until the moment at which the first
-//! of the others may be forgotten. Evicting one of them instead would fill its bucket early and break its promise. So an attacker with many
+//! At most `max_keys` keys have an entry. When all of them are still needed, a new key is **refused** with [`Full`] until the moment at which
+//! the first of the others may be forgotten. Evicting one of them instead would fill its bucket early and break its promise. So an attacker with many
 //! keys cannot get an extra token out of any key, nor any memory beyond the bound, nor delay a key that has an entry. The attacker can keep
 //! *new* keys out by spending a token of each of `max_keys` keys in the time in which a token refills. Make that expensive: use keys that
 //! cost something (an account, or with the feature `api` an `access::Network` instead of an address), and as large a `max_keys` as memory
@@ -43,10 +43,10 @@ use shard::{Shard, due_at};
 /// let limiter = KeyedLimiter::<String>::new([Limit::new(&Config::token_bucket(2, 1_000))?], 2);
 /// let now = 1_800_000_000_000;
 /// assert!(limiter.try_consume("alice", now, 2));
-/// assert_eq!(limiter.consume("alice", now, 1), Decision::Wait { retry_at: now + 500 });
+/// assert_eq!(limiter.consume("alice", now, 1), Ok(Decision::Wait { retry_at: now + 500 }));
 /// assert!(limiter.try_consume("bob", now, 1));
-/// // Both are needed until their buckets are full: bob's after half a second.
-/// assert_eq!(limiter.consume("carol", now, 1), Decision::Wait { retry_at: now + 500 });
+/// // Both are needed until their buckets are full: bob's after half a second. Carol has used up nothing, and is kept out.
+/// assert_eq!(limiter.consume("carol", now, 1).unwrap_err().retry_at, Some(now + 500));
 /// assert!(limiter.try_consume("carol", now + 500, 1));
 /// assert_eq!(limiter.len(), 2);
 /// # Ok::<(), tollgate::limit::ConfigError>(())
@@ -65,14 +65,36 @@ type Locked<K, const N: usize, S> = Padded<Mutex<Shard<K, N, S>>>;
 
 /// The answers of all limits.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Answer<'a, const N: usize> {
     /// The combined decision.
     pub decision: Decision,
     /// The moment of the decision: the given one, or a later one seen before.
     pub now: i64,
-    /// Each limit with its own answer and the resulting state. `None` if the key is new and all entries are in use.
-    pub parts: Option<[Part<'a>; N]>,
+    /// Each limit with its own answer and the resulting state.
+    pub parts: [Part<'a>; N],
 }
+
+/// The key is new, and all entries are in use by others. Its own budget is untouched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Full {
+    /// The first moment at which an entry may be free; another new key may take it first. `None` if all are in use forever.
+    pub retry_at: Option<i64>,
+    /// The moment of the refusal: the given one, or a later one seen before.
+    pub now: i64,
+}
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.retry_at {
+            Some(at) => write!(f, "all entries of the keyed limiter are in use by other keys, at least until {at}"),
+            None => write!(f, "all entries of the keyed limiter are in use by other keys, for good"),
+        }
+    }
+}
+
+impl core::error::Error for Full {}
 
 impl<K: Hash + Eq, const N: usize> KeyedLimiter<K, N> {
     /// A limiter with `limits`, all of which must grant, for at most `max_keys` keys at once. With 0 it grants nothing.
@@ -92,53 +114,58 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher + Clone> KeyedLimiter<K, N, S>
         Self { limits, max_keys, len: AtomicUsize::new(0), hasher, shards }
     }
 
-    /// Takes `cost` tokens of each limit and returns `true`, or takes none.
+    /// Takes `cost` tokens of each limit and returns `true`, or takes none. Use this when neither the reason nor the moment to retry matters.
+    #[must_use = "nothing was taken if it is false"]
     pub fn try_consume<Q>(&self, key: &Q, now: i64, cost: u64) -> bool
     where
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
         K: Borrow<Q>,
     {
-        self.consume(key, now, cost).is_allow()
+        self.consume(key, now, cost).is_ok_and(Decision::is_allow)
     }
 
     /// Takes `cost` tokens of each limit now, or refuses. Use [`KeyedLimiter::decide`] for other verbs, a cost for each
     /// limit, or the tokens that are left.
-    pub fn consume<Q>(&self, key: &Q, now: i64, cost: u64) -> Decision
+    ///
+    /// # Errors
+    /// [`Full`] if the key is new, this would change its bucket, and all entries are in use.
+    pub fn consume<Q>(&self, key: &Q, now: i64, cost: u64) -> Result<Decision, Full>
     where
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
         K: Borrow<Q>,
     {
         // A single limit has a fast path.
-        let decided = self.with(key, now, true, |states, now| match (&self.limits[..], &mut states[..]) {
+        self.with(key, now, true, |states, now| match (&self.limits[..], &mut states[..]) {
             ([limit], [state]) => limit.consume(state, now, cost),
             _ => self.decide_parts(states, now, [cost; N], Verb::Consume).0,
-        });
-        decided.unwrap_or_else(|full| full.decision)
+        })
     }
 
-    /// Applies `verb` with the cost of each limit, and returns each limit's answer. When all entries are in use, no verb that would change
-    /// the bucket of a new key is granted.
-    pub fn decide<Q>(&self, key: &Q, now: i64, costs: [u64; N], verb: Verb) -> Answer<'_, N>
+    /// Applies `verb` with the cost of each limit, and returns each limit's answer.
+    ///
+    /// # Errors
+    /// [`Full`] if the key is new, this would change its bucket, and all entries are in use.
+    pub fn decide<Q>(&self, key: &Q, now: i64, costs: [u64; N], verb: Verb) -> Result<Answer<'_, N>, Full>
     where
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
         K: Borrow<Q>,
     {
-        let decided = self.with(key, now, true, |states, now| {
+        self.with(key, now, true, |states, now| {
             let (decision, parts) = self.decide_parts(states, now, costs, verb);
-            Answer { decision, now, parts: Some(parts) }
-        });
-        decided.unwrap_or_else(|Full { decision, now }| Answer { decision, now, parts: None })
+            Answer { decision, now, parts }
+        })
     }
 
     /// The answer that [`KeyedLimiter::consume`] would give, taking nothing and remembering no key.
-    pub fn peek<Q>(&self, key: &Q, now: i64, cost: u64) -> Decision
+    ///
+    /// # Errors
+    /// [`Full`], as [`KeyedLimiter::consume`].
+    pub fn peek<Q>(&self, key: &Q, now: i64, cost: u64) -> Result<Decision, Full>
     where
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
         K: Borrow<Q>,
     {
-        let decide = |states: &mut _, now| self.decide_parts(states, now, [cost; N], Verb::Consume).0;
-        let peeked = self.with(key, now, false, decide);
-        peeked.unwrap_or_else(|full| full.decision)
+        self.with(key, now, false, |states, now| self.decide_parts(states, now, [cost; N], Verb::Consume).0)
     }
 
     /// The limits.
@@ -204,9 +231,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher + Clone> KeyedLimiter<K, N, S>
             if room_at > now || has_made_room {
                 // An entry that is free by now may go to another thread first.
                 let retry_at = room_at.max(now.saturating_add(1));
-                let decision =
-                    if room_at == i64::MAX { Decision::Never { max: 0 } } else { Decision::Wait { retry_at } };
-                return Err(Full { decision, now });
+                return Err(Full { retry_at: (room_at < i64::MAX).then_some(retry_at), now });
             }
             has_made_room = true;
         }
@@ -259,12 +284,6 @@ impl<K, const N: usize, S> fmt::Debug for KeyedLimiter<K, N, S> {
         let mut debug = f.debug_struct("KeyedLimiter");
         debug.field("limits", limits).field("max_keys", max_keys).field("len", len).finish_non_exhaustive()
     }
-}
-
-/// All entries are in use by other keys.
-struct Full {
-    decision: Decision,
-    now: i64,
 }
 
 /// Alone on its cache lines, which processors fetch in pairs.

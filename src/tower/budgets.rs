@@ -7,8 +7,8 @@ use std::collections::hash_map::RandomState;
 use std::sync::Arc;
 
 use crate::api::{Cost, Problem, Reply, ResolvedItem, ResolvedRequest, no_room};
-use crate::keyed::{Answer, KeyedLimiter};
-use crate::limit::{Decision, Limit, Part, Verb};
+use crate::keyed::{Answer, Full, KeyedLimiter};
+use crate::limit::{Limit, Part, Verb};
 use crate::policy::{NamedLimit, Policy};
 use crate::protocol::{Decided, LimitAnswer, ObjectReply};
 
@@ -75,11 +75,9 @@ trait Consume<K>: Send + Sync {
 impl<K: Hash + Eq + Clone + Send, const N: usize> Consume<K> for KeyedLimiter<K, N> {
     fn consume(&self, key: &K, now: i64, costs: &[u64]) -> Result<(i64, Vec<LimitAnswer>), Option<u64>> {
         let costs = costs.try_into().map_err(|_| None)?; // a cost for each: the limits are the policy's
-        let Answer { decision, now, parts } = self.decide(key, now, costs, Verb::Consume);
-        match (parts, decision) {
-            (Some(parts), _) => Ok((now, parts.iter().map(|part| answer(part, now)).collect())),
-            (None, Decision::Wait { retry_at }) => Err(Some(retry_at.abs_diff(now))),
-            (None, _) => Err(None),
+        match self.decide(key, now, costs, Verb::Consume) {
+            Ok(Answer { now, parts, .. }) => Ok((now, parts.iter().map(|part| answer(part, now)).collect())),
+            Err(Full { retry_at, now, .. }) => Err(retry_at.map(|retry_at| retry_at.abs_diff(now))),
         }
     }
 }

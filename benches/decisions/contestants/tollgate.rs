@@ -198,9 +198,10 @@ impl Contestant for Shared {
     #[inline]
     fn decide(&mut self, key: u64, now: i64) -> Result<(), i64> {
         match self.0.consume(&key, now, 1) {
-            Decision::Allow { .. } => Ok(()),
-            Decision::Wait { retry_at } => Err(retry_at),
-            Decision::Never { .. } => Err(i64::MAX),
+            Ok(Decision::Allow { .. }) => Ok(()),
+            Ok(Decision::Wait { retry_at }) => Err(retry_at),
+            Ok(Decision::Never { .. }) => Err(i64::MAX),
+            Err(full) => Err(full.retry_at.unwrap_or(i64::MAX)),
         }
     }
 }
