@@ -22,7 +22,7 @@ fn no_decision_allocates() {
             for verb in VERBS {
                 for cost in [0, 1, 2, 4, u64::MAX] {
                     let parts = &mut [Part::new(&limit, state, cost), Part::new(&limit, state, 1)];
-                    decide_all(parts, now, verb);
+                    let _ = decide_all(parts, now, verb);
                     let (decision, next) = limit.decide(state, now, cost, verb);
                     state = next;
                     let kind = match decision {

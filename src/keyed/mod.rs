@@ -115,7 +115,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher + Clone> KeyedLimiter<K, N, S>
     }
 
     /// Takes `cost` tokens of each limit and returns `true`, or takes none. Use this when neither the reason nor the moment to retry matters.
-    #[must_use = "nothing was taken if it is false"]
+    #[must_use = "the tokens may have been refused"]
     pub fn try_consume<Q>(&self, key: &Q, now: i64, cost: u64) -> bool
     where
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,

@@ -17,7 +17,7 @@ pub(super) fn is_unlimited(policy: &Policy, verb: Verb) -> bool {
 /// Each limit answers what it would grant without the ban, and nothing is taken.
 pub(super) fn refuse_all(policies: &mut [Vec<Part<'_>>], now: i64, verb: Verb, banned: Decision) -> Decision {
     let mut decided = policies.to_vec();
-    decide_policies(&mut decided, now, verb);
+    let _ = decide_policies(&mut decided, now, verb); // each part has its own decision
     for (part, decided) in policies.iter_mut().flatten().zip(decided.iter().flatten()) {
         part.decision = decided.decision;
         leave(part, now);

@@ -51,6 +51,7 @@ impl<'a> Part<'a> {
 /// assert_eq!(per_second.remaining(&parts[0].state, 1_000), 10);
 /// # Ok::<(), tollgate::limit::ConfigError>(())
 /// ```
+#[must_use = "the tokens may have been refused"]
 pub fn decide_all(parts: &mut [Part<'_>], now: i64, verb: Verb) -> Decision {
     decide_policies(&mut [parts], now, verb)
 }
@@ -58,6 +59,7 @@ pub fn decide_all(parts: &mut [Part<'_>], now: i64, verb: Verb) -> Decision {
 /// The same for several policies at once, each with its own parts: all parts of all policies agree, or nothing is
 /// taken. Whether a cost of zero has a say depends on the costs of its own policy only, so that several policies are
 /// answered alike together and one by one.
+#[must_use = "the tokens may have been refused"]
 pub fn decide_policies<'a>(policies: &mut [impl AsMut<[Part<'a>]>], now: i64, verb: Verb) -> Decision {
     let most = match verb {
         Verb::ConsumeUpTo => most_from_all(policies, now),

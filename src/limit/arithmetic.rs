@@ -170,6 +170,7 @@ impl Limit {
 
     /// Takes `cost` tokens now or refuses. Use this to drop excess work; to delay it instead, use [`Limit::reserve`].
     /// A cost of zero takes nothing, and is refused while the bucket is in debt.
+    #[must_use = "the tokens may have been refused"]
     #[expect(clippy::inline_always, reason = "a call that returns its answer in memory takes as long as the decision")]
     #[inline(always)]
     pub fn consume(&self, state: &mut State, now: i64, cost: u64) -> Decision {
@@ -192,6 +193,7 @@ impl Limit {
 
     /// The same as [`Limit::consume`], but reports only whether it granted. Use this when the moment to retry does not
     /// matter: a refusal is faster without it.
+    #[must_use = "the tokens may have been refused"]
     #[expect(clippy::inline_always, reason = "a call that returns its answer in memory takes as long as the decision")]
     #[inline(always)]
     pub fn try_consume(&self, state: &mut State, now: i64, cost: u64) -> bool {
@@ -209,12 +211,14 @@ impl Limit {
 
     /// Takes `cost` tokens in advance, to be used at `ready_at`. See [`Verb::Reserve`]; with a capacity of zero this
     /// spaces admissions evenly.
+    #[must_use = "the tokens may have been refused"]
     pub fn reserve(&self, state: &mut State, now: i64, cost: u64, max_wait_ms: Option<u64>) -> Decision {
         self.apply(state, now, cost, Verb::Reserve { max_wait_ms })
     }
 
     /// Starts as soon as earlier debt is paid and leaves this cost to the next caller, like Guava's `RateLimiter`.
     /// See [`Verb::Borrow`].
+    #[must_use = "the tokens may have been refused"]
     pub fn borrow(&self, state: &mut State, now: i64, cost: u64, max_wait_ms: Option<u64>) -> Decision {
         self.apply(state, now, cost, Verb::Borrow { max_wait_ms })
     }
@@ -226,6 +230,7 @@ impl Limit {
     }
 
     /// Takes what is there, at most `cost`. See [`Verb::ConsumeUpTo`].
+    #[must_use = "the tokens may have been refused"]
     pub fn consume_up_to(&self, state: &mut State, now: i64, cost: u64) -> Decision {
         self.apply(state, now, cost, Verb::ConsumeUpTo)
     }
