@@ -13,7 +13,7 @@ use crate::edge::PolicySnapshot;
 use crate::json::Json;
 use crate::key_hash::KeyHasher;
 use crate::metrics::sample;
-use crate::policy::{Policies, PolicyError};
+use crate::policy::{Policies, PolicyError, PolicyErrors};
 
 /// A Worker's variables, secrets and bindings.
 pub trait Environment {
@@ -315,7 +315,7 @@ fn parsed(text: String) -> Policed {
     if let Some((_, policies)) = last.as_ref().filter(|(last, _)| *last == text) {
         return Policed { policies: policies.clone(), is_new: false };
     }
-    let policies = Policies::parse(&text).map(Arc::new).map_err(Arc::from);
+    let policies = Policies::parse(&text).map(Arc::new).map_err(Arc::new);
     *last = Some((text, policies.clone()));
     Policed { policies, is_new: true }
 }
@@ -332,7 +332,7 @@ fn policies_text(env: &dyn Environment) -> String {
     declared_in(env).unwrap_or_else(|| "null".to_owned())
 }
 
-type Parsed = Result<Arc<Policies>, Arc<[PolicyError]>>;
+type Parsed = Result<Arc<Policies>, Arc<PolicyErrors>>;
 
 struct Policed {
     policies: Parsed,

@@ -1,6 +1,6 @@
 //! Errors in policies as written.
 
-use std::fmt;
+use std::{fmt, slice, vec};
 
 use super::shown::shown_name;
 
@@ -26,3 +26,63 @@ impl fmt::Display for PolicyError {
 }
 
 impl std::error::Error for PolicyError {}
+
+/// All errors in policies as written, at least one. Displayed, they are one per line.
+///
+/// ```
+/// use tollgate::policy::Policies;
+///
+/// let errors = Policies::parse(r#"{"api":{"rate":100},"login":{"rate":5}}"#).unwrap_err();
+/// let lines = ["POLICIES.api.period: is missing", "POLICIES.login.period: is missing"];
+/// assert_eq!(errors.to_string(), lines.join("\n"));
+/// assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), lines);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyErrors(Vec<PolicyError>);
+
+impl PolicyErrors {
+    /// Each of them.
+    pub fn iter(&self) -> slice::Iter<'_, PolicyError> {
+        self.0.iter()
+    }
+
+    /// `errors`, of which there is at least one.
+    pub(super) const fn all(errors: Vec<PolicyError>) -> Self {
+        Self(errors)
+    }
+}
+
+impl From<PolicyError> for PolicyErrors {
+    fn from(error: PolicyError) -> Self {
+        Self(vec![error])
+    }
+}
+
+impl<'a> IntoIterator for &'a PolicyErrors {
+    type Item = &'a PolicyError;
+    type IntoIter = slice::Iter<'a, PolicyError>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl IntoIterator for PolicyErrors {
+    type Item = PolicyError;
+    type IntoIter = vec::IntoIter<PolicyError>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl fmt::Display for PolicyErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.iter().enumerate() {
+            write!(f, "{}{error}", if index > 0 { "\n" } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for PolicyErrors {}

@@ -38,7 +38,7 @@ mod timeline;
 mod weakest;
 
 pub use change::describe_change;
-pub use error::PolicyError;
+pub use error::{PolicyError, PolicyErrors};
 pub use frontend_terms::{FrontendTerms, LeaseTerms};
 pub use lint::{Admitted, Code, CrashCost, DebtFacts, Finding, Level, LimitFacts, Lint, LongRun};
 pub use named::{Policy, Standing, shadow_of, without_shadow};

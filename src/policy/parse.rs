@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::error::PolicyError;
+use super::error::{PolicyError, PolicyErrors};
 use super::frontend_terms::FrontendTerms;
 use super::mode::Mode;
 use super::name::{is_name, name_rule};
@@ -50,15 +50,16 @@ impl Policies {
     /// A policy may be just the text of its rate, such as `"100/1m"`.
     ///
     /// ```
-    /// let policies = tollgate::policy::Policies::parse(r#"{"api":{"rate":100,"period":"1m","capacity":200}}"#).unwrap();
+    /// let policies = tollgate::policy::Policies::parse(r#"{"api":{"rate":100,"period":"1m","capacity":200}}"#)?;
     /// let api = policies.get("api").unwrap();
     /// assert_eq!(api.to_string(), "api: token bucket, 100 per 1m, at most 200 at once and 300 within any 1m");
+    /// # Ok::<(), tollgate::policy::PolicyErrors>(())
     /// ```
     ///
     /// # Errors
-    /// All [`PolicyError`]s, not only the first.
-    pub fn parse(json: &str) -> Result<Self, Vec<PolicyError>> {
-        let whole = |problem: String| vec![PolicyError { place: "POLICIES".to_owned(), problem }];
+    /// All errors, not only the first.
+    pub fn parse(json: &str) -> Result<Self, PolicyErrors> {
+        let whole = |problem: String| PolicyErrors::from(PolicyError { place: "POLICIES".to_owned(), problem });
         let json = Json::parse(json).map_err(|error| whole(format!("must be a table of policies by name: {error}")))?;
         let mut errors = Vec::new();
         let mut policies = SortedMap::new();
@@ -72,7 +73,11 @@ impl Policies {
                 return Err(whole("defines no policy".to_owned()));
             }
         }
-        if errors.is_empty() { Ok(Self { by_name: policies, ..Self::default() }) } else { Err(errors) }
+        if errors.is_empty() {
+            Ok(Self { by_name: policies, ..Self::default() })
+        } else {
+            Err(PolicyErrors::all(errors))
+        }
     }
 
     /// The policies as known to a registry at that moment, in Unix milliseconds; 0 before it has answered.
@@ -144,8 +149,8 @@ impl Policy {
     /// Parses one policy, as [`Policies::parse`] does for each name.
     ///
     /// # Errors
-    /// All [`PolicyError`]s, not only the first.
-    pub fn parse(name: &str, json: &str) -> Result<Self, Vec<PolicyError>> {
+    /// All errors, not only the first.
+    pub fn parse(name: &str, json: &str) -> Result<Self, PolicyErrors> {
         let mut errors = Vec::new();
         let policy = match Json::parse(json) {
             Ok(value) => policy(name, value, &mut errors),
@@ -155,7 +160,7 @@ impl Policy {
                 None
             }
         };
-        policy.ok_or(errors)
+        policy.ok_or(PolicyErrors::all(errors))
     }
 }
 
@@ -209,7 +214,7 @@ mod tests {
     use crate::policy::{Cause, NoticeKind, OnError, ReservationTerms, Unsettled};
 
     fn errors(json: &str) -> Vec<String> {
-        Policies::parse(json).err().unwrap_or_default().iter().map(ToString::to_string).collect()
+        Policies::parse(json).err().iter().flatten().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -278,7 +283,7 @@ mod tests {
             let errors = carry(&format!(r#","carry":{wrong}"#)).unwrap_err();
             let rule = "must be \"additive\", \"as_is\" or \"proportional\"";
             let expected = format!("POLICIES.p.carry: {rule}, not {shown}");
-            assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
+            assert_eq!(errors.to_string(), expected);
         }
     }
 
@@ -321,13 +326,13 @@ mod tests {
         ] {
             assert_eq!(max_debt(fields, r#""unlimited""#), Ok(largest), "{fields}");
             assert_eq!(max_debt(fields, &largest.to_string()), Ok(largest), "{fields}");
-            let error = &max_debt(fields, &(largest + 1).to_string()).unwrap_err()[0];
+            let error = max_debt(fields, &(largest + 1).to_string()).unwrap_err();
             assert!(error.to_string().contains("max_debt"), "{error}");
         }
         let rule = "POLICIES.p.max_debt: must be a whole number from 0 to 9007199254740991, or \"unlimited\", not ";
         for wrong in [r#""Unlimited""#, r#""5""#, "-1", "1.5", "true", "null"] {
             let errors = max_debt(r#""rate":"1/s""#, wrong).unwrap_err();
-            assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [format!("{rule}{wrong}")]);
+            assert_eq!(errors.to_string(), format!("{rule}{wrong}"));
         }
     }
 
@@ -384,11 +389,11 @@ mod tests {
             [("59s 999ms", None), ("1m", Some(60_000)), ("7days", Some(604_800_000)), ("7days 1ms", None)]
         {
             let policy = parsed(&format!(r#","idempotency_ttl":"{written}""#));
-            let errors = policy.clone().err().unwrap_or_default();
+            let errors = policy.clone().err();
             assert_eq!(policy.ok().map(|policy| policy.frontend().idempotency_ttl_ms), expected, "{written}");
             if expected.is_none() {
                 let error = "POLICIES.p.idempotency_ttl: must be a length of time from 1m to 7days";
-                assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [error]);
+                assert_eq!(errors.unwrap().to_string(), error);
             }
         }
     }

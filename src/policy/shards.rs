@@ -90,8 +90,8 @@ mod tests {
     }
 
     fn errors(json: &str) -> Vec<String> {
-        let errors = Policies::parse(&format!(r#"{{"p":{json}}}"#)).err().unwrap_or_default();
-        errors.iter().map(ToString::to_string).collect()
+        let errors = Policies::parse(&format!(r#"{{"p":{json}}}"#)).err();
+        errors.iter().flatten().map(ToString::to_string).collect()
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::limit::Carry;
-use crate::policy::{Policy, PolicyError};
+use crate::policy::{Policy, PolicyErrors};
 
 /// A change of one policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub enum ChangeError {
         max: usize,
     },
     /// The policy has errors.
-    Invalid(Vec<PolicyError>),
+    Invalid(PolicyErrors),
     /// The policy has `fixed`, which only deployments can set.
     SetsFixed,
 }

@@ -113,7 +113,7 @@ impl Registry {
 fn checked_carry(before: Option<&Entry>, after: &Policy, carry: Option<Carry>) -> Result<Carry, ChangeError> {
     if has_shards(before, after) && matches!(carry, Some(Carry::Proportional | Carry::Additive)) {
         let problem = "cannot be carried over like this: with shards, `carry` must be as_is or reset".to_owned();
-        return Err(ChangeError::Invalid(vec![PolicyError::of(after.name(), "shards", problem)]));
+        return Err(ChangeError::Invalid(PolicyError::of(after.name(), "shards", problem).into()));
     }
     Ok(carry.unwrap_or_else(|| usual_carry(before, after)))
 }

@@ -14,6 +14,7 @@ use crate::hex::hex_of;
 use crate::json::Json;
 use crate::key_hash::KeyHash;
 use crate::limit::Carry;
+use crate::policy::PolicyErrors;
 use crate::policy::overrides::{InForce, Selector, SelectorHash, WrittenKeys, WrittenOverride};
 use crate::protocol::{OverrideStanding, OverridesChange, OverridesChanged, OverridesError};
 use crate::sorted::SortedMap;
@@ -311,8 +312,7 @@ impl Registry {
         only: Option<&[String]>,
         is_set: bool,
     ) -> Result<(Selector, Option<WrittenOverride<'a>>), Vec<String>> {
-        let lines =
-            |errors: Vec<crate::policy::PolicyError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let lines = |errors: PolicyErrors| errors.iter().map(ToString::to_string).collect::<Vec<_>>();
         let (policy, keys, written) = if is_set {
             let written = WrittenOverride::parse(place, text).map_err(lines)?;
             (written.policy.clone(), written.keys.clone(), Some(written))

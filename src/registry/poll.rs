@@ -8,7 +8,7 @@ use super::entry::{Entry, hash_of, succeeding, usual_carry};
 use super::{Moments, Registry, Writes};
 use crate::json::Json;
 use crate::limit::Carry;
-use crate::policy::{Policies, Policy, PolicyError};
+use crate::policy::{Policies, Policy, PolicyErrors};
 use crate::protocol::{Poll, Source, Update, deployment_id};
 use crate::sorted::SortedMap;
 
@@ -186,7 +186,7 @@ impl Sent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PollError {
     /// Its deployment's policies have errors.
-    Policies(Vec<PolicyError>),
+    Policies(PolicyErrors),
     /// They do not match the poll's id, which is their hash.
     Mismatch,
 }

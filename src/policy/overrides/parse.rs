@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::plan::{Multiple, Numbers, Plan};
 use crate::json::{Fields, Json};
 use crate::limit::MAX_TOKENS;
-use crate::policy::error::PolicyError;
+use crate::policy::error::{PolicyError, PolicyErrors};
 use crate::policy::mode::Mode;
 use crate::policy::name::{is_name, name_rule};
 use crate::policy::named_limit::NamedLimit;
@@ -52,15 +52,15 @@ impl<'a> WrittenOverride<'a> {
     /// | `unlimited` | `true`: nothing is refused |
     ///
     /// # Errors
-    /// All [`PolicyError`]s, not only the first.
-    pub fn parse(place: &str, text: &'a str) -> Result<Self, Vec<PolicyError>> {
+    /// All errors, not only the first.
+    pub fn parse(place: &str, text: &'a str) -> Result<Self, PolicyErrors> {
         let mut errors = Vec::new();
         let json = Json::parse(text).map_err(|error| {
             let problem = format!("must be a table of fields such as policy, key and multiple: {error}");
-            vec![PolicyError { place: place.to_owned(), problem }]
+            PolicyErrors::from(PolicyError { place: place.to_owned(), problem })
         })?;
         let Some(fields) = table(place, json, "fields such as policy, key and multiple", &mut errors) else {
-            return Err(errors);
+            return Err(PolicyErrors::all(errors));
         };
         let mut reader = Reader { place: place.to_owned(), fields: &fields, errors: &mut errors };
         let policy = policy(&fields, &mut reader);
@@ -69,7 +69,7 @@ impl<'a> WrittenOverride<'a> {
         let plan = plan(&fields, &mut reader, policy.as_deref().unwrap_or_default());
         match (policy, keys, plan) {
             (Some(policy), Some(keys), Some(plan)) if errors.is_empty() => Ok(Self { policy, keys, plan, until }),
-            _ => Err(errors),
+            _ => Err(PolicyErrors::all(errors)),
         }
     }
 }
@@ -78,21 +78,21 @@ impl<'a> WrittenKeys<'a> {
     /// Parses the selector of an override: `policy`, and `key` or `prefix`.
     ///
     /// # Errors
-    /// All [`PolicyError`]s, not only the first.
-    pub fn parse(place: &str, text: &'a str) -> Result<(Cow<'a, str>, Self), Vec<PolicyError>> {
+    /// All errors, not only the first.
+    pub fn parse(place: &str, text: &'a str) -> Result<(Cow<'a, str>, Self), PolicyErrors> {
         let mut errors = Vec::new();
         let json = Json::parse(text).map_err(|error| {
             let problem = format!("must be a table with policy, and key or prefix: {error}");
-            vec![PolicyError { place: place.to_owned(), problem }]
+            PolicyErrors::from(PolicyError { place: place.to_owned(), problem })
         })?;
         let Some(fields) = table(place, json, "fields: policy, and key or prefix", &mut errors) else {
-            return Err(errors);
+            return Err(PolicyErrors::all(errors));
         };
         let mut reader = Reader { place: place.to_owned(), fields: &fields, errors: &mut errors };
         reader.only(&["policy", "key", "prefix"]);
         match (policy(&fields, &mut reader), keys(&fields, &mut reader)) {
             (Some(policy), Some(keys)) if errors.is_empty() => Ok((policy, keys)),
-            _ => Err(errors),
+            _ => Err(PolicyErrors::all(errors)),
         }
     }
 }
