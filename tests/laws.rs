@@ -474,6 +474,7 @@ proptest! {
             }
             Err(InitialTooLarge { initial, max }) => prop_assert!(initial > max && max == config.capacity),
             Err(OffsetWithoutWindows) => prop_assert!(config.kind == Kind::TokenBucket && config.offset_ms.is_some()),
+            Err(unknown) => prop_assert!(false, "{unknown:?}"),
         }
     }
 }
@@ -648,6 +649,7 @@ fn wide_configs() -> impl Strategy<Value = Config> {
                 ConfigError::MaxDebtTooLarge { max, .. } => config.max_debt = max,
                 ConfigError::InitialTooLarge { max, .. } => config.initial = Some(max),
                 ConfigError::OffsetWithoutWindows => config.offset_ms = None,
+                unknown => panic!("{unknown:?}"),
             }
         }
         *Limit::new(&config).unwrap().config()

@@ -71,6 +71,7 @@ impl Config {
 /// Why a [`Config`] cannot be kept exact. Each variant carries the largest value that could.
 #[expect(missing_docs, reason = "the sentence of a variant says what its numbers are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// The rate is above [`MAX_TOKENS`].
     RateTooLarge { rate: u64, max: u64 },

@@ -84,6 +84,7 @@ impl<'a> Record<'a> {
 /// Why bytes are not a record.
 #[expect(missing_docs, reason = "the sentence of a variant says what its numbers are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RecordError {
     /// Another format: written by a later version of this crate, or by something else.
     UnknownFormat { format: u8 },

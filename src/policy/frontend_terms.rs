@@ -26,6 +26,7 @@ use crate::length;
 /// | `key` | `[]`: one budget for all, without keys in requests | each key has a budget |
 /// | `jitter` | maximum random delay added to the retry time of refusals, up to an hour | `"0s"` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FrontendTerms {
     /// The causes for which it fails open. A policy that enforces no limit does for all.
     pub on_error: OnError,
@@ -47,6 +48,7 @@ pub struct FrontendTerms {
 
 /// The terms for taking tokens in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LeaseTerms {
     /// How long they may be spent, in milliseconds.
     pub lease_ms: u64,

@@ -2,6 +2,7 @@
 
 /// The event of a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NoticeKind {
     /// A request was granted, and less than a fifth of some limit is left.
     NearLimit,
@@ -11,6 +12,7 @@ pub enum NoticeKind {
 
 /// The events that a policy gives notices of, and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Notify {
     near_limit: bool,
     refused: bool,

@@ -20,6 +20,7 @@ use crate::length;
 /// | `notify` | events that the webhook or the queue receives: a list of `"near_limit"`, `"refused"` | nothing |
 /// | `notify_every` | minimum interval between notices of one kind about a key: `"10s"` to `"30days"` | `"10m"` |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ObjectTerms {
     /// The terms of its reservations.
     pub reservations: ReservationTerms,
@@ -29,6 +30,7 @@ pub struct ObjectTerms {
 
 /// How long reservations stay open, and what an unsettled one costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReservationTerms {
     /// Counted from when the tokens are ready, in milliseconds.
     pub ttl_ms: u64,

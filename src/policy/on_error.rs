@@ -4,6 +4,7 @@ use std::fmt;
 
 /// Why there was no decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Cause {
     /// The key gets more requests than its object can answer. Callers can cause this themselves.
     Overloaded,

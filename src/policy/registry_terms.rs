@@ -13,6 +13,7 @@ use crate::limit::Carry;
 /// | `fixed` | `true`: operators cannot change it in the registry; only a deployment can | `false` |
 /// | `carry` | how a key's tokens are carried over when this policy replaces another, by default: `"additive"`, `"as_is"` or `"proportional"` | `"additive"`; with shards `"as_is"` |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RegistryTerms {
     /// Whether only a deployment can change it.
     pub is_fixed: bool,

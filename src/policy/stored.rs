@@ -66,6 +66,7 @@ pub fn numbers_of<'a>(limits: impl IntoIterator<Item = (Option<&'a str>, &'a Lim
 
 /// Why stored numbers are unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum StoredConfigError {
     /// They are malformed.
     Unreadable,

@@ -11,6 +11,7 @@ use crate::sorted::sort_by;
 
 /// The numbers of one limit, and their consequences.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct LimitFacts {
     /// The limit's name, in a policy with several.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,6 +46,7 @@ pub struct LimitFacts {
 
 /// Tokens per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct LongRun {
     /// Tokens in each period.
     pub tokens: u128,
@@ -54,6 +56,7 @@ pub struct LongRun {
 
 /// Maximum admitted within a length of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Admitted {
     /// The length, both ends included.
     pub period_ms: u64,
@@ -63,6 +66,7 @@ pub struct Admitted {
 
 /// What reserving, borrowing and charging add.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct DebtFacts {
     /// The largest debt.
     pub max_debt: u64,
@@ -76,6 +80,7 @@ pub struct DebtFacts {
 
 /// What a crash may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct CrashCost {
     /// Maximum tokens that a key may lose.
     pub tokens: u64,

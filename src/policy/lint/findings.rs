@@ -13,6 +13,7 @@ use crate::policy::on_error::{Cause, OnError};
 
 /// A probable mistake in a policy, or something its owner should know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Finding {
     /// How serious it is.
     pub level: Level,
@@ -37,6 +38,7 @@ pub enum Level {
 
 /// The kind of a finding: in JSON a [word](Code::word).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Code {
     /// Warning: no request passes.
     RefusesAll,

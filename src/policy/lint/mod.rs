@@ -15,6 +15,7 @@ use super::named::Policy;
 
 /// The lint of a policy. It displays as a summary line and, indented, a line for each limit's costs and one for each finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Lint {
     /// The name of the policy.
     pub policy: String,
