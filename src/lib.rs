@@ -27,63 +27,67 @@
 //! | [`limit`] | the arithmetic | none |
 //! | [`keyed`] | a thread-safe limiter for many keys, with bounded memory | `std` |
 //! | [`unix_ms`] | converts `SystemTime` to the Unix milliseconds of [`limit`] | `std` |
-//! | `policy` | named sets of limits, as written and as stored | `api` |
-//! | `protocol` | messages between a frontend and an object | `api` |
-//! | `access` | authentication, authorization and the names of objects | `api` |
-//! | `ledger` | an object's state for its key, and when it is written | `api` |
-//! | `metrics` | counters and their Prometheus text | `api` |
-//! | `registry` | the policies of all deployments and operators' changes to them | `api` |
-//! | `edge` | which objects an isolate calls, and when it times out | `api` |
-//! | `api` | HTTP requests, replies and problems, independent of the runtime | `api` |
-//! | `frontend` | one request from arrival to reply, independent of the runtime | `api` |
+//! | `policy` | named sets of limits, from JSON | `api` |
 //! | `tower` | a layer for axum and other tower servers, on `keyed` | `tower` |
-//! | `worker` | the Cloudflare Worker and its Durable Object | `worker` |
-//! | `exchange` | the text that `lint` and `answers` exchange with JavaScript | `lint`, `answers` |
-//! | `js` | functions on plain numbers for JavaScript | `js`, `leases` |
-//! | `lint` | the worst case that policies admit and cost, for JavaScript | `lint` |
-//! | `answers` | the service's answers for limiters in JavaScript | `answers` |
+//!
+//! These are the public API. The other modules are what the service and the npm package consist of. They are `pub` only for
+//! their tests and benchmarks, have no documentation here, and may change in any release.
 #![cfg_attr(not(feature = "std"), no_std)]
 
+// Hidden modules are no public API: see above.
 #[cfg(feature = "api")]
+#[doc(hidden)]
 pub mod access;
 #[cfg(feature = "answers")]
+#[doc(hidden)]
 pub mod answers;
 #[cfg(feature = "api")]
+#[doc(hidden)]
 pub mod api;
 // Property tests in here use the same cases on every machine.
 #[cfg(all(test, feature = "api"))]
 #[path = "../tests/chance/mod.rs"]
 mod chance;
 #[cfg(feature = "api")]
+#[doc(hidden)]
 pub mod edge;
 #[cfg(any(feature = "answers", feature = "lint"))]
+#[doc(hidden)]
 pub mod exchange;
 #[cfg(feature = "api")]
+#[doc(hidden)]
 pub mod frontend;
 #[cfg(feature = "api")]
 mod hex;
 #[cfg(any(feature = "js", feature = "leases"))]
+#[doc(hidden)]
 pub mod js;
 #[cfg(feature = "api")]
 mod json;
 #[cfg(feature = "api")]
+#[doc(hidden)]
 pub mod key_hash;
 #[cfg(feature = "std")]
 pub mod keyed;
 #[cfg(feature = "api")]
+#[doc(hidden)]
 pub mod ledger;
 #[cfg(feature = "api")]
 mod length;
 pub mod limit;
 #[cfg(feature = "lint")]
+#[doc(hidden)]
 pub mod lint;
 #[cfg(feature = "api")]
+#[doc(hidden)]
 pub mod metrics;
 #[cfg(feature = "api")]
 pub mod policy;
 #[cfg(feature = "api")]
+#[doc(hidden)]
 pub mod protocol;
 #[cfg(feature = "api")]
+#[doc(hidden)]
 pub mod registry;
 #[cfg(feature = "api")]
 mod sorted;
@@ -92,6 +96,7 @@ mod system_time;
 #[cfg(feature = "tower")]
 pub mod tower;
 #[cfg(feature = "worker")]
+#[doc(hidden)]
 pub mod worker;
 
 #[cfg(feature = "std")]
