@@ -55,6 +55,7 @@ struct Shadow {
 
 impl Policy {
     /// Everything an object needs to decide under this policy: one line of JSON.
+    #[doc(hidden)]
     #[must_use]
     pub fn definition(&self) -> String {
         self.definition_with(Timeline::fields)
@@ -66,6 +67,7 @@ impl Policy {
     }
 
     /// Identifies its [definition](Policy::definition): a hash of it.
+    #[doc(hidden)]
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id_or(|| version_of(&self.definition()))
@@ -103,6 +105,7 @@ impl Policy {
     ///
     /// # Errors
     /// [`StoredConfigError`] for text that does not define a policy.
+    #[doc(hidden)]
     pub fn from_definition(definition: &str) -> Result<Self, StoredConfigError> {
         let unreadable = || StoredConfigError::Unreadable;
         let fields = Json::parse(definition).ok().and_then(|json| json.fields().ok()).ok_or_else(unreadable)?;
@@ -142,6 +145,7 @@ impl Policy {
     ///
     /// # Errors
     /// [`StoredConfigError`] for text that is not a list of valid limits.
+    #[doc(hidden)]
     pub fn from_numbers(name: &str, numbers: &str) -> Result<Self, StoredConfigError> {
         Ok(Self::of_limits(name, stored_limits(numbers)?))
     }

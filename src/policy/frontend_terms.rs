@@ -89,6 +89,7 @@ impl FrontendTerms {
     pub const IPV6_PREFIX: u8 = 64;
 
     /// How long a frontend that leases for `lease_ms` would wait for the tokens: as long as it may refuse by itself.
+    #[doc(hidden)]
     #[must_use]
     pub fn horizon_ms(&self, lease_ms: u64) -> u64 {
         self.refusal_cache_ms.min(lease_ms)

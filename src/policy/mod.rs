@@ -25,6 +25,7 @@ mod named_limit;
 mod notify;
 mod object_terms;
 mod on_error;
+#[doc(hidden)]
 pub mod overrides;
 mod parse;
 mod rate;
@@ -37,11 +38,10 @@ mod stored;
 mod timeline;
 mod weakest;
 
-pub use change::describe_change;
 pub use error::{PolicyError, PolicyErrors};
 pub use frontend_terms::{FrontendTerms, LeaseTerms};
 pub use lint::{Admitted, Code, CrashCost, DebtFacts, Finding, Level, LimitFacts, Lint, LongRun};
-pub use named::{Policy, Standing, shadow_of, without_shadow};
+pub use named::Policy;
 pub use named_limit::NamedLimit;
 pub use notify::{NoticeKind, Notify};
 pub use object_terms::{ObjectTerms, ReservationTerms, Unsettled};
@@ -49,6 +49,15 @@ pub use on_error::{Cause, OnError};
 pub use parse::Policies;
 pub use reader::MAX_LIMITS;
 pub use registry_terms::RegistryTerms;
+
+// For the service only, like everything hidden in here: no public API.
+#[doc(hidden)]
+pub use change::describe_change;
+#[doc(hidden)]
+pub use named::{Standing, shadow_of, without_shadow};
+#[doc(hidden)]
 pub use shard::{MAX_SHARDS, Shard};
+#[doc(hidden)]
 pub use stored::{StoredConfigError, numbers_of, stored_limits};
+#[doc(hidden)]
 pub use timeline::{Merged, Timeline, Version};

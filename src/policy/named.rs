@@ -83,6 +83,7 @@ impl Policy {
 
     /// The name that a frontend sends to an object: the policy's, with a hash of its limits' names if they have any. So an object of
     /// another deployment, with different limits or another order, does not confuse it with its own.
+    #[doc(hidden)]
     #[must_use]
     pub fn wire_name(&self) -> &str {
         &self.labels().wire_name
@@ -131,30 +132,35 @@ impl Policy {
     }
 
     /// Whether its numbers came with a request. Then the next may bring others, and go back to these.
+    #[doc(hidden)]
     #[must_use]
     pub const fn is_inline(&self) -> bool {
         self.is_inline
     }
 
     /// How many objects share the budget of one key; 1 by default. [`Policy::shards`] are fewer for a key that has fewer tokens.
+    #[doc(hidden)]
     #[must_use]
     pub const fn declared_shards(&self) -> u8 {
         self.shards
     }
 
     /// Which shard of a policy it is, if it is one.
+    #[doc(hidden)]
     #[must_use]
     pub const fn shard(&self) -> Option<Shard> {
         self.shard
     }
 
     /// Whether it limits the key at all: an override may change that.
+    #[doc(hidden)]
     #[must_use]
     pub const fn standing(&self) -> Standing {
         self.standing
     }
 
     /// The decision for a verb that takes, if the key is banned at `now`. A policy that enforces nothing refuses nothing.
+    #[doc(hidden)]
     #[must_use]
     pub fn ban(&self, verb: Verb, now: i64) -> Option<Decision> {
         if !verb.takes() || self.limits.is_empty() {
@@ -168,30 +174,35 @@ impl Policy {
     }
 
     /// Whether it is specific to a key that has or had overrides.
+    #[doc(hidden)]
     #[must_use]
     pub const fn is_of_key(&self) -> bool {
         self.is_of_key
     }
 
     /// The limits' numbers, as stored beside a bucket.
+    #[doc(hidden)]
     #[must_use]
     pub fn numbers(&self) -> &str {
         &self.labels().numbers
     }
 
     /// Changes whenever the numbers do.
+    #[doc(hidden)]
     #[must_use]
     pub fn version(&self) -> u64 {
         self.labels().version
     }
 
     /// When it came into force, and its earlier versions.
+    #[doc(hidden)]
     #[must_use]
     pub const fn timeline(&self) -> &Timeline {
         &self.timeline
     }
 
     /// Whether all versions after the one of that moment have the same numbers, and none resets buckets.
+    #[doc(hidden)]
     #[must_use]
     pub fn is_unchanged_since(&self, since: i64) -> bool {
         let own = || self.limits.iter().map(|limit| (limit.account(), limit.limit()));
@@ -222,12 +233,14 @@ impl Policy {
     }
 
     /// The policy, in force since that moment: the first version in a registry.
+    #[doc(hidden)]
     #[must_use]
     pub fn in_force_since(self, since: i64) -> Self {
         self.with_timeline(Timeline::new(since, Carry::default(), Vec::new()))
     }
 
     /// The policy, which replaces `before` at the moment `since`. Buckets are carried over by `carry`.
+    #[doc(hidden)]
     #[must_use]
     pub fn succeeding(self, before: &Self, since: i64, carry: Carry) -> Self {
         let timeline = before.timeline.succeeded(&before.limits, before.shards, since, carry).bounded();
@@ -240,6 +253,7 @@ impl Policy {
     }
 
     /// The policy with that timeline. Its limits in shadow are in force since the same moment.
+    #[doc(hidden)]
     #[must_use]
     pub fn with_timeline(self, timeline: Timeline) -> Self {
         let (since, carry) = (timeline.since(), timeline.carry());

@@ -21,6 +21,7 @@ impl NamedLimit {
     }
 
     /// The name under which its buckets, leases and reservations were created, so that naming a limit gives nothing away.
+    #[doc(hidden)]
     #[must_use]
     pub fn account(&self) -> Option<&str> {
         self.name().filter(|_| !self.was_unnamed)

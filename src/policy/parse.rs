@@ -81,12 +81,14 @@ impl Policies {
     }
 
     /// The policies as known to a registry at that moment, in Unix milliseconds; 0 before it has answered.
+    #[doc(hidden)]
     #[must_use]
     pub fn known_at(self, as_of: i64) -> Self {
         Self { as_of: Some(as_of), ..self }
     }
 
     /// The moment of the registry's latest change that they include. `None` without a registry.
+    #[doc(hidden)]
     #[must_use]
     pub const fn as_of(&self) -> Option<i64> {
         self.as_of
@@ -98,12 +100,14 @@ impl Policies {
     }
 
     /// The policies with these overrides.
+    #[doc(hidden)]
     #[must_use]
     pub fn with_overrides(self, overrides: Arc<Overrides>) -> Self {
         Self { overrides, ..self }
     }
 
     /// `policy`, one of these, at `now` for the key with these [bytes](crate::access::Key::to_bytes).
+    #[doc(hidden)]
     #[must_use]
     pub fn for_key(&self, policy: &Arc<Policy>, key: &[u8], now: i64) -> Arc<Policy> {
         let policy = self.overrides.apply(policy, key, now);
@@ -114,6 +118,7 @@ impl Policies {
     }
 
     /// Whether a policy has overrides by prefix: a key's hash does not show which of them match.
+    #[doc(hidden)]
     #[must_use]
     pub fn has_prefixes(&self, policy: &str) -> bool {
         self.overrides.has_prefixes(policy)
@@ -132,6 +137,7 @@ impl Policies {
     }
 
     /// The policy of that [wire name](Policy::wire_name).
+    #[doc(hidden)]
     #[must_use]
     pub fn by_wire_name(&self, wire_name: &str) -> Option<&Arc<Policy>> {
         let policy = self.get(wire_name.split(['#', '~']).next().unwrap_or_default())?;

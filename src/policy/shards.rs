@@ -20,6 +20,7 @@ use crate::limit::{Carry, Limit};
 impl Policy {
     /// The policies of its shards; empty if one object has a key's whole budget. A single one if the budget was shared before: then
     /// [`Policies::for_key`](super::Policies::for_key) returns that.
+    #[doc(hidden)]
     #[must_use]
     pub fn shards(&self) -> &[Arc<Self>] {
         self.shard_policies(|| {
