@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv6Addr};
 /// this as the key to limit addresses.
 ///
 /// ```
-/// use tollgate::access::Network;
+/// use tollgate::keyed::Network;
 ///
 /// let network = |address: &str| Network::of(address.parse().unwrap(), 64);
 /// assert_eq!(network("2001:db8::1"), network("2001:db8::2"));

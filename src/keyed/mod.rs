@@ -7,12 +7,12 @@
 //! has stepped back by more than a minute is a shard's queue rebuilt, in one pass.
 //!
 //! # When all keys are in use
-//! At most `max_keys` keys have an entry. When all of them are still needed, a new key is **refused** with [`Full`] until the moment at which
-//! the first of the others may be forgotten. Evicting one of them instead would fill its bucket early and break its promise. So an attacker with many
-//! keys cannot get an extra token out of any key, nor any memory beyond the bound, nor delay a key that has an entry. The attacker can keep
-//! *new* keys out by spending a token of each of `max_keys` keys in the time in which a token refills. Make that expensive: use keys that
-//! cost something (an account, or with the feature `api` an `access::Network` instead of an address), and as large a `max_keys` as memory
-//! allows.
+//! At most `max_keys` keys have an entry. When all of them are still needed, a new key is **refused** with [`Full`] until the moment at
+//! which the first of the others may be forgotten. Evicting one of them instead would fill its bucket early and break its promise. So an
+//! attacker with many keys cannot get an extra token out of any key, nor any memory beyond the bound, nor delay a key that has an entry.
+//! The attacker can keep *new* keys out by spending a token of each of `max_keys` keys in the time in which a token refills. Make that
+//! expensive: use keys that cost something (an account, or with the feature `api` a `Network` instead of an address), and as large a
+//! `max_keys` as memory allows.
 //!
 //! Limits whose buckets never expire ([`Limit::expires_at`]), at rate 0 or with `initial` below the capacity, keep their keys forever.
 #![forbid(unsafe_code)]
@@ -26,6 +26,9 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::hash_map::RandomState;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+#[cfg(feature = "api")]
+#[doc(inline)]
+pub use crate::access::Network;
 use crate::limit::{Decision, Limit, Part, State, Verb, decide_all};
 use shard::{Shard, due_at};
 
