@@ -1,40 +1,65 @@
-//! The `tower` layer in a real axum server, over a real connection. Only the clock is the test's.
+//! The `tower` layer in real servers and clients, over real connections. Only the clock is the test's.
 
+use std::convert::Infallible;
+use std::future::{Future, poll_fn, ready};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::task::{Context, Poll};
 use std::thread;
 
 use axum::Router;
-use axum::extract::Request;
 use axum::routing::get;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
-use tollgate::api::Problem;
-use tollgate::policy::Policies;
+use tollgate::policy::{Policies, Policy};
 use tollgate::tower::RateLimitLayer;
+use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
+use tonic::transport::{Channel, Server};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+use tower_layer::Layer;
+use tower_service::Service;
 
 const START: i64 = 1_800_000_000_000;
 
-/// A server that limits each user by `policy`, and its clock.
-fn serve(policy: &str, max_keys: usize) -> (SocketAddr, Arc<AtomicI64>) {
-    let policies = Policies::parse(&format!(r#"{{"api":{policy}}}"#)).expect("a policy");
+fn policy(policy: &str) -> Arc<Policy> {
+    named("api", policy)
+}
+
+fn named(name: &str, policy: &str) -> Arc<Policy> {
+    let policies = Policies::parse(&format!(r#"{{"{name}":{policy}}}"#)).expect("a policy");
+    Arc::clone(policies.get(name).expect("it is there"))
+}
+
+/// A server that limits each user by that policy, and its clock.
+fn serve(limits: &str, max_keys: usize) -> (SocketAddr, Arc<AtomicI64>) {
     let clock = Arc::new(AtomicI64::new(START));
     let now = Arc::clone(&clock);
-    let user = |request: &Request| request.headers().get("user").cloned();
-    let cost = |request: &Request| request.uri().query().map_or(1, |cost| cost.parse().expect("a cost"));
-    let policy = policies.get("api").expect("it is there");
-    let layer = RateLimitLayer::new(policy, max_keys, user, move || now.load(Ordering::SeqCst));
-    let app = Router::new().route("/", get(async || "Hello")).layer(layer.expect("it can grant").cost(cost));
-    (listen(app), clock)
+    let cost = |request: &Parts| request.uri.query().map_or(1, |cost| cost.parse().expect("a cost"));
+    let layer = RateLimitLayer::new(&policy(limits)).key(user).cost(cost).max_keys(max_keys);
+    (listen(app(layer.clock(move || now.load(Ordering::SeqCst)))), clock)
 }
 
 /// A server that limits the networks of the addresses that callers send as their `user`.
-fn serve_addresses(policy: &str) -> SocketAddr {
-    let policies = Policies::parse(&format!(r#"{{"api":{policy}}}"#)).expect("a policy");
-    let address = |request: &Request| request.headers().get("user")?.to_str().ok()?.parse().ok();
-    let layer = RateLimitLayer::by_address(policies.get("api").expect("it is there"), 10, address, || START);
-    listen(Router::new().route("/", get(async || "Hello")).layer(layer.expect("it can grant")))
+fn serve_addresses(limits: &str) -> SocketAddr {
+    let layer = RateLimitLayer::new(&policy(limits)).ip(|request| user(request)?.parse().ok());
+    listen(app(layer.max_keys(10).clock(|| START)))
+}
+
+fn user(request: &Parts) -> Option<String> {
+    request.headers.get("user")?.to_str().ok().map(str::to_owned)
+}
+
+fn app(layer: RateLimitLayer) -> Router {
+    Router::new().route("/", get(async || "Hello")).layer(layer)
 }
 
 fn listen(app: Router) -> SocketAddr {
@@ -45,7 +70,7 @@ fn listen(app: Router) -> SocketAddr {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
-            axum::serve(listener, app).await
+            axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await
         })
     });
     address
@@ -60,6 +85,15 @@ struct Answer {
 impl Answer {
     fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+
+    /// Its lines of that field.
+    fn all(&self, name: &str) -> Vec<&str> {
+        self.head.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).collect()
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).expect("JSON")
     }
 
     fn fields(&self) -> [Option<&str>; 3] {
@@ -88,12 +122,14 @@ fn send(address: SocketAddr, method_and_path: &str, headers: &str) -> Answer {
 }
 
 #[test]
-fn a_policy_with_one_budget_is_a_layer_that_ignores_its_key() {
-    let policies = Policies::parse(r#"{"all":{"rate":"9/s","key":[]}}"#).expect("a policy");
-    let policy = policies.get("all").expect("it is there");
-    let keyed = RateLimitLayer::<u64, _, _>::new(policy, 10, |_: &Request| Some(7), || START);
-    assert!(matches!(keyed.err(), Some(Problem::Misconfigured { .. })));
-    assert!(RateLimitLayer::<(), _, _>::new(policy, 10, |_: &Request| Some(()), || START).is_ok());
+fn a_policy_with_one_budget_has_one_whatever_the_key() {
+    let layer = RateLimitLayer::new(&policy(r#"{"rate":"2/1m","key":[]}"#)).clock(|| START);
+    for layer in [layer.clone().key(user), layer.ip(|_| None)] {
+        let server = listen(app(layer));
+        for (user, status) in [("alice", 200), ("", 200), ("bob", 429)] {
+            assert_eq!(request(server, user).status, status, "{user:?}");
+        }
+    }
 }
 
 #[test]
@@ -236,7 +272,7 @@ fn a_preflight_proceeds_without_a_key_and_takes_nothing() {
         assert_eq!((answer.status, answer.fields()), (405, [None; 3]));
     }
     let other = send(address, "OPTIONS /", "origin: https://app.example\r\n");
-    assert_eq!(other.status, 500, "without a key, and no preflight");
+    assert_eq!(other.status, 500, "without a key, and not a preflight");
     assert_eq!(request(address, "alice").status, 200);
     assert_eq!(send(address, "OPTIONS /", "user: alice\r\n").status, 429);
 }
@@ -247,21 +283,23 @@ fn a_request_without_a_key_gets_500_and_takes_nothing() {
     let by_address = serve_addresses(r#"{"rate":2,"period":"1m"}"#);
     for server in [address, by_address] {
         for _ in 0..3 {
-            let answer = request(server, "");
-            assert_eq!((answer.status, answer.fields()), (500, [None, None, None]));
-            assert_eq!(answer.header("content-type"), Some("application/problem+json"));
-            let body: Value = serde_json::from_str(&answer.body).expect("JSON");
-            assert_eq!(body["type"], "urn:problem-type:tollgate:misconfigured");
-            assert_eq!(body["status"], 500);
-            assert!(body["detail"].as_str().expect("a text").contains("into_make_service_with_connect_info"));
+            misconfigured(&request(server, ""), "found no key");
         }
         let answer = request(server, "192.0.2.1"); // the only entry is still free, and the budget full
         assert_eq!((answer.status, answer.header("ratelimit")), (200, Some(r#""api";r=1;t=30"#)));
     }
 }
 
+fn misconfigured(answer: &Answer, detail: &str) {
+    assert_eq!((answer.status, answer.fields()), (500, [None, None, None]));
+    assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+    let body = answer.json();
+    assert_eq!((&body["type"], &body["status"]), (&"urn:problem-type:tollgate:misconfigured".into(), &500.into()));
+    assert!(body["detail"].as_str().expect("a text").contains(detail), "{body}");
+}
+
 #[test]
-fn by_address_limits_networks_in_every_notation_of_an_address() {
+fn networks_are_limited_in_every_notation_of_an_address() {
     let policy = r#"{"rate":1,"period":"1m"}"#;
     for (policy, rows) in [
         (policy.to_owned(), &[("2001:db8::1", 200), ("2001:db8::2", 429), ("2001:db8:0:1::1", 200)][..]),
@@ -320,5 +358,306 @@ fn only_enforced_limits_are_checked() {
             let answer = request_to(address, "alice", "/?1000");
             assert_eq!((answer.status, answer.fields()), (200, [None, None, None]), "{mode}");
         }
+    }
+}
+
+#[test]
+fn one_line_limits_the_peers_of_an_axum_server() {
+    let server = listen(app(RateLimitLayer::per_ip("1/1m").expect("a limit")));
+    let policy = Some(r#""per_ip";q=1;w=60;tollgate-capacity=1"#);
+    let granted = request(server, "alice");
+    assert_eq!(
+        (granted.status, granted.fields(), &*granted.body),
+        (200, [policy, Some(r#""per_ip";r=0;t=60"#), None], "Hello")
+    );
+    let refused = request(server, "bob"); // from the same address
+    assert_eq!((refused.status, refused.header("ratelimit-policy")), (429, policy));
+    let retry_after_s: u64 = refused.header("retry-after").expect("a field").parse().expect("a number");
+    assert!((1..=60).contains(&retry_after_s), "{retry_after_s}");
+}
+
+#[tokio::test]
+async fn without_the_peers_address_the_answer_says_how_to_serve() {
+    let mut service = RateLimitLayer::per_ip("1/1m").expect("a limit").layer(hello());
+    for (peer, status) in [
+        (None, 500),
+        (Some("[::ffff:192.0.2.1]:1"), 200),
+        (Some("192.0.2.1:2"), 429),
+        (Some("192.0.2.2:1"), 200),
+        (None, 500),
+    ] {
+        let mut request = Request::new(());
+        if let Some(peer) = peer {
+            request.extensions_mut().insert::<SocketAddr>(peer.parse().expect("an address"));
+        }
+        let response = call(&mut service, request).await;
+        assert_eq!(response.status(), status, "{peer:?}");
+        if status == 500 {
+            let body = response.into_body().collect().await.expect("a body").to_bytes();
+            let body: Value = serde_json::from_slice(&body).expect("JSON");
+            let detail = body["detail"].as_str().expect("a text");
+            assert!(detail.contains("into_make_service_with_connect_info"), "{detail}");
+        }
+    }
+}
+
+#[test]
+fn a_limit_that_does_not_parse_is_an_error_that_says_why() {
+    let number = "must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as \"100/1m\" or \"20/s burst 40\"";
+    for (limit, expected) in [
+        ("fast", format!("limits.rate: {number}, not \"fast\"")),
+        ("", format!("limits.rate: {number}, not \"\"")),
+        (
+            "1/s\"",
+            "limits.rate: must be a length of time such as \"90s\" or \"1h 30m\", not \"1s\\\"\"; units are ms, s, m, h, day, week"
+                .to_owned(),
+        ),
+        ("100", format!("limits.rate: {number}, not \"100\"")),
+        ("1/0s", "limits.period: a period of 0 ms is too short: at least 1 ms".to_owned()),
+    ] {
+        let error: Box<dyn std::error::Error> = RateLimitLayer::per_ip(limit).expect_err(limit).into();
+        assert_eq!(error.to_string(), expected, "{limit}");
+    }
+    for (limit, policy) in [
+        ("100/s burst 60s", r#""per_ip";q=100;w=1;tollgate-capacity=6000"#),
+        ("2.5/1m burst 4", r#""per_ip";q=5;w=120;tollgate-capacity=4"#),
+    ] {
+        let layer = RateLimitLayer::per_ip(limit).expect("a limit").clock(|| START);
+        assert_eq!(request(listen(app(layer)), "").header("ratelimit-policy"), Some(policy), "{limit}");
+    }
+}
+
+/// Each row is a request whose client is known: that client's only token is gone by then.
+#[test]
+fn behind_proxies_the_client_is_counted_from_the_right() {
+    for (proxies, headers, client) in [
+        (1, &["192.0.2.1"][..], Some("192.0.2.1")),
+        (1, &["198.51.100.9, 192.0.2.1"], Some("192.0.2.1")), // the client wrote the first
+        (1, &["unknown, \"_\",,, 192.0.2.1"], Some("192.0.2.1")),
+        (1, &["\u{e9},192.0.2.1"], Some("192.0.2.1")),          // not ASCII
+        (1, &["198.51.100.9", "192.0.2.1"], Some("192.0.2.1")), // a proxy that adds a line
+        (2, &["198.51.100.9", "192.0.2.1, 10.0.0.1"], Some("192.0.2.1")),
+        (2, &["198.51.100.9, 192.0.2.1", "10.0.0.1"], Some("192.0.2.1")),
+        (3, &["192.0.2.1", "10.0.0.1", "10.0.0.2"], Some("192.0.2.1")),
+        (1, &["192.0.2.1:4711"], Some("192.0.2.1")),
+        (1, &["::ffff:192.0.2.1"], Some("192.0.2.1")),
+        (1, &["2001:db8::2"], Some("2001:db8::1")), // of the same /64
+        (1, &["[2001:db8::1]:4711"], Some("2001:db8::1")),
+        (0, &["192.0.2.1"], Some("127.0.0.1")), // the peer
+        (1, &[], None),
+        (1, &[""], None),
+        (1, &["192.0.2.1, unknown"], None),
+        (1, &["192.0.2.1,"], None),
+        (2, &["192.0.2.1"], None),
+        (usize::MAX, &["192.0.2.1"], None),
+    ] {
+        let layer = RateLimitLayer::per_ip("1/1m").expect("a limit").clock(|| START).trusted_proxies(proxies);
+        let server = listen(app(layer));
+        let forwarded = |entry: &str| format!("x-forwarded-for: {entry}\r\n");
+        if let Some(client) = client {
+            let entries = [client].into_iter().chain((1..proxies).map(|_| "10.9.9.9"));
+            let first = send(server, "GET /", &forwarded(&entries.collect::<Vec<_>>().join(",")));
+            assert_eq!(first.status, 200, "{proxies} {headers:?}");
+        }
+        let answer = send(server, "GET /", &headers.iter().copied().map(forwarded).collect::<String>());
+        match client {
+            Some(_) => assert_eq!(answer.status, 429, "{proxies} {headers:?}"),
+            None => misconfigured(&answer, "X-Forwarded-For"),
+        }
+    }
+}
+
+#[test]
+fn stacked_layers_append_their_fields_and_a_refusal_names_its_own_limit() {
+    let layer = |name, rate| RateLimitLayer::new(&named(name, rate)).key(user).clock(|| START);
+    let server = listen(app(layer("inner", r#""1/1m""#)).layer(layer("outer", r#""2/4m""#)));
+    let (inner, outer) = (r#""inner";q=1;w=60;tollgate-capacity=1"#, r#""outer";q=2;w=240;tollgate-capacity=2"#);
+    for (status, policies, limits, retry_after, refused_by) in [
+        (200, &[inner, outer][..], &[r#""inner";r=0;t=60"#, r#""outer";r=1;t=120"#][..], &[][..], None),
+        (429, &[inner, outer], &[r#""inner";r=0;t=60"#, r#""outer";r=0;t=120"#], &["60"], Some("inner")),
+        (429, &[outer], &[r#""outer";r=0;t=120"#], &["120"], Some("outer")),
+    ] {
+        let answer = request(server, "alice");
+        let fields = ["ratelimit-policy", "ratelimit", "retry-after"].map(|name| answer.all(name));
+        assert_eq!(
+            (answer.status, &fields[..]),
+            (status, &[policies.to_vec(), limits.to_vec(), retry_after.to_vec()][..])
+        );
+        if let Some(name) = refused_by {
+            assert_eq!(answer.json()["violated-policies"], serde_json::json!([name]));
+        }
+    }
+}
+
+#[test]
+fn what_is_skipped_takes_nothing_and_needs_no_key() {
+    let layer = RateLimitLayer::new(&policy(r#""1/1m""#)).key(user).clock(|| START);
+    let server = listen(app(layer.skip(|request| request.uri.query() == Some("health"))));
+    for (user, path, status, has_fields) in [
+        ("", "/?health", 200, false),
+        ("alice", "/?health", 200, false),
+        ("alice", "/", 200, true),
+        ("alice", "/", 429, true),
+        ("alice", "/?health", 200, false),
+        ("", "/", 500, false),
+    ] {
+        let answer = request_to(server, user, path);
+        assert_eq!((answer.status, answer.header("ratelimit").is_some()), (status, has_fields), "{user} {path}");
+    }
+}
+
+#[test]
+fn the_applications_function_changes_the_layers_own_responses_only() {
+    let refusal = |request: &Parts, refused: Response<Bytes>| {
+        let (mut head, body) = refused.into_parts();
+        head.headers.insert("content-type", "text/plain".parse().expect("a value"));
+        let problem: Value = serde_json::from_slice(&body).expect("JSON");
+        Response::from_parts(head, format!("{}: {}", request.uri.path(), problem["title"]).into())
+    };
+    let layer = RateLimitLayer::new(&policy(r#""1/1m""#)).key(user).max_keys(1).clock(|| START).refusal(refusal);
+    let layer = layer.cost(|request| request.uri.query().map_or(1, |cost| cost.parse().expect("a cost")));
+    let server = listen(app(layer));
+    for (user, path, status, body, limits) in [
+        ("alice", "/", 200, "Hello", Some(r#""api";r=0;t=60"#)),
+        ("alice", "/", 429, r#"/: "Quota exceeded""#, Some(r#""api";r=0;t=60"#)),
+        ("alice", "/?2", 400, r#"/: "Cost too large""#, None),
+        ("bob", "/", 503, r#"/: "Unavailable""#, None),
+        ("", "/", 500, r#"/: "Misconfigured""#, None),
+        ("alice", "/elsewhere", 429, r#"/elsewhere: "Quota exceeded""#, Some(r#""api";r=0;t=60"#)),
+    ] {
+        let answer = request_to(server, user, path);
+        let own = answer.header("content-type") == Some("text/plain");
+        assert_eq!((answer.status, &*answer.body, answer.header("ratelimit")), (status, body, limits), "{path}");
+        assert!(own || status == 200);
+    }
+}
+
+#[test]
+fn routes_and_clones_share_their_budgets_until_one_is_set_anew() {
+    let layer = RateLimitLayer::new(&policy(r#""3/1m""#)).key(user).clock(|| START);
+    let routes = Router::new().route("/a", get(async || "a")).route("/b", get(async || "b")).layer(layer.clone());
+    let (routes, clone, other) = (listen(routes), listen(app(layer.clone())), listen(app(layer.max_keys(9))));
+    for (server, path, status, remaining) in [
+        (routes, "/a", 200, r#""api";r=2;t=20"#),
+        (routes, "/b", 200, r#""api";r=1;t=20"#),
+        (clone, "/", 200, r#""api";r=0;t=20"#),
+        (routes, "/a", 429, r#""api";r=0;t=20"#),
+        (other, "/", 200, r#""api";r=2;t=20"#),
+    ] {
+        let answer = request_to(server, "alice", path);
+        assert_eq!((answer.status, answer.header("ratelimit")), (status, Some(remaining)));
+    }
+}
+
+/// A service in plain hyper, with a body of its own.
+#[tokio::test]
+async fn limits_a_hyper_server_and_a_hyper_client() {
+    let layer = |rate| RateLimitLayer::per_ip(rate).expect("a limit").clock(|| START);
+    let limited = layer("2/1m").layer(hello());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        loop {
+            let (stream, peer) = listener.accept().await.expect("a connection");
+            let mut limited = limited.clone();
+            let service = ServiceFn(move |mut request: Request<_>| {
+                request.extensions_mut().insert(peer);
+                limited.call(request)
+            });
+            let http = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+            tokio::spawn(async move {
+                http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)).await
+            });
+        }
+    });
+
+    let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
+    let host = |request: &Parts| request.uri.host().map(str::to_owned);
+    let mut client = layer("3/1m").key(host).layer(client);
+    let policy = r#""per_ip";q=2;w=60;tollgate-capacity=2"#;
+    let own_policy = r#""per_ip";q=3;w=60;tollgate-capacity=3"#;
+    for (status, body, policies) in [
+        (200, Some("Hello"), &[policy, own_policy][..]),
+        (200, Some("Hello"), &[policy, own_policy]),
+        (429, None, &[policy, own_policy]), // the server's
+        (429, None, &[own_policy]),         // the client's: nothing was sent
+    ] {
+        let request = Request::get(format!("http://{address}/")).body(Full::default()).expect("a request");
+        let response = call(&mut client, request).await;
+        let found: Vec<_> = response.headers().get_all("ratelimit-policy").iter().cloned().collect();
+        assert_eq!(
+            (response.status().as_u16(), &found[..]),
+            (status, &policies.iter().map(|policy| policy.parse().expect("a value")).collect::<Vec<_>>()[..])
+        );
+        let bytes = response.into_body().collect().await.expect("a body").to_bytes();
+        match body {
+            Some(body) => assert_eq!(bytes, body),
+            None => assert_eq!(serde_json::from_slice::<Value>(&bytes).expect("JSON")["status"], 429),
+        }
+    }
+}
+
+#[tokio::test]
+async fn limits_a_grpc_server_and_a_grpc_client() {
+    let peer = |request: &Parts| Some(request.extensions.get::<TcpConnectInfo>()?.remote_addr()?.ip());
+    let layer = |rate| RateLimitLayer::per_ip(rate).expect("a limit").clock(|| START);
+    let exhausted = |_: &Parts, _| tonic::Status::resource_exhausted("too many requests").into_http();
+    for (server, client, codes) in [
+        // A gRPC client takes the JSON of a problem for a broken message.
+        (layer("2/1m").ip(peer), layer("9/1m"), [tonic::Code::Ok, tonic::Code::Ok, tonic::Code::Internal]),
+        (
+            layer("2/1m").ip(peer).refusal(exhausted),
+            layer("9/1m"),
+            [tonic::Code::Ok, tonic::Code::Ok, tonic::Code::ResourceExhausted],
+        ),
+        (
+            layer("9/1m").ip(peer),
+            layer("1/1m").refusal(exhausted),
+            [tonic::Code::Ok, tonic::Code::ResourceExhausted, tonic::Code::ResourceExhausted],
+        ),
+    ] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let (_, health) = tonic_health::server::health_reporter();
+        let served = Server::builder().layer(server).add_service(health);
+        tokio::spawn(served.serve_with_incoming(TcpIncoming::from(listener)));
+        let channel = Channel::from_shared(format!("http://{address}")).expect("an address").connect_lazy();
+        let ip: IpAddr = address.ip();
+        let mut client = HealthClient::new(client.ip(move |_| Some(ip)).layer(channel));
+        for code in codes {
+            let answer = client.check(HealthCheckRequest::default()).await;
+            assert_eq!(answer.as_ref().map_or_else(tonic::Status::code, |_| tonic::Code::Ok), code);
+            if let Ok(response) = answer {
+                let fields = response.metadata().get_all("ratelimit").iter().count();
+                assert_eq!(fields, 2, "the server's and the client's");
+            }
+        }
+    }
+}
+
+/// A service that answers with a body of `http_body_util`.
+fn hello<B>() -> impl Service<Request<B>, Response = Response<Full<Bytes>>, Error = Infallible, Future: Send> + Clone {
+    ServiceFn(|_: Request<B>| ready(Ok(Response::new(Full::from("Hello")))))
+}
+
+async fn call<R, S: Service<R, Error: std::fmt::Debug>>(service: &mut S, request: R) -> S::Response {
+    poll_fn(|context| service.poll_ready(context)).await.expect("ready");
+    service.call(request).await.expect("a response")
+}
+
+#[derive(Clone)]
+struct ServiceFn<F>(F);
+
+impl<R, F: FnMut(R) -> A, A: Future<Output = Result<T, E>>, T, E> Service<R> for ServiceFn<F> {
+    type Response = T;
+    type Error = E;
+    type Future = A;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), E>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: R) -> A {
+        (self.0)(request)
     }
 }

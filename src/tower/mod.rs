@@ -1,50 +1,62 @@
-//! A `tower` layer with which a server in plain Rust limits its callers, with the service's answers.
+//! A `tower` layer with which a server in plain Rust limits its callers, with the service's answers. It also works in a client.
 //!
 //! The buckets are in this process's memory, in a [`KeyedLimiter`], and not shared with other processes.
 //!
-//! A server with axum that limits each address:
+//! A server with axum that admits 100 requests a minute from each address:
 //!
 //! ```rust,no_run
-//! use std::{net::SocketAddr, time::SystemTime};
-//! use axum::{Router, extract::{ConnectInfo, Request}, routing::get};
-//! use tollgate::{policy::Policies, tower::RateLimitLayer, unix_ms};
-//!
+//! # #[cfg(feature = "axum")]
 //! #[tokio::main(flavor = "current_thread")]
-//! async fn main() {
-//!     let policies = Policies::parse(r#"{"api":{"rate":100,"period":"1m","capacity":200}}"#).unwrap();
-//!     let peer = |request: &Request| request.extensions().get().map(|ConnectInfo::<SocketAddr>(peer)| peer.ip());
-//!     let limit = RateLimitLayer::by_address(policies.get("api").unwrap(), 100_000, peer, || unix_ms(SystemTime::now()));
-//!     let app = Router::new().route("/", get(async || "Hello")).layer(limit.unwrap());
-//!     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await.unwrap();
-//!     axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await.unwrap();
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     use std::net::SocketAddr;
+//!     use axum::{Router, routing::get};
+//!     use tollgate::tower::RateLimitLayer;
+//!
+//!     let app = Router::new().route("/", get(async || "Hello")).layer(RateLimitLayer::per_ip("100/1m")?);
+//!     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
+//!     axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
+//!     Ok(())
 //! }
+//! # #[cfg(not(feature = "axum"))]
+//! # fn main() {}
 //! ```
 #![forbid(unsafe_code)]
 
+mod address;
 mod budgets;
+mod response;
 
-use core::future::Future;
+use core::fmt;
 use core::hash::Hash;
-use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::SystemTime;
 
+use bytes::Bytes;
 use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
-use http::{HeaderName, HeaderValue, Method, Request, Response};
+use http::request::Parts;
+use http::{Method, Request, Response};
+use serde_json::Value;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::access::Network;
-use crate::api::{CORS_PREFIX, Problem, Reply};
+use crate::json::Json;
 #[cfg(doc)]
 use crate::keyed::KeyedLimiter;
-use crate::policy::Policy;
-use budgets::Budgets;
+use crate::policy::{Policy, PolicyError};
+use crate::unix_ms;
+use budgets::{Budgets, Keys};
+use response::Fields;
+pub use response::{ResponseBody, ResponseFuture};
 
-/// Limits each key's requests by a policy. Each request costs one token of each limit, or the cost set by [`RateLimitLayer::cost`].
+/// Limits each key's requests by a policy.
 ///
-/// * Granted: the request proceeds, and the response gets `RateLimit-Policy` and `RateLimit`.
+/// Unless a method says otherwise, the key is the peer's address ([`RateLimitLayer::ip`]), a request costs one token of each limit, and the
+/// time is the system's.
+///
+/// * Granted: the request proceeds, and `RateLimit-Policy` and `RateLimit` are appended to the response.
 /// * Refused: 429 with the same fields, `Retry-After` and `application/problem+json`, without calling the inner service.
 /// * A cost larger than a limit can ever grant: 400, as from the service. A cost of 0 takes nothing and is granted. A limit that can
 ///   grant nothing, with a rate of 0 and no capacity, refuses every other cost: 429 without `Retry-After`.
@@ -53,128 +65,227 @@ use budgets::Budgets;
 ///   out the others.
 /// * A CORS preflight: it proceeds and takes nothing. Browsers send it by themselves, without credentials.
 ///
-/// Limits in shadow are not tried, since no answer could report them. `shards` has no effect: a key's budget is in one place.
+/// Limits in shadow are not tried, since no answer could report them. `shards` has no effect: a key's budget is in one place. A policy with
+/// one budget for all has one here too, whatever the key.
 ///
-/// `key` returns the key of a request, and `clock` Unix milliseconds. A key must be something that a caller cannot choose freely: an
-/// authenticated user, or the peer's [address](RateLimitLayer::by_address); a header only if a proxy of yours sets it.
+/// Clones share their budgets, as do the services that the layer makes: all routes of a router spend the same ones.
+///
+/// # Several layers
+/// Layers can be stacked. A response has the fields of all that granted it, and a refusal names the limit that refused it. What the outer
+/// layers took by then stays taken: limits with the same key are better in one policy, which takes from all or from none.
 ///
 /// ```
-/// use std::time::SystemTime;
-///
+/// use http::request::Parts;
 /// use tollgate::policy::Policies;
 /// use tollgate::tower::RateLimitLayer;
-/// use tollgate::unix_ms;
 ///
-/// let policies = Policies::parse(r#"{"api":{"rate":100,"period":"1m"}}"#).unwrap();
-/// let user = |request: &http::Request<axum::body::Body>| request.extensions().get::<u64>().copied();
-/// let layer = RateLimitLayer::new(policies.get("api").unwrap(), 100_000, user, || unix_ms(SystemTime::now()));
-/// let app: axum::Router = axum::Router::new().layer(layer.unwrap());
+/// let policies = Policies::parse(r#"{"address":"100/1m","user":{"limits":[
+///     {"name":"minute","rate":"60/1m burst 100"},{"name":"day","rate":"10000/1d"}]}}"#).unwrap();
+/// let user = |request: &Parts| request.extensions.get::<u64>().copied(); // from a layer further out
+/// let app: axum::Router = axum::Router::new()
+///     .layer(RateLimitLayer::new(policies.get("user").unwrap()).key(user).skip(|request| request.uri.path() == "/health"))
+///     .layer(RateLimitLayer::new(policies.get("address").unwrap()).trusted_proxies(1));
 /// ```
-#[derive(Debug)]
-pub struct RateLimitLayer<K, F, C, W = One> {
-    budgets: Arc<Budgets<K>>,
-    key: F,
-    clock: C,
-    cost: W,
+#[derive(Clone)]
+pub struct RateLimitLayer {
+    settings: Arc<Settings>,
 }
 
-impl<K: Hash + Eq + Clone + Send + 'static, F, C> RateLimitLayer<K, F, C> {
-    /// A layer that limits by `policy`, for at most `max_keys` keys at once. `key` is a function of the request that
-    /// returns an `Option<K>`.
-    ///
-    /// # Errors
-    /// [`Problem::Misconfigured`] for a policy with one budget for all, unless the key is `()`.
-    pub fn new(policy: &Arc<Policy>, max_keys: usize, key: F, clock: C) -> Result<Self, Problem> {
-        Ok(Self { budgets: Arc::new(Budgets::new(policy, max_keys)?), key, clock, cost: One })
-    }
+#[derive(Clone)]
+struct Settings {
+    policy: Arc<Policy>,
+    max_keys: usize,
+    budgets: Arc<dyn Budgets>,
+    cost: Arc<dyn Fn(&Parts) -> u64 + Send + Sync>,
+    skip: Arc<dyn Fn(&Parts) -> bool + Send + Sync>,
+    clock: Arc<dyn Fn() -> i64 + Send + Sync>,
+    refusal: Arc<dyn Fn(&Parts, Response<Bytes>) -> Response<Bytes> + Send + Sync>,
 }
 
-impl RateLimitLayer<Network, (), ()> {
-    /// The same with the peer's address as the key: for IPv6, its network by the policy's `ipv6_prefix`.
+/// Default of [`RateLimitLayer::max_keys`]: about 10 MB when all are in use, at 106 bytes for a short key.
+const MAX_KEYS: usize = 100_000;
+
+impl RateLimitLayer {
+    /// A layer that limits each client's address by one limit, written as a policy's `rate`: `"100/1m"`, `"20/s burst 40"` or
+    /// `"100/s burst 60s"`. The policy's name in responses is `per_ip`.
     ///
     /// ```
-    /// use std::net::SocketAddr;
-    /// use std::time::SystemTime;
-    ///
-    /// use axum::extract::{ConnectInfo, Request};
-    /// use tollgate::policy::Policies;
     /// use tollgate::tower::RateLimitLayer;
-    /// use tollgate::unix_ms;
     ///
-    /// let policies = Policies::parse(r#"{"api":{"rate":100,"period":"1m"}}"#).unwrap();
-    /// // There is one only where the server is made with `into_make_service_with_connect_info`.
-    /// let peer = |request: &Request| request.extensions().get().map(|ConnectInfo::<SocketAddr>(peer)| peer.ip());
-    /// let layer = RateLimitLayer::by_address(policies.get("api").unwrap(), 100_000, peer, || unix_ms(SystemTime::now()));
-    /// let app: axum::Router = axum::Router::new().layer(layer.unwrap());
+    /// let layer = RateLimitLayer::per_ip("100/1m burst 200")?.max_keys(1_000_000);
+    /// # Ok::<(), tollgate::policy::PolicyError>(())
     /// ```
     ///
     /// # Errors
-    /// Those of [`RateLimitLayer::new`].
-    #[expect(clippy::type_complexity, reason = "the type of a closure cannot be named")]
-    pub fn by_address<B, A, C>(
-        policy: &Arc<Policy>,
-        max_keys: usize,
-        address: A,
-        clock: C,
-    ) -> Result<RateLimitLayer<Network, impl Fn(&Request<B>) -> Option<Network> + Clone + use<B, A, C>, C>, Problem>
-    where
-        A: Fn(&Request<B>) -> Option<IpAddr> + Clone,
-    {
-        let ipv6_prefix = policy.frontend().ipv6_prefix;
-        let network = move |request: &Request<B>| Some(Network::of(address(request)?, ipv6_prefix));
-        RateLimitLayer::new(policy, max_keys, network, clock)
+    /// If `limit` does not parse or cannot be counted exactly.
+    pub fn per_ip(limit: &str) -> Result<Self, PolicyError> {
+        const NAME: &str = "per_ip";
+        let json = Value::from(limit).to_string();
+        let json = Json::parse(&json).map_err(|error| PolicyError::of(NAME, "rate", error.to_string()))?;
+        Ok(Self::new(&Arc::new(Policy::inline(NAME, json)?)))
     }
-}
 
-impl<K, F, C, W> RateLimitLayer<K, F, C, W> {
+    /// A layer that limits each client's address by `policy`.
+    #[must_use]
+    pub fn new(policy: &Arc<Policy>) -> Self {
+        let ipv6_prefix = policy.frontend().ipv6_prefix;
+        let keys = Keys::new(move |request| Some(Network::of(address::peer(request)?, ipv6_prefix)), address::NO_PEER);
+        Self {
+            settings: Arc::new(Settings {
+                policy: Arc::clone(policy),
+                max_keys: MAX_KEYS,
+                budgets: budgets::new(policy, MAX_KEYS, keys),
+                cost: Arc::new(|_| 1),
+                skip: Arc::new(|_| false),
+                clock: Arc::new(|| unix_ms(SystemTime::now())),
+                refusal: Arc::new(|_, response| response),
+            }),
+        }
+    }
+
+    /// The same with the client's address from a function, in place of the peer's: a [`SocketAddr`](std::net::SocketAddr) in the request's
+    /// extensions, or with the feature `axum` the `ConnectInfo<SocketAddr>` that axum puts there.
+    ///
+    /// The key is a [`Network`]: IPv4 in IPv6 is IPv4, and an IPv6 address counts by the policy's `ipv6_prefix`, by default as its /64.
+    ///
+    /// ```
+    /// use http::request::Parts;
+    /// use tollgate::tower::RateLimitLayer;
+    ///
+    /// // A CDN that overwrites the header, in front of a server that only the CDN can reach.
+    /// let ip = |request: &Parts| request.headers.get("cf-connecting-ip")?.to_str().ok()?.parse().ok();
+    /// let layer = RateLimitLayer::per_ip("100/1m")?.ip(ip);
+    /// # Ok::<(), tollgate::policy::PolicyError>(())
+    /// ```
+    #[must_use]
+    pub fn ip(self, ip: impl Fn(&Parts) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
+        self.networks(ip, budgets::NO_KEY)
+    }
+
+    /// The same with the client's address from `X-Forwarded-For`, for a server that is reached only through this many proxies, one behind
+    /// the other, each of which appends the address of its own peer. With 0 it is the peer's address.
+    ///
+    /// The client is entry number `count` from the right, counted over all lines of the field, with or without a port: with 2, `c` in
+    /// `a, b, c, d`. Entries further left are whatever the client sent. If there is no such entry, or it is not an address, the answer is
+    /// the 500 of a request without a key.
+    #[must_use]
+    pub fn trusted_proxies(self, count: usize) -> Self {
+        match count {
+            0 => self.networks(address::peer, address::NO_PEER),
+            _ => self.networks(move |request| address::forwarded(request, count), address::NOT_FORWARDED),
+        }
+    }
+
+    fn networks(self, ip: impl Fn(&Parts) -> Option<IpAddr> + Send + Sync + 'static, if_missing: &'static str) -> Self {
+        let ipv6_prefix = self.settings.policy.frontend().ipv6_prefix;
+        self.keys(Keys::new(move |request| Some(Network::of(ip(request)?, ipv6_prefix)), if_missing))
+    }
+
+    /// The same with a key of each request. It must be something that a caller cannot choose freely, such as an authenticated user; a header
+    /// only if a proxy of yours sets it. For an address, use [`RateLimitLayer::ip`].
+    ///
+    /// ```
+    /// # use http::request::Parts;
+    /// # use tollgate::tower::RateLimitLayer;
+    /// # let layer = RateLimitLayer::per_ip("100/1m")?;
+    /// let layer = layer.key(|request: &Parts| request.extensions.get::<u64>().copied());
+    /// # Ok::<(), tollgate::policy::PolicyError>(())
+    /// ```
+    #[must_use]
+    pub fn key<K>(self, key: impl Fn(&Parts) -> Option<K> + Send + Sync + 'static) -> Self
+    where
+        K: Hash + Eq + Clone + Send + 'static,
+    {
+        self.keys(Keys::new(key, budgets::NO_KEY))
+    }
+
+    fn keys<K: Hash + Eq + Clone + Send + 'static>(self, keys: Keys<K>) -> Self {
+        self.with(|settings| settings.budgets = budgets::new(&settings.policy, settings.max_keys, keys))
+    }
+
+    /// The same, with full budgets, for at most `max_keys` keys at once; by default 100 000, which is about 10 MB.
+    #[must_use]
+    pub fn max_keys(self, max_keys: usize) -> Self {
+        self.with(|settings| {
+            settings.max_keys = max_keys;
+            settings.budgets = settings.budgets.with_max_keys(max_keys);
+        })
+    }
+
     /// The same with a cost for each request, taken from each limit.
     ///
     /// ```
-    /// # use tollgate::policy::Policies;
     /// # use tollgate::tower::RateLimitLayer;
-    /// # let policies = Policies::parse(r#"{"api":{"rate":100,"period":"1m"}}"#).unwrap();
-    /// # let user = |_: &http::Request<String>| Some(0);
-    /// # let layer = RateLimitLayer::<u64, _, _>::new(policies.get("api").unwrap(), 100_000, user, || 0).unwrap();
-    /// let layer = layer.cost(|request: &http::Request<String>| if request.method() == "POST" { 5 } else { 1 });
+    /// # let layer = RateLimitLayer::per_ip("100/1m")?;
+    /// let layer = layer.cost(|request| if request.method == "POST" { 5 } else { 1 });
+    /// # Ok::<(), tollgate::policy::PolicyError>(())
     /// ```
     #[must_use]
-    pub fn cost<B, G: Fn(&Request<B>) -> u64>(self, cost: G) -> RateLimitLayer<K, F, C, G> {
-        let Self { budgets, key, clock, .. } = self;
-        RateLimitLayer { budgets, key, clock, cost }
+    pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
+        self.with(|settings| settings.cost = Arc::new(cost))
+    }
+
+    /// The same, except that requests for which `skip` returns true proceed without a key, take nothing and get no fields.
+    #[must_use]
+    pub fn skip(self, skip: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.with(|settings| settings.skip = Arc::new(skip))
+    }
+
+    /// The same with another clock than the system's: Unix milliseconds, such as a test's.
+    #[must_use]
+    pub fn clock(self, clock: impl Fn() -> i64 + Send + Sync + 'static) -> Self {
+        self.with(|settings| settings.clock = Arc::new(clock))
+    }
+
+    /// The same with a function that may change or replace the layer's own responses: 429 and 400, 500, 503 (see [`RateLimitLayer`]).
+    /// It gets the request and the complete response.
+    ///
+    /// ```
+    /// use tollgate::tower::RateLimitLayer;
+    ///
+    /// // A gRPC client expects a status of its own, and takes a problem in JSON for a broken message.
+    /// let layer = RateLimitLayer::per_ip("100/1m")?.refusal(|_, refusal| match refusal.status().as_u16() {
+    ///     429 => tonic::Status::resource_exhausted("too many requests").into_http(),
+    ///     _ => tonic::Status::unavailable("no decision").into_http(),
+    /// });
+    /// # Ok::<(), tollgate::policy::PolicyError>(())
+    /// ```
+    #[must_use]
+    pub fn refusal(self, refusal: impl Fn(&Parts, Response<Bytes>) -> Response<Bytes> + Send + Sync + 'static) -> Self {
+        self.with(|settings| settings.refusal = Arc::new(refusal))
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(Arc::make_mut(&mut self.settings));
+        self
     }
 }
 
-/// The cost of a request: for [`RateLimitLayer`], a function of the request, or [`One`].
-pub trait RequestCost<B> {
-    /// The tokens that it takes from each limit.
-    fn of(&self, request: &Request<B>) -> u64;
-}
-
-/// One token for every request.
-#[derive(Clone, Copy, Debug)]
-pub struct One;
-
-impl<B> RequestCost<B> for One {
-    fn of(&self, _: &Request<B>) -> u64 {
-        1
+impl Settings {
+    /// The fields for the response to a request that may proceed, or the response to a refused one.
+    fn decide(&self, request: &Parts) -> Result<Fields, Response<Bytes>> {
+        if is_preflight(request) || (self.skip)(request) {
+            return Ok(Fields::new());
+        }
+        let decided = self.budgets.consume(request, (self.clock)(), (self.cost)(request));
+        decided.map_err(|reply| (self.refusal)(request, response::refusal(&reply)))
     }
 }
 
-impl<B, G: Fn(&Request<B>) -> u64> RequestCost<B> for G {
-    fn of(&self, request: &Request<B>) -> u64 {
-        self(request)
+fn is_preflight(request: &Parts) -> bool {
+    let has = |name| request.headers.contains_key(name);
+    request.method == Method::OPTIONS && has(ORIGIN) && has(ACCESS_CONTROL_REQUEST_METHOD)
+}
+
+impl fmt::Debug for RateLimitLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Settings { policy, max_keys, .. } = &*self.settings;
+        f.debug_struct("RateLimitLayer").field("policy", policy).field("max_keys", max_keys).finish_non_exhaustive()
     }
 }
 
-impl<K, F: Clone, C: Clone, W: Clone> Clone for RateLimitLayer<K, F, C, W> {
-    fn clone(&self) -> Self {
-        let Self { budgets, key, clock, cost } = self;
-        Self { budgets: Arc::clone(budgets), key: key.clone(), clock: clock.clone(), cost: cost.clone() }
-    }
-}
-
-impl<S, K, F: Clone, C: Clone, W: Clone> Layer<S> for RateLimitLayer<K, F, C, W> {
-    type Service = RateLimit<S, K, F, C, W>;
+impl<S> Layer<S> for RateLimitLayer {
+    type Service = RateLimit<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
         RateLimit { inner, layer: self.clone() }
@@ -182,94 +293,29 @@ impl<S, K, F: Clone, C: Clone, W: Clone> Layer<S> for RateLimitLayer<K, F, C, W>
 }
 
 /// A service behind a [`RateLimitLayer`].
-#[derive(Debug)]
-pub struct RateLimit<S, K, F, C, W = One> {
+#[derive(Clone, Debug)]
+pub struct RateLimit<S> {
     inner: S,
-    layer: RateLimitLayer<K, F, C, W>,
+    layer: RateLimitLayer,
 }
 
-impl<S: Clone, K, F: Clone, C: Clone, W: Clone> Clone for RateLimit<S, K, F, C, W> {
-    fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), layer: self.layer.clone() }
-    }
-}
-
-impl<S, K, F, C, W, B, R> Service<Request<B>> for RateLimit<S, K, F, C, W>
+impl<S, A, B> Service<Request<A>> for RateLimit<S>
 where
-    S: Service<Request<B>, Response = Response<R>>,
-    K: Hash + Eq + Clone + Send + 'static,
-    F: Fn(&Request<B>) -> Option<K>,
-    C: Fn() -> i64,
-    W: RequestCost<B>,
-    R: From<String>,
+    S: Service<Request<A>, Response = Response<B>>,
 {
-    type Response = Response<R>;
+    type Response = Response<ResponseBody<B>>;
     type Error = S::Error;
-    type Future = ResponseFuture<S::Future, R>;
+    type Future = ResponseFuture<S::Future>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        if is_preflight(&request) {
-            return ResponseFuture::Granted { inner: Box::pin(self.inner.call(request)), fields: Vec::new() };
+    fn call(&mut self, request: Request<A>) -> Self::Future {
+        let (parts, body) = request.into_parts(); // so that the layer's functions do not depend on the body
+        match self.layer.settings.decide(&parts) {
+            Ok(fields) => ResponseFuture::granted(self.inner.call(Request::from_parts(parts, body)), fields),
+            Err(refusal) => ResponseFuture::refused(refusal),
         }
-        let RateLimitLayer { budgets, key, clock, cost } = &self.layer;
-        match budgets.consume(key(&request).as_ref(), clock(), cost.of(&request)) {
-            Ok(fields) => ResponseFuture::Granted { inner: Box::pin(self.inner.call(request)), fields },
-            Err(reply) => ResponseFuture::Refused(Some(Box::new(response(&reply)))),
-        }
-    }
-}
-
-/// The response of a [`RateLimit`].
-#[expect(missing_docs, reason = "a future is awaited, not taken apart")]
-#[derive(Debug)]
-pub enum ResponseFuture<F, R> {
-    Granted { inner: Pin<Box<F>>, fields: Vec<(&'static str, String)> },
-    Refused(Option<Box<Response<R>>>),
-}
-
-// Nothing in it is structurally pinned: the inner future is on the heap.
-impl<F, R> Unpin for ResponseFuture<F, R> {}
-
-impl<F: Future<Output = Result<Response<R>, E>>, R, E> Future for ResponseFuture<F, R> {
-    type Output = Result<Response<R>, E>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.get_mut() {
-            Self::Granted { inner, fields } => inner.as_mut().poll(context).map_ok(|mut response| {
-                for (name, value) in fields {
-                    set(&mut response, name, value);
-                }
-                response
-            }),
-            Self::Refused(response) => response.take().map_or(Poll::Pending, |response| Poll::Ready(Ok(*response))),
-        }
-    }
-}
-
-fn is_preflight<B>(request: &Request<B>) -> bool {
-    let has = |name| request.headers().contains_key(name);
-    request.method() == Method::OPTIONS && has(ORIGIN) && has(ACCESS_CONTROL_REQUEST_METHOD)
-}
-
-fn response<R: From<String>>(reply: &Reply) -> Response<R> {
-    let mut response = Response::new(R::from(reply.body()));
-    if let Ok(status) = reply.status.try_into() {
-        *response.status_mut() = status;
-    }
-    for (name, value) in &reply.headers {
-        if !name.starts_with(CORS_PREFIX) {
-            set(&mut response, name, value);
-        }
-    }
-    response
-}
-
-fn set<R>(response: &mut Response<R>, name: &'static str, value: &str) {
-    if let Ok(value) = HeaderValue::from_str(value) {
-        response.headers_mut().insert(HeaderName::from_static(name), value);
     }
 }
