@@ -514,7 +514,7 @@ fn the_applications_function_changes_the_layers_own_responses_only() {
         let problem: Value = serde_json::from_slice(&body).expect("JSON");
         Response::from_parts(head, format!("{}: {}", request.uri.path(), problem["title"]).into())
     };
-    let layer = RateLimitLayer::new(&policy(r#""1/1m""#)).key(user).max_keys(1).clock(|| START).refusal(refusal);
+    let layer = RateLimitLayer::new(&policy(r#""1/1m""#)).max_keys(1).key(user).clock(|| START).refusal(refusal);
     let layer = layer.cost(|request| request.uri.query().map_or(1, |cost| cost.parse().expect("a cost")));
     let server = listen(app(layer));
     for (user, path, status, body, limits) in [

@@ -21,9 +21,11 @@ pub(super) trait Budgets: Send + Sync {
     fn with_max_keys(&self, max_keys: usize) -> Arc<dyn Budgets>;
 }
 
+pub(super) type FromRequest<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
+
 /// The key of each request.
 pub(super) struct Keys<K> {
-    of: Arc<dyn Fn(&Parts) -> Option<K> + Send + Sync>,
+    of: FromRequest<Option<K>>,
     /// The body of the 500 for a request without a key.
     if_missing: &'static str,
 }

@@ -47,7 +47,7 @@ use crate::json::Json;
 use crate::keyed::KeyedLimiter;
 use crate::policy::{Policy, PolicyError};
 use crate::unix_ms;
-use budgets::{Budgets, Keys};
+use budgets::{Budgets, FromRequest, Keys};
 use response::Fields;
 pub use response::{ResponseBody, ResponseFuture};
 
@@ -96,11 +96,13 @@ struct Settings {
     policy: Arc<Policy>,
     max_keys: usize,
     budgets: Arc<dyn Budgets>,
-    cost: Arc<dyn Fn(&Parts) -> u64 + Send + Sync>,
-    skip: Arc<dyn Fn(&Parts) -> bool + Send + Sync>,
+    cost: FromRequest<u64>,
+    skip: FromRequest<bool>,
     clock: Arc<dyn Fn() -> i64 + Send + Sync>,
-    refusal: Arc<dyn Fn(&Parts, Response<Bytes>) -> Response<Bytes> + Send + Sync>,
+    refusal: Refusal,
 }
+
+type Refusal = Arc<dyn Fn(&Parts, Response<Bytes>) -> Response<Bytes> + Send + Sync>;
 
 /// Default of [`RateLimitLayer::max_keys`]: about 10 MB when all are in use, at 106 bytes for a short key.
 const MAX_KEYS: usize = 100_000;
@@ -128,16 +130,15 @@ impl RateLimitLayer {
     /// A layer that limits each client's address by `policy`.
     #[must_use]
     pub fn new(policy: &Arc<Policy>) -> Self {
-        let ipv6_prefix = policy.frontend().ipv6_prefix;
-        let keys = Keys::new(move |request| Some(Network::of(address::peer(request)?, ipv6_prefix)), address::NO_PEER);
+        let peers = networks(policy, address::peer, address::NO_PEER);
         Self {
             settings: Arc::new(Settings {
                 policy: Arc::clone(policy),
                 max_keys: MAX_KEYS,
-                budgets: budgets::new(policy, MAX_KEYS, keys),
+                budgets: budgets::new(policy, MAX_KEYS, peers),
                 cost: Arc::new(|_| 1),
                 skip: Arc::new(|_| false),
-                clock: Arc::new(|| unix_ms(SystemTime::now())),
+                clock: Arc::new(system_time),
                 refusal: Arc::new(|_, response| response),
             }),
         }
@@ -159,7 +160,8 @@ impl RateLimitLayer {
     /// ```
     #[must_use]
     pub fn ip(self, ip: impl Fn(&Parts) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
-        self.networks(ip, budgets::NO_KEY)
+        let networks = networks(&self.settings.policy, ip, budgets::NO_KEY);
+        self.keys(networks)
     }
 
     /// The same with the client's address from `X-Forwarded-For`, for a server that is reached only through this many proxies, one behind
@@ -170,15 +172,12 @@ impl RateLimitLayer {
     /// the 500 of a request without a key.
     #[must_use]
     pub fn trusted_proxies(self, count: usize) -> Self {
-        match count {
-            0 => self.networks(address::peer, address::NO_PEER),
-            _ => self.networks(move |request| address::forwarded(request, count), address::NOT_FORWARDED),
-        }
-    }
-
-    fn networks(self, ip: impl Fn(&Parts) -> Option<IpAddr> + Send + Sync + 'static, if_missing: &'static str) -> Self {
-        let ipv6_prefix = self.settings.policy.frontend().ipv6_prefix;
-        self.keys(Keys::new(move |request| Some(Network::of(ip(request)?, ipv6_prefix)), if_missing))
+        let policy = &self.settings.policy;
+        let networks = match count {
+            0 => networks(policy, address::peer, address::NO_PEER),
+            _ => networks(policy, move |request| address::forwarded(request, count), address::NOT_FORWARDED),
+        };
+        self.keys(networks)
     }
 
     /// The same with a key of each request. It must be something that a caller cannot choose freely, such as an authenticated user; a header
@@ -261,15 +260,32 @@ impl RateLimitLayer {
     }
 }
 
+fn networks(
+    policy: &Policy,
+    ip: impl Fn(&Parts) -> Option<IpAddr> + Send + Sync + 'static,
+    if_missing: &'static str,
+) -> Keys<Network> {
+    let ipv6_prefix = policy.frontend().ipv6_prefix;
+    Keys::new(move |request| Some(Network::of(ip(request)?, ipv6_prefix)), if_missing)
+}
+
 impl Settings {
     /// The fields for the response to a request that may proceed, or the response to a refused one.
-    fn decide(&self, request: &Parts) -> Result<Fields, Response<Bytes>> {
+    fn decide(&self, request: &Parts) -> Result<Fields, Box<Response<Bytes>>> {
         if is_preflight(request) || (self.skip)(request) {
             return Ok(Fields::new());
         }
         let decided = self.budgets.consume(request, (self.clock)(), (self.cost)(request));
-        decided.map_err(|reply| (self.refusal)(request, response::refusal(&reply)))
+        decided.map_err(|reply| Box::new((self.refusal)(request, response::refusal(&reply))))
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "only the default of `RateLimitLayer::clock`, so that servers need not give one"
+)]
+fn system_time() -> i64 {
+    unix_ms(SystemTime::now())
 }
 
 fn is_preflight(request: &Parts) -> bool {

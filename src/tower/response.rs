@@ -50,7 +50,7 @@ pin_project! {
     #[project = KindPinned]
     enum Kind<F> {
         Granted { #[pin] inner: F, fields: Fields },
-        Refused { response: Option<Response<Bytes>> },
+        Refused { response: Option<Box<Response<Bytes>>> },
     }
 }
 
@@ -59,7 +59,7 @@ impl<F> ResponseFuture<F> {
         Self { kind: Kind::Granted { inner, fields } }
     }
 
-    pub(super) const fn refused(response: Response<Bytes>) -> Self {
+    pub(super) const fn refused(response: Box<Response<Bytes>>) -> Self {
         Self { kind: Kind::Refused { response: Some(response) } }
     }
 }
