@@ -122,7 +122,7 @@ fn send(address: SocketAddr, method_and_path: &str, headers: &str) -> Answer {
 }
 
 #[test]
-fn a_policy_with_one_budget_has_one_whatever_the_key() {
+fn a_policy_with_one_budget_ignores_keys() {
     let layer = RateLimitLayer::new(&policy(r#"{"rate":"2/1m","key":[]}"#)).clock(|| START);
     for layer in [layer.clone().key(user), layer.ip(|_| None)] {
         let server = listen(app(layer));
@@ -490,7 +490,7 @@ fn stacked_layers_append_their_fields_and_a_refusal_names_its_own_limit() {
 }
 
 #[test]
-fn what_is_skipped_takes_nothing_and_needs_no_key() {
+fn a_skipped_request_takes_nothing_and_needs_no_key() {
     let layer = RateLimitLayer::new(&policy(r#""1/1m""#)).key(user).clock(|| START);
     let server = listen(app(layer.skip(|request| request.uri.query() == Some("health"))));
     for (user, path, status, has_fields) in [

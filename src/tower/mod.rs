@@ -66,13 +66,13 @@ pub use response::{ResponseBody, ResponseFuture};
 /// * A CORS preflight: it proceeds and takes nothing. Browsers send it by themselves, without credentials.
 ///
 /// Limits in shadow are not tried, since no answer could report them. `shards` has no effect: a key's budget is in one place. A policy with
-/// one budget for all has one here too, whatever the key.
+/// one budget for all has one here too; keys are ignored.
 ///
 /// Clones share their budgets, as do the services that the layer makes: all routes of a router spend the same ones.
 ///
 /// # Several layers
-/// Layers can be stacked. A response has the fields of all that granted it, and a refusal names the limit that refused it. What the outer
-/// layers took by then stays taken: limits with the same key are better in one policy, which takes from all or from none.
+/// Layers can be stacked. A response has the fields of all that granted it, and a refusal names the limit that refused it. Tokens that
+/// the outer layers have taken by then stay taken: limits with the same key are better in one policy, which takes from all or from none.
 ///
 /// ```
 /// use http::request::Parts;
@@ -168,7 +168,7 @@ impl RateLimitLayer {
     /// the other, each of which appends the address of its own peer. With 0 it is the peer's address.
     ///
     /// The client is entry number `count` from the right, counted over all lines of the field, with or without a port: with 2, `c` in
-    /// `a, b, c, d`. Entries further left are whatever the client sent. If there is no such entry, or it is not an address, the answer is
+    /// `a, b, c, d`. The client may have written the entries further left. If there is no such entry, or it is not an address, the answer is
     /// the 500 of a request without a key.
     #[must_use]
     pub fn trusted_proxies(self, count: usize) -> Self {
