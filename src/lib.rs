@@ -28,7 +28,7 @@
 //! | [`keyed`] | a thread-safe limiter for many keys, with bounded memory | `std` |
 //! | [`unix_ms`] | converts `SystemTime` to the Unix milliseconds of [`limit`] | `std` |
 //! | `policy` | named sets of limits, from JSON | `api` |
-//! | `tower` | a layer for axum and other tower servers, on `keyed` | `tower` |
+//! | `tower` | a layer for servers and clients, on `keyed` | `tower`; for axum, `axum` |
 //!
 //! These are the public API. The other modules are what the service and the npm package consist of. They are `pub` only for
 //! their tests and benchmarks, have no documentation here, and may change in any release.
