@@ -61,7 +61,7 @@ pub extern "C" fn make(
         Err(ConfigError::CapacityTooLarge { max, .. }) => (3, max),
         Err(ConfigError::MaxDebtTooLarge { max, .. }) => (4, max),
         Err(ConfigError::InitialTooLarge { max, .. }) => (5, max),
-        Err(ConfigError::OffsetWithoutWindows) => (6, 0), // impossible: a token bucket gets none above
+        Err(_) => (6, 0), // impossible: a token bucket gets no offset above
     };
     *max = f64_from_u64(largest);
     position
