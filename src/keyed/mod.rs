@@ -17,6 +17,7 @@
 //! Limits whose buckets never expire ([`Limit::expires_at`]), at rate 0 or with `initial` below the capacity, keep their keys forever.
 #![forbid(unsafe_code)]
 
+mod queue;
 mod shard;
 
 use core::borrow::Borrow;
@@ -30,6 +31,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[doc(inline)]
 pub use crate::access::Network;
 use crate::limit::{Decision, Limit, Part, State, Verb, decide_all};
+pub use queue::{KeyedQueue, WaitError};
 use shard::{Shard, due_at};
 
 /// A limiter for many keys. It is shared by reference: all methods take `&self`, and threads with different keys seldom wait for each
