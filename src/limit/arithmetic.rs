@@ -211,6 +211,30 @@ impl Limit {
 
     /// Takes `cost` tokens in advance, to be used at `ready_at`. See [`Verb::Reserve`]; with a capacity of zero this
     /// spaces admissions evenly.
+    ///
+    /// A program paces its own requests by reserving a token for each and sleeping until it is ready; `max_debt` is how many may be
+    /// reserved ahead. A reservation that is given up can be refunded exactly while it is the last one: after others, its tokens would be
+    /// spent beside theirs. `KeyedQueue` waits without reserving.
+    ///
+    /// ```
+    /// use std::{thread, time::{Duration, SystemTime}};
+    /// use tollgate::limit::{Config, Decision, Limit};
+    /// # fn unix_ms(time: SystemTime) -> i64 { i64::try_from(time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis()).unwrap() }
+    ///
+    /// let mut config = Config::token_bucket(200, 1_000); // one every 5 ms, and never two at once
+    /// (config.capacity, config.max_debt) = (0, 1_000);
+    /// let limit = Limit::new(&config)?;
+    /// let mut pace = limit.new_state(unix_ms(SystemTime::now()), 0);
+    /// for request in ["a", "b", "c"] {
+    ///     let now = unix_ms(SystemTime::now());
+    ///     match limit.reserve(&mut pace, now, 1, Some(30_000)) {
+    ///         Decision::Allow { ready_at, .. } => thread::sleep(Duration::from_millis(ready_at.abs_diff(now))),
+    ///         refused => panic!("{request} would wait for more than 30 s: {refused:?}"),
+    ///     }
+    ///     // ... send the request
+    /// }
+    /// # Ok::<(), tollgate::limit::ConfigError>(())
+    /// ```
     #[must_use = "the tokens may have been refused"]
     pub fn reserve(&self, state: &mut State, now: i64, cost: u64, max_wait_ms: Option<u64>) -> Decision {
         self.apply(state, now, cost, Verb::Reserve { max_wait_ms })
