@@ -2,17 +2,26 @@
 #![cfg(not(all(doctest, target_family = "wasm")))]
 //! An exact rate limiter: integer token buckets and fixed windows, for the edge and for plain Rust.
 //!
-//! [`limit`] is the arithmetic and needs only `core`; everything else builds on it. A plain program needs nothing more:
+//! # Where to start
 //!
-//! ```toml
-//! tollgate = { version = "0.1", default-features = false }
-//! ```
+//! | to | use | feature |
+//! |---|---|---|
+//! | limit one thing, or keep the states yourself | [`limit::Limit`] | none |
+//! | limit each of many keys, in bounded memory | [`keyed::KeyedLimiter`] | `std` |
+//! | delay callers until it is their turn, instead of refusing them | [`keyed::KeyedQueue`] | `std` |
+//! | pace one thread's own requests | [`limit::Limit::reserve`] | none |
+//! | write limits as text, such as `"100/1m burst 200"` | `policy::Policies` | `api` |
+//! | limit the clients of a server, or the requests of a client | `tower::RateLimitLayer` | `tower`; for axum, `axum` |
+//!
+//! Time is an argument everywhere: Unix milliseconds, from whatever clock you trust. [`unix_ms`] converts a `SystemTime`.
+//!
+//! # One limit
 //!
 //! ```
 //! use tollgate::limit::{Config, Decision, Limit};
 //!
 //! let limit = Limit::new(&Config::token_bucket(100, 60_000))?; // 100 per minute
-//! let now = 1_800_000_000_000; // Unix milliseconds, from whatever clock you trust
+//! let now = 1_800_000_000_000;
 //! let mut alice = limit.new_state(now, 0);
 //! match limit.consume(&mut alice, now, 1) {
 //!     Decision::Allow { .. } => println!("{} left", limit.remaining(&alice, now)),
@@ -22,16 +31,74 @@
 //! # Ok::<(), tollgate::limit::ConfigError>(())
 //! ```
 //!
-//! | module | contents | feature |
-//! |---|---|---|
-//! | [`limit`] | the arithmetic | none |
-//! | [`keyed`] | a thread-safe limiter for many keys, with bounded memory | `std` |
-//! | [`unix_ms`] | converts `SystemTime` to the Unix milliseconds of [`limit`] | `std` |
-//! | `policy` | named sets of limits, from JSON | `api` |
-//! | `tower` | a layer for servers and clients, on `keyed` | `tower`; for axum, `axum` |
+//! # Many keys
 //!
-//! These are the public API. The other modules are what the service and the npm package consist of. They are `pub` only for
-//! their tests and benchmarks, have no documentation here, and may change in any release.
+//! ```
+//! # #[cfg(feature = "std")] {
+//! use tollgate::keyed::KeyedLimiter;
+//! use tollgate::limit::{Config, Limit};
+//!
+//! // Both limits must grant: 10 per second, and 1000 per day. At most 100 000 keys are kept at once.
+//! let limits = [Limit::new(&Config::token_bucket(10, 1_000))?, Limit::new(&Config::fixed_window(1_000, 86_400_000))?];
+//! let limiter = KeyedLimiter::<String, 2>::new(limits, 100_000);
+//! let now = 1_800_000_000_000;
+//! assert!(limiter.try_consume("alice", now, 1));
+//! # }
+//! # Ok::<(), tollgate::limit::ConfigError>(())
+//! ```
+//!
+//! # Limits as text
+//!
+//! ```
+//! # #[cfg(feature = "api")] {
+//! use tollgate::limit::Limit;
+//! use tollgate::policy::Policies;
+//!
+//! let policies = Policies::parse(r#"{"login":"5/1m","search":"20/s burst 40"}"#)?;
+//! let login: &Limit = policies.get("login").expect("it is in the text").limits()[0].limit();
+//! assert_eq!(login.config().capacity, 5);
+//! // Everything that is wrong, each with its place.
+//! let errors = Policies::parse(r#"{"login":{"limits":[{"rate":5,"period":"1m","capcity":10}]}}"#).unwrap_err();
+//! assert!(errors.to_string().contains("capcity"));
+//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # A server
+//!
+//! ```
+//! # #[cfg(feature = "axum")] {
+//! use axum::{Router, routing::get};
+//! use tollgate::tower::RateLimitLayer;
+//!
+//! // Each client's address has its own budget; refusals are 429 with `Retry-After`.
+//! let app: Router = Router::new().route("/", get(async || "Hello")).layer(RateLimitLayer::per_ip("100/1m")?);
+//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Features
+//!
+//! | feature | adds | dependencies |
+//! |---|---|---|
+//! | none (`default-features = false`) | [`limit`], on `core` alone, without allocation | none |
+//! | `std` (default) | [`keyed`], [`unix_ms`] | none |
+//! | `api` | `policy`, and `keyed::Network`, the key for addresses | `serde_json` and others |
+//! | `tower` | `tower` | those of `api`, `http`, `tower-service` and others |
+//! | `axum` | the peer's address as axum has it, for `tower` | `axum` without its default features |
+//!
+//! The other features, and the modules that these hide, are what the service and the npm package consist of. They are `pub` only for their
+//! tests and benchmarks, and may change in any release.
+//!
+//! # Errors
+//!
+//! A refusal is a value, [`limit::Decision`], with the moment to retry. Errors are what no waiting mends, or what is not the caller's own
+//! doing: [`limit::ConfigError`] for numbers that could not stay exact, with the largest that could; `policy::PolicyErrors` for a text;
+//! [`keyed::Full`] for a new key without room; [`keyed::WaitError`] for a caller that does not wait.
+//!
+//! # Versions of Rust
+//!
+//! Rust 1.91 or newer.
 #![cfg_attr(not(feature = "std"), no_std)]
 
 // Hidden modules are no public API: see above.
