@@ -58,8 +58,9 @@
 //! let login: &Limit = policies.get("login").expect("it is in the text").limits()[0].limit();
 //! assert_eq!(login.config().capacity, 5);
 //! // Everything that is wrong, each with its place.
-//! let errors = Policies::parse(r#"{"login":{"limits":[{"rate":5,"period":"1m","capcity":10}]}}"#).unwrap_err();
-//! assert!(errors.to_string().contains("capcity"));
+//! let errors = Policies::parse(r#"{"login":"5/1x","search":"20/s brust 40"}"#).unwrap_err();
+//! assert_eq!(errors.iter().count(), 2);
+//! assert!(errors.to_string().starts_with("POLICIES.login.rate: must be a length of time such as"));
 //! # }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
