@@ -152,8 +152,8 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher + Clone> KeyedQueue<K, N, S> {
     /// Waits until all limits grant their costs and no earlier caller waits for this key, and takes the tokens. Returns the granting answer.
     ///
     /// The future joins the line when it is first polled. If its turn would be more than `max_wait_ms` away by then, it does not wait at all
-    /// (0: now or not at all; `None`: any wait). To know that, all who wait for the key are counted, at most once for each grant. Once it
-    /// waits it may take longer, if a timer is late or others take tokens without waiting; drop it to give up. Tokens that others give back
+    /// (0: now or not at all; `None`: any wait). Finding out takes time in proportion to those who wait for the key, unless the line is as
+    /// the last such call left it. Once it waits it may take longer, if a timer is late or others take tokens without waiting; drop it to give up. Tokens that others give back
     /// are found at the end of its sleep, at most a minute later.
     ///
     /// Costs of 0 take nothing, and wait for those ahead.
