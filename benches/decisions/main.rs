@@ -4,6 +4,7 @@
 //! ```sh
 //! cargo bench --bench decisions                         # all: about a minute
 //! cargo bench --bench decisions -- time direct          # only sections with these words in the title
+//! cargo bench --bench decisions -- shared               # limiters that threads share, with 1 and 2 threads
 //! cargo bench --bench decisions -- instructions keyed   # needs valgrind and objdump
 //! ```
 //!
@@ -46,10 +47,27 @@ fn measure(arguments: &[String]) -> Result<()> {
             time::compare(case, keys)?;
         }
     }
+    for (case, keys) in asked_of(&[1_000, 1_000_000]) {
+        for threads in [1, 2] {
+            let title = format!("shared: {}, {threads} threads", title(case, keys));
+            if is_wanted(&title) {
+                println!("\n{title}");
+                match threads {
+                    1 => time::compare_shared::<1>(case, keys)?,
+                    _ => time::compare_shared::<2>(case, keys)?,
+                }
+            }
+        }
+    }
     let title_of_memory = "memory: bytes per key";
     if is_wanted(title_of_memory) {
         println!("\n{title_of_memory}");
         memory::compare();
+    }
+    let title_of_texts = "memory: bytes per key, keys are texts of 16 bytes";
+    if is_wanted(title_of_texts) {
+        println!("\n{title_of_texts}");
+        memory::compare_texts();
     }
     // A larger map takes longer, not more instructions.
     for (case, keys) in asked_of(&[1, 1_000]) {

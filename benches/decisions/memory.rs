@@ -12,11 +12,24 @@ pub(crate) fn compare() {
     }
 }
 
+/// The same for keys that are texts of 16 bytes, which the maps keep on the heap.
+pub(crate) fn compare_texts() {
+    println!("{:26}{:>20}", "", "heap, 1000000 keys");
+    let texts: Vec<String> = (0..1_000_000).map(|key| format!("account:{key:08}")).collect();
+    for (name, make) in contestants::with_texts() {
+        println!("{name:26}{:20.1}", heap_of(|| make(&texts), 1_000_000));
+    }
+}
+
 /// Heap bytes per key.
 fn heap_each(make: fn(Case, u32) -> Box<dyn Asked>, case: Case, keys: u32) -> f64 {
+    heap_of(|| make(case, keys), keys)
+}
+
+fn heap_of<T>(make: impl FnOnce() -> T, keys: u32) -> f64 {
     let before = counting::live_bytes();
-    let asked = make(case, keys);
+    let made = make();
     let bytes = u32::try_from(counting::live_bytes() - before).expect("less than 4 GB");
-    drop(asked);
+    drop(made);
     f64::from(bytes) / f64::from(keys)
 }

@@ -3,13 +3,31 @@
 
 use std::time::Duration;
 
+use super::Result;
 use super::contestants::{self, Asked, Case, Entry, Random, Request, START_MS};
-use super::{Result, counting};
 
 /// Prints the time of each contestant, and fails if Tollgate allocates.
 pub(crate) fn compare(case: Case, keys: u32) -> Result<()> {
+    let lanes = measure(&contestants::all(keys), case, keys);
+    check_same_grants(&lanes)?;
+    report(&lanes);
+    if lanes[0].allocations > 0 { Err("Tollgate has allocated".into()) } else { Ok(()) }
+}
+
+/// The same for limiters that `THREADS` threads share: the time of the last thread for all decisions. A table may grow.
+pub(crate) fn compare_shared<const THREADS: usize>(case: Case, keys: u32) -> Result<()> {
+    let lanes = measure(&contestants::shared::<THREADS>(), case, keys);
+    // A thread that is ahead moves the time of another on, in Tollgate.
+    if THREADS == 1 {
+        check_same_grants(&lanes)?;
+    }
+    report(&lanes);
+    Ok(())
+}
+
+fn measure(entries: &[Entry], case: Case, keys: u32) -> Vec<Lane> {
     let (requests, rounds) = size(keys);
-    let mut lanes: Vec<Lane> = contestants::all(keys).iter().map(|entry| Lane::new(entry, case, keys)).collect();
+    let mut lanes: Vec<Lane> = entries.iter().map(|entry| Lane::new(entry, case, keys)).collect();
     let mut random = Random::default();
     let mut now_ms = START_MS;
     for round in 0..rounds {
@@ -20,7 +38,7 @@ pub(crate) fn compare(case: Case, keys: u32) -> Result<()> {
             lane.run(&requests);
         }
     }
-    report(&lanes)
+    lanes
 }
 
 /// Requests per round, and rounds: few enough that most rounds are not interrupted, enough to touch much of the map.
@@ -50,16 +68,22 @@ impl Lane {
 
     fn run(&mut self, requests: &[Request]) {
         let decisions = self.asked.prepare(requests);
-        let allocations = counting::allocations();
         let answers = self.asked.ask();
-        self.allocations += counting::allocations() - allocations;
+        self.allocations += answers.allocations;
         self.allowed += answers.allowed;
         self.decisions += decisions;
         self.ns.push(nanos_each(answers.took, decisions));
     }
 }
 
-fn report(lanes: &[Lane]) -> Result<()> {
+fn check_same_grants(lanes: &[Lane]) -> Result<()> {
+    if lanes.iter().any(|lane| lane.name.starts_with("governor") && lane.allowed != lanes[0].allowed) {
+        return Err("governor, whose nanoseconds are exact here, did not grant the same requests".into());
+    }
+    Ok(())
+}
+
+fn report(lanes: &[Lane]) {
     let ours = &lanes[0];
     println!("{:26}{:>12}{:>10}{:>13}  Tollgate's time to theirs", "", "ns", "allowed", "allocations");
     for lane in lanes {
@@ -68,11 +92,7 @@ fn report(lanes: &[Lane]) -> Result<()> {
         let [low, median, high] = quartiles(ours.ns.iter().zip(&lane.ns).map(|(ours, theirs)| ours / theirs).collect());
         print!("{:26}{ns:12.2}{percent:9.1}%{:13}", lane.name, lane.allocations);
         println!("  {median:.2} ({low:.2} to {high:.2})");
-        if lane.name.starts_with("governor") && lane.allowed != ours.allowed {
-            return Err("governor, whose nanoseconds are exact here, did not grant the same requests".into());
-        }
     }
-    if ours.allocations > 0 { Err("Tollgate has allocated".into()) } else { Ok(()) }
 }
 
 /// The lower quartile, the median and the upper quartile.

@@ -14,7 +14,7 @@ use governor::state::keyed::{DashMapStateStore, HashMapStateStore, KeyedStateSto
 use governor::state::{InMemoryState, NotKeyed, StateStore};
 
 use super::map::{Hash, Map, filled, with};
-use super::{Contestant, Quota};
+use super::{Case, Contestant, Quota, START_MS, Shared as _};
 
 #[derive(Default)]
 pub(super) struct Given(Cell<Nanos>);
@@ -103,6 +103,64 @@ impl<S: KeyedStateStore<u64> + Filled> Contestant for KeyedOver<S> {
         self.0.clock().0.set(now);
         self.0.check_key(&key).map_err(|refusal| refusal.earliest_possible())
     }
+}
+
+/// Over a `DashMap`, shared by threads, each of which sets a clock of its own.
+pub(super) struct SharedDashMap(RateLimiter<u64, DashMapStateStore<u64, Hash>, GivenToThread, NoOpMiddleware<Nanos>>);
+
+pub(super) struct GivenToThread;
+
+thread_local! {
+    static NOW: Cell<u64> = const { Cell::new(0) };
+}
+
+impl Clock for GivenToThread {
+    type Instant = Nanos;
+
+    #[inline]
+    fn now(&self) -> Nanos {
+        Nanos::new(NOW.get())
+    }
+}
+
+impl Contestant for SharedDashMap {
+    type Moment = Nanos;
+    type Later = Nanos;
+    type Bucket = InMemoryState;
+
+    fn new(numbers: &Quota, keys: u32) -> Self {
+        NOW.set(0); // it counts from here
+        Self(RateLimiter::new(quota(numbers), Filled::filled(keys), GivenToThread))
+    }
+
+    fn moment(ms: u64) -> Nanos {
+        nanos(ms)
+    }
+
+    #[inline]
+    fn decide(&mut self, key: u64, now: Nanos) -> Result<(), Nanos> {
+        self.decide_shared(key, now)
+    }
+}
+
+impl super::Shared for SharedDashMap {
+    #[inline]
+    fn decide_shared(&self, key: u64, now: Nanos) -> Result<(), Nanos> {
+        NOW.set(now.as_u64());
+        self.0.check_key(&key).map_err(|refusal| refusal.earliest_possible())
+    }
+}
+
+/// Spends a token of each of `keys`, which are texts.
+pub(super) fn with_texts(keys: &[String]) -> impl Sized + use<> + 'static {
+    let store = DashMapStateStore::<String, Hash>::with_hasher(Hash::default());
+    let quota = quota(&Case::Allowed.quota(0));
+    let limiter: RateLimiter<_, _, _, NoOpMiddleware<Nanos>> = RateLimiter::new(quota, store, Given::default());
+    limiter.clock().0.set(nanos(START_MS));
+    for key in keys {
+        assert!(limiter.check_key(key).is_ok());
+    }
+    limiter
 }
 
 /// `InMemoryState` without atomics: zero means "never asked".

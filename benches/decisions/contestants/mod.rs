@@ -4,9 +4,14 @@
 //! own type, and a contestant that insists on a clock gets one that returns a number. Every contestant decides whether
 //! one token is granted and, if not, when to retry; the naive designs cannot tell when.
 
+use std::any::Any;
 use std::fmt;
 use std::hint::black_box;
+use std::sync::Barrier;
+use std::thread;
 use std::time::{Duration, Instant};
+
+use super::counting;
 
 mod gcra;
 mod governor;
@@ -37,6 +42,31 @@ trait Contestant: Sized {
     fn at_once(decisions: usize, _keys: u32) -> usize {
         decisions
     }
+
+    /// Creates it with buckets as `case` begins.
+    fn prepared(case: Case, keys: u32) -> Self {
+        let quota = case.quota(keys);
+        let mut contestant = Self::new(&quota, keys);
+        let mut random = Random::default();
+        for key in 0..u64::from(keys) {
+            let tokens = match case {
+                Case::Allowed => 1,
+                Case::Draining => u64::from(quota.capacity / 4),
+                Case::Refused => u64::from(quota.capacity),
+                Case::Mixed => random.below(quota.capacity + 1),
+            };
+            for _ in 0..tokens {
+                let _ = contestant.decide(key, Self::moment(START_MS));
+            }
+        }
+        contestant
+    }
+}
+
+/// A limiter that threads share.
+trait Shared: Contestant<Moment: Send + Sync> + Sync {
+    /// [`Contestant::decide`], from any thread.
+    fn decide_shared(&self, key: u64, now: Self::Moment) -> Result<(), Self::Later>;
 }
 
 /// The numbers of a limit.
@@ -154,6 +184,25 @@ pub(crate) fn all(keys: u32) -> Vec<Entry> {
     }
 }
 
+/// The limiters that `THREADS` threads can share.
+pub(crate) fn shared<const THREADS: usize>() -> Vec<Entry> {
+    vec![
+        Entry::shared::<tollgate::Shared, THREADS>("tollgate KeyedLimiter"),
+        Entry::shared::<governor::SharedDashMap, THREADS>("governor, DashMap"),
+    ]
+}
+
+/// Makes a limiter in which each of the given keys has an entry.
+type WithTexts = fn(&[String]) -> Box<dyn Any>;
+
+/// The limiters that threads can share, with keys that are texts.
+pub(crate) fn with_texts() -> [(&'static str, WithTexts); 2] {
+    [
+        ("tollgate KeyedLimiter", |keys| Box::new(tollgate::with_texts(keys))),
+        ("governor, DashMap", |keys| Box::new(governor::with_texts(keys))),
+    ]
+}
+
 /// A contestant by its name.
 pub(crate) struct Entry {
     pub(crate) name: &'static str,
@@ -166,24 +215,22 @@ pub(crate) struct Entry {
 
 impl Entry {
     fn of<C: Contestant + 'static>(name: &'static str) -> Self {
-        fn make<C: Contestant + 'static>(case: Case, keys: u32) -> Box<dyn Asked> {
-            let quota = case.quota(keys);
-            let mut contestant = C::new(&quota, keys);
-            let mut random = Random::default();
-            for key in 0..u64::from(keys) {
-                let tokens = match case {
-                    Case::Allowed => 1,
-                    Case::Draining => u64::from(quota.capacity / 4),
-                    Case::Refused => u64::from(quota.capacity),
-                    Case::Mixed => random.below(quota.capacity + 1),
-                };
-                for _ in 0..tokens {
-                    let _ = contestant.decide(key, C::moment(START_MS));
-                }
-            }
-            Box::new(Prepared { contestant, keys, requests: Vec::new(), left_out_ms: 0 })
-        }
-        Self { name, bucket: size_of::<C::Bucket>(), in_map: size_of::<(u64, C::Bucket)>() + 1, make: make::<C> }
+        Self::made::<C>(name, |case, keys| {
+            Box::new(Prepared { contestant: C::prepared(case, keys), keys, requests: Vec::new(), left_out_ms: 0 })
+        })
+    }
+
+    fn shared<C: Shared + 'static, const THREADS: usize>(name: &'static str) -> Self {
+        Self::made::<C>(name, |case, keys| {
+            Box::new(OnThreads::<C, THREADS> {
+                contestant: C::prepared(case, keys),
+                requests: [const { Vec::new() }; _],
+            })
+        })
+    }
+
+    fn made<C: Contestant>(name: &'static str, make: fn(Case, u32) -> Box<dyn Asked>) -> Self {
+        Self { name, bucket: size_of::<C::Bucket>(), in_map: size_of::<(u64, C::Bucket)>() + 1, make }
     }
 }
 
@@ -202,6 +249,7 @@ pub(crate) trait Asked {
 pub(crate) struct Answers {
     pub(crate) took: Duration,
     pub(crate) allowed: usize,
+    pub(crate) allocations: u64,
 }
 
 struct Prepared<C: Contestant> {
@@ -224,11 +272,79 @@ impl<C: Contestant> Asked for Prepared<C> {
         asked.len()
     }
 
-    #[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
     fn ask(&mut self) -> Answers {
+        Answers::of(|| measured(&mut self.contestant, &self.requests))
+    }
+}
+
+/// The same for a limiter that threads share, each with its part of the requests.
+struct OnThreads<C: Contestant, const THREADS: usize> {
+    contestant: C,
+    requests: [Vec<(u64, C::Moment)>; THREADS],
+}
+
+impl<C: Shared, const THREADS: usize> Asked for OnThreads<C, THREADS> {
+    fn prepare(&mut self, requests: &[Request]) -> usize {
+        for (thread, part) in self.requests.iter_mut().enumerate() {
+            part.clear();
+            // Each key's requests in their order, whichever thread is ahead.
+            let of_thread = requests.iter().filter(|request| request.key % THREADS as u64 == thread as u64);
+            part.extend(of_thread.map(|request| (request.key, C::moment(request.ms))));
+        }
+        requests.len()
+    }
+
+    fn ask(&mut self) -> Answers {
+        let Self { contestant, requests } = self;
+        let contestant = &*contestant;
+        let barrier = &Barrier::new(THREADS);
+        thread::scope(|scope| {
+            let part = |requests: &[_]| {
+                barrier.wait();
+                Answers::of(|| measured(&mut Handle(contestant), requests))
+            };
+            let [first, others @ ..] = &requests[..] else { unreachable!("there is a thread") };
+            let others: Vec<_> = others.iter().map(|requests| scope.spawn(move || part(requests))).collect();
+            let parts = others.into_iter().map(|thread| thread.join().expect("no panic"));
+            let first = part(first);
+            parts.fold(first, |all, part| Answers {
+                took: all.took.max(part.took),
+                allowed: all.allowed + part.allowed,
+                allocations: all.allocations + part.allocations,
+            })
+        })
+    }
+}
+
+/// One thread's way to a shared limiter.
+struct Handle<'a, C>(&'a C);
+
+impl<C: Shared> Contestant for Handle<'_, C> {
+    type Moment = C::Moment;
+    type Later = C::Later;
+    type Bucket = C::Bucket;
+
+    fn new(_: &Quota, _: u32) -> Self {
+        unreachable!("made from a limiter")
+    }
+
+    fn moment(ms: u64) -> Self::Moment {
+        C::moment(ms)
+    }
+
+    #[inline]
+    fn decide(&mut self, key: u64, now: Self::Moment) -> Result<(), Self::Later> {
+        self.0.decide_shared(key, now)
+    }
+}
+
+impl Answers {
+    #[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+    fn of(measured: impl FnOnce() -> usize) -> Self {
+        let allocations = counting::allocations();
         let began = Instant::now();
-        let allowed = measured(&mut self.contestant, &self.requests);
-        Answers { took: began.elapsed(), allowed }
+        let allowed = measured();
+        Self { took: began.elapsed(), allowed, allocations: counting::allocations() - allocations }
     }
 }
 

@@ -7,7 +7,7 @@ use tollgate::keyed::KeyedLimiter;
 use tollgate::limit::{Config, Decision, Limit, State};
 
 use super::map::{Hash, Map, filled, with};
-use super::{Contestant, Quota, START_MS};
+use super::{Case, Contestant, Quota, START_MS, Shared as _};
 
 fn limit(quota: &Quota) -> Limit {
     let mut config = Config::token_bucket(u64::from(quota.rate), quota.period_ms);
@@ -197,6 +197,13 @@ impl Contestant for Shared {
 
     #[inline]
     fn decide(&mut self, key: u64, now: i64) -> Result<(), i64> {
+        self.decide_shared(key, now)
+    }
+}
+
+impl super::Shared for Shared {
+    #[inline]
+    fn decide_shared(&self, key: u64, now: i64) -> Result<(), i64> {
         match self.0.consume(&key, now, 1) {
             Ok(Decision::Allow { .. }) => Ok(()),
             Ok(Decision::Wait { retry_at }) => Err(retry_at),
@@ -204,4 +211,14 @@ impl Contestant for Shared {
             Err(full) => Err(full.retry_at.unwrap_or(i64::MAX)),
         }
     }
+}
+
+/// Spends a token of each of `keys`, which are texts.
+pub(super) fn with_texts(keys: &[String]) -> impl Sized + use<> + 'static {
+    let quota = Case::Allowed.quota(0);
+    let limiter = KeyedLimiter::<String, 1, Hash>::with_hasher([limit(&quota)], 2_000_000, Hash::default());
+    for key in keys {
+        assert!(limiter.try_consume(key.as_str(), unix_ms(START_MS), 1));
+    }
+    limiter
 }
