@@ -113,7 +113,7 @@ pub mod answers;
 #[doc(hidden)]
 pub mod api;
 // Property tests in here use the same cases on every machine.
-#[cfg(all(test, feature = "api"))]
+#[cfg(all(test, feature = "std"))]
 #[path = "../tests/chance/mod.rs"]
 mod chance;
 #[cfg(feature = "api")]

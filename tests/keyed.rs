@@ -86,6 +86,78 @@ proptest! {
     }
 }
 
+/// The same number of tokens from each of many keys.
+#[derive(Clone, Copy, Debug)]
+struct Burst {
+    /// Since the last one; minutes back, too.
+    elapsed_ms: i64,
+    first_key: u16,
+    keys: u16,
+    cost: u64,
+}
+
+proptest! {
+    #![proptest_config(chance::config(600))]
+
+    /// With as many keys as need several blocks, of one shard or several, and with a clock that is set back further than a bucket
+    /// tolerates, which several shards would notice one by one.
+    #[test]
+    fn many_keys_get_what_they_would_without_forgetting(
+        (max_keys, may_step_back) in prop_oneof![(1_usize..=64, Just(true)), (65_usize..300, Just(false))],
+        rate in 1_u64..4,
+        capacity in 1_u64..4,
+        is_window in any::<bool>(),
+        bursts in prop::collection::vec(burst(), 1..40),
+    ) {
+        let config = if is_window { Config::fixed_window(rate, 700) } else { Config::token_bucket(rate, 700) };
+        let limit = Limit::new(&Config { capacity, ..config }).expect("small numbers are exact");
+        let limiter = KeyedLimiter::<u16, 1, Hash>::with_hasher([limit], max_keys, Hash::default());
+        let mut model: BTreeMap<u16, State> = BTreeMap::new();
+        let mut now = START;
+        for Burst { elapsed_ms, first_key, keys, cost } in bursts {
+            let before = now;
+            now += if may_step_back { elapsed_ms } else { elapsed_ms.max(0) };
+            if now < before {
+                // All continue with their levels.
+                model.values_mut().for_each(|state| *state = limit.decide(limit.refilled(state, before), now, 0, Verb::Consume).1);
+            }
+            for key in first_key..first_key + keys {
+                let state = model.get(&key).copied().unwrap_or_else(|| limit.new_state(now, Hash::default().hash_one(key)));
+                let (decision, after) = limit.decide(state, now, cost, Verb::Consume);
+                let needed = |model: &BTreeMap<u16, State>| {
+                    let until = |state| limit.expires_at(state, now).expect("it refills");
+                    model.values().map(until).filter(|&until| until > now).collect::<Vec<_>>()
+                };
+                match limiter.consume(&key, now, cost) {
+                    Ok(answer) => {
+                        prop_assert_eq!(answer, decision);
+                        model.insert(key, after);
+                    }
+                    Err(full) => {
+                        let others = needed(&model);
+                        prop_assert!(others.len() == max_keys && limit.expires_at(&state, now) <= Some(now));
+                        let first = others.into_iter().min();
+                        prop_assert!(full.retry_at > Some(now) && full.retry_at <= first, "{full:?}, first {first:?}");
+                    }
+                }
+                prop_assert!(limiter.len() <= max_keys && limiter.len() >= needed(&model).len());
+            }
+        }
+    }
+}
+
+fn burst() -> impl Strategy<Value = Burst> {
+    let elapsed_ms = prop_oneof![6 => 0_i64..300, 2 => 0_i64..3_000, 1 => -200_000_i64..-61_000];
+    let keys = prop_oneof![2 => 1_u16..5, 1 => 1_u16..120];
+    let cost = prop_oneof![5 => Just(1), 1 => 0_u64..4];
+    (elapsed_ms, 0_u16..400, keys, cost).prop_map(|(elapsed_ms, first_key, keys, cost)| Burst {
+        elapsed_ms,
+        first_key,
+        keys,
+        cost,
+    })
+}
+
 /// Beyond this moment the states answer everything as new ones would.
 fn needed_until(limits: &[Limit; 2], states: &[State; 2], now: i64) -> i64 {
     let each = [0, 1].map(|i| limits[i].expires_at(&states[i], now).unwrap_or(i64::MAX));

@@ -1,10 +1,14 @@
 //! A limiter for many keys in one process: one policy, a state for each key, bounded memory.
 //!
 //! A plain map of states grows with every key ever seen. But a bucket that is full again equals a new one, and the moment of that is known:
-//! [`Limit::expires_at`]. So each key waits in a queue under that moment, and is forgotten once it has passed. A decision does not touch
-//! the queue, which makes the key's queued moment too early. When that moment comes, the key is queued again under the true one. So each
-//! decision causes at most one later move in the queue, `O(log n)`, and makes at most a fixed number of moves itself. Only when the clock
-//! has stepped back by more than a minute is a shard's queue rebuilt, in one pass.
+//! [`Limit::expires_at`]. So whenever a key is added, a few that are full are forgotten, in a place where there may be some. Entries are in
+//! blocks, each with a moment before which none of its entries can be forgotten. A decision does not touch that moment, which makes it too
+//! early, but not too late: when it comes, the block is looked through, and the true one is noted. So each decision causes at most one look
+//! at a block later, and adding a key takes at most one look itself. While no key is added, none is forgotten, so that a busy key is not
+//! forgotten and added again each time it is full. A key is stored once: a table of positions leads to its entry.
+//!
+//! Only when the clock has stepped back by more than a minute are all entries of a shard visited, and only when all `max_keys` are in use
+//! are the moments of all blocks.
 //!
 //! # When all keys are in use
 //! At most `max_keys` keys have an entry. When all of them are still needed, a new key is **refused** with [`Full`] until the moment at
@@ -17,6 +21,7 @@
 //! Limits whose buckets never expire ([`Limit::expires_at`]), at rate 0 or with `initial` below the capacity, keep their keys forever.
 #![forbid(unsafe_code)]
 
+mod index;
 mod queue;
 mod shard;
 
@@ -31,6 +36,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[doc(inline)]
 pub use crate::access::Network;
 use crate::limit::{Decision, Limit, Part, State, Verb, decide_all};
+use index::MAX_ENTRIES;
 pub use queue::{KeyedQueue, WaitError};
 use shard::{Shard, due_at};
 
@@ -63,10 +69,10 @@ pub struct KeyedLimiter<K, const N: usize = 1, S = RandomState> {
     len: AtomicUsize,
     hasher: S,
     /// Their number is a power of two.
-    shards: Box<[Locked<K, N, S>]>,
+    shards: Box<[Locked<K, N>]>,
 }
 
-type Locked<K, const N: usize, S> = Padded<Mutex<Shard<K, N, S>>>;
+type Locked<K, const N: usize> = Padded<Mutex<Shard<K, N>>>;
 
 /// The answers of all limits.
 #[derive(Clone, Debug)]
@@ -109,13 +115,14 @@ impl<K: Hash + Eq, const N: usize> KeyedLimiter<K, N> {
     }
 }
 
-impl<K: Hash + Eq, const N: usize, S: BuildHasher + Clone> KeyedLimiter<K, N, S> {
+impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
     /// The same with another hash function. Use this where the standard one takes longer than the decision, and callers do not choose their
     /// keys.
     #[must_use]
     pub fn with_hasher(limits: [Limit; N], max_keys: usize, hasher: S) -> Self {
+        let max_keys = max_keys.min(MAX_ENTRIES); // more would not fit any memory
         let shards = max_keys.div_ceil(KEYS_PER_SHARD).next_power_of_two().min(MAX_SHARDS);
-        let shards = (0..shards).map(|_| Padded(Mutex::new(Shard::new(hasher.clone())))).collect();
+        let shards = (0..shards).map(|_| Padded(Mutex::new(Shard::new()))).collect();
         Self { limits, max_keys, len: AtomicUsize::new(0), hasher, shards }
     }
 
@@ -205,6 +212,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher + Clone> KeyedLimiter<K, N, S>
     }
 
     /// Calls `f` with the states of `key` and, only if `apply`, stores the result, unless it equals a new key's states.
+    #[inline]
     fn with<Q, A, F>(&self, key: &Q, now: i64, apply: bool, f: F) -> Result<A, Full>
     where
         F: Fn(&mut [State; N], i64) -> A,
@@ -212,13 +220,32 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher + Clone> KeyedLimiter<K, N, S>
         K: Borrow<Q>,
     {
         let hash = self.hasher.hash_one(key);
+        let mut shard = self.lock(self.index(hash));
+        let now = shard.advance(now, &self.limits);
+        if let Some(states) = shard.states_mut(hash, key) {
+            let mut unchanged = *states;
+            return Ok(f(if apply { states } else { &mut unchanged }, now));
+        }
+        drop(shard);
+        self.with_new(key, hash, now, apply, f)
+    }
+
+    /// The same for a key that is probably new.
+    #[cold]
+    #[inline(never)]
+    fn with_new<Q, A, F>(&self, key: &Q, hash: u64, now: i64, apply: bool, f: F) -> Result<A, Full>
+    where
+        F: Fn(&mut [State; N], i64) -> A,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        K: Borrow<Q>,
+    {
         let index = self.index(hash);
         let mut has_made_room = false;
         loop {
             let mut shard = self.lock(index);
             let now = shard.advance(now, &self.limits);
-            self.forget(&mut shard, now, STEPS);
-            if let Some(states) = shard.states.get_mut(key) {
+            // Another thread may have added it since.
+            if let Some(states) = shard.states_mut(hash, key) {
                 return Ok(if apply { f(states, now) } else { f(&mut states.clone(), now) });
             }
             let mut states = core::array::from_fn(|i| self.limits[i].new_state(now, hash));
@@ -227,9 +254,12 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher + Clone> KeyedLimiter<K, N, S>
             if due <= now || !apply && self.len() < self.max_keys {
                 return Ok(answer);
             }
-            if apply && self.take_entry() {
-                shard.insert(key.to_owned(), key.to_owned(), states, due);
-                return Ok(answer);
+            if apply {
+                self.give_back(shard.forget_some(&self.limits, now, &self.hasher));
+                if self.take_entry() {
+                    shard.insert(hash, key.to_owned(), states, due);
+                    return Ok(answer);
+                }
             }
             drop(shard); // no thread holds two
             let room_at = self.make_room(index, now);
@@ -249,22 +279,21 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher + Clone> KeyedLimiter<K, N, S>
         for step in 0..self.shards.len() {
             let mut shard = self.lock((first + step) % self.shards.len());
             let now_here = shard.advance(now, &self.limits);
-            if self.forget(&mut shard, now_here, STEPS_FOR_ROOM) > 0 {
-                return now;
+            match shard.make_room(&self.limits, now_here, &self.hasher) {
+                Ok(forgotten) => {
+                    self.give_back(forgotten);
+                    return now;
+                }
+                Err(at) => room_at = room_at.min(at),
             }
-            // Behind a moment that has passed but was too early, there may be a true one.
-            let next = shard.next_due(&self.limits, now_here);
-            room_at = room_at.min(next.max(now.saturating_add(1)));
         }
         room_at
     }
 
-    fn forget(&self, shard: &mut Shard<K, N, S>, now: i64, steps: usize) -> usize {
-        let forgotten = shard.forget(&self.limits, now, steps);
+    fn give_back(&self, forgotten: usize) {
         if forgotten > 0 {
             self.len.fetch_sub(forgotten, Ordering::Relaxed);
         }
-        forgotten
     }
 
     fn take_entry(&self) -> bool {
@@ -272,12 +301,12 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher + Clone> KeyedLimiter<K, N, S>
         self.len.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// The map uses the lowest and the highest bits.
+    /// The shard's own index uses the lower half.
     fn index(&self, hash: u64) -> usize {
         usize::from(hash.to_le_bytes()[5]) & (self.shards.len() - 1)
     }
 
-    fn lock(&self, index: usize) -> MutexGuard<'_, Shard<K, N, S>> {
+    fn lock(&self, index: usize) -> MutexGuard<'_, Shard<K, N>> {
         // A panic in a key's `Eq` or `Hash` leaves nothing half done.
         self.shards[index].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -298,7 +327,3 @@ struct Padded<T>(T);
 /// Threads on 64 shards seldom collide; more would only slow down a full table, where a new key checks all of them.
 const MAX_SHARDS: usize = 64;
 const KEYS_PER_SHARD: usize = 64;
-
-/// More than the one key that a decision may add, so that forgetting keeps up.
-const STEPS: usize = 2;
-const STEPS_FOR_ROOM: usize = 16;

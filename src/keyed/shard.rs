@@ -1,81 +1,145 @@
-//! A part of the keys behind one lock: their states, and when each may be forgotten.
+//! A part of the keys behind one lock: their states, and from when on some may be forgotten.
 
-use core::cmp::{Ordering, Reverse};
+use core::borrow::Borrow;
 use core::hash::{BuildHasher, Hash};
-use std::collections::binary_heap::PeekMut;
-use std::collections::{BinaryHeap, HashMap};
 
+use super::index::Index;
 use crate::limit::{Limit, MAX_STEP_BACK_MS, State, Verb};
 
-/// Each key is in both, once: `queue.len() == states.len()`.
-pub(super) struct Shard<K, const N: usize, S> {
-    pub(super) states: HashMap<K, [State; N], S>,
-    /// Earliest first.
-    queue: BinaryHeap<Reverse<Due<K>>>,
+/// `due[i]` is at most each moment that is [`due_at`] of an entry in the block `entries[i * BLOCK..][..BLOCK]`, unless tokens were given
+/// back since, and `room_at` is at most each of `due`.
+pub(super) struct Shard<K, const N: usize> {
+    entries: Vec<Entry<K, N>>,
+    index: Index,
+    due: Vec<i64>,
+    room_at: i64,
+    /// The block to look at next.
+    hand: usize,
     /// The latest moment seen.
     latest: i64,
 }
 
-/// A key, and the moment to check whether it can be forgotten.
-struct Due<K> {
-    at: i64,
+struct Entry<K, const N: usize> {
     key: K,
+    states: [State; N],
 }
 
-impl<K: Hash + Eq, const N: usize, S: BuildHasher> Shard<K, N, S> {
-    pub(super) fn new(hasher: S) -> Self {
-        Self { states: HashMap::with_hasher(hasher), queue: BinaryHeap::new(), latest: i64::MIN }
+impl<K: Hash + Eq, const N: usize> Shard<K, N> {
+    pub(super) fn new() -> Self {
+        let (entries, index, due) = (Vec::new(), Index::default(), Vec::new());
+        Self { entries, index, due, room_at: i64::MAX, hand: 0, latest: i64::MIN }
     }
 
     /// The moment that counts: the latest seen, unless the clock stepped back further than a bucket tolerates. Otherwise a thread slightly
     /// behind could find a bucket full that was forgotten at a later moment.
+    #[inline]
     pub(super) fn advance(&mut self, now: i64, limits: &[Limit; N]) -> i64 {
-        if self.latest.saturating_sub(now) <= MAX_STEP_BACK_MS {
-            self.latest = self.latest.max(now);
-            return self.latest;
+        if now > self.latest {
+            self.latest = now;
+        } else if self.latest.saturating_sub(now) > MAX_STEP_BACK_MS {
+            self.step_back(now, limits);
         }
-        // Every stored moment is from the previous clock, and may be years away. All keys continue from now with their levels.
-        let latest = core::mem::replace(&mut self.latest, now);
-        let mut queue = core::mem::take(&mut self.queue).into_vec();
-        for Reverse(due) in &mut queue {
-            due.at = self.states.get_mut(&due.key).map_or(now, |states| {
-                *states = core::array::from_fn(|i| {
-                    let state = limits[i].refilled(&states[i], latest);
-                    limits[i].decide(state, now, 0, Verb::Consume).1
-                });
-                due_at(limits, states, now)
-            });
-        }
-        self.queue = queue.into();
-        now
+        self.latest
     }
 
-    /// Forgets keys that are full again, in at most `steps` steps. Returns how many.
-    pub(super) fn forget(&mut self, limits: &[Limit; N], now: i64, steps: usize) -> usize {
+    /// Every stored moment is from the previous clock, and may be years away. All keys continue from now with their levels.
+    #[cold]
+    fn step_back(&mut self, now: i64, limits: &[Limit; N]) {
+        let latest = core::mem::replace(&mut self.latest, now);
+        for Entry { states, .. } in &mut self.entries {
+            *states = core::array::from_fn(|i| {
+                let state = limits[i].refilled(&states[i], latest);
+                limits[i].decide(state, now, 0, Verb::Consume).1
+            });
+        }
+        let first_due = |block: &[Entry<K, N>]| block.iter().map(|entry| due_at(limits, &entry.states, now)).min();
+        self.due = self.entries.chunks(BLOCK).filter_map(first_due).collect();
+        self.room_at = self.first_due();
+    }
+
+    /// The states of `key`, which has this hash.
+    #[inline]
+    pub(super) fn states_mut<Q: Eq + ?Sized>(&mut self, hash: u64, key: &Q) -> Option<&mut [State; N]>
+    where
+        K: Borrow<Q>,
+    {
+        let Self { entries, index, .. } = self;
+        let at = index.find(hash, |at| entries.get(at).is_some_and(|entry| entry.key.borrow() == key))?;
+        entries.get_mut(at).map(|entry| &mut entry.states)
+    }
+
+    /// Adds a key that has no entry, and may be forgotten at `due`.
+    pub(super) fn insert(&mut self, hash: u64, key: K, states: [State; N], due: i64) {
+        self.index.insert(hash, self.entries.len());
+        match self.due.get_mut(self.entries.len() / BLOCK) {
+            Some(first_due) => *first_due = due.min(*first_due),
+            None => self.due.push(due),
+        }
+        self.room_at = self.room_at.min(due);
+        if self.entries.len() == self.entries.capacity() {
+            // By a quarter: by default half of the memory might be unused.
+            self.entries.reserve_exact(self.entries.len() / 4 + 4);
+        }
+        self.entries.push(Entry { key, states });
+    }
+
+    /// Forgets keys that are full again, or returns the moment at which one may be.
+    pub(super) fn make_room(&mut self, limits: &[Limit; N], now: i64, hasher: &impl BuildHasher) -> Result<usize, i64> {
+        if self.room_at <= now {
+            for _ in 0..self.due.len() {
+                let forgotten = self.forget_some(limits, now, hasher);
+                if forgotten > 0 {
+                    return Ok(forgotten);
+                }
+            }
+            self.room_at = self.first_due();
+        }
+        Err(self.room_at)
+    }
+
+    /// Forgets keys of the next block that are full again, if any: at most [`STEPS`]. Returns how many.
+    pub(super) fn forget_some(&mut self, limits: &[Limit; N], now: i64, hasher: &impl BuildHasher) -> usize {
+        if self.hand >= self.due.len() {
+            self.hand = 0;
+        }
         let mut forgotten = 0;
-        for _ in 0..steps {
-            let Some(mut first) = self.queue.peek_mut().filter(|first| first.0.at <= now) else { break };
-            let at = self.states.get(&first.0.key).map_or(now, |states| due_at(limits, states, now));
-            if at > now {
-                first.0.at = at;
-            } else {
-                let Reverse(Due { key, .. }) = PeekMut::pop(first);
-                self.states.remove(&key);
-                forgotten += 1;
+        if self.due.get(self.hand).is_some_and(|&due| due <= now) {
+            let mut first_due = i64::MAX;
+            let mut at = self.hand * BLOCK;
+            let end = at + BLOCK;
+            while at < end.min(self.entries.len()) {
+                let due = due_at(limits, &self.entries[at].states, now);
+                if due > now {
+                    first_due = due.min(first_due);
+                    at += 1;
+                } else if forgotten == STEPS {
+                    return forgotten; // the next call continues with this block
+                } else {
+                    self.remove(at, hasher);
+                    forgotten += 1;
+                }
+            }
+            if let Some(due) = self.due.get_mut(self.hand) {
+                *due = first_due;
             }
         }
+        self.hand += 1;
         forgotten
     }
 
-    /// When to check for a key to forget: exact, or too early if tokens of the first were taken since it was queued.
-    pub(super) fn next_due(&self, limits: &[Limit; N], now: i64) -> i64 {
-        let states_of = |due: &Reverse<Due<K>>| self.states.get(&due.0.key).map(|states| due_at(limits, states, now));
-        self.queue.peek().map_or(i64::MAX, |first| states_of(first).map_or(first.0.at, |at| at.min(first.0.at)))
+    /// Removes an entry; the last one takes its place.
+    fn remove(&mut self, at: usize, hasher: &impl BuildHasher) {
+        let last = self.entries.len() - 1;
+        // Both first: a panic in a key's `Hash` leaves nothing half done.
+        let [hash, hash_of_last] = [at, last].map(|at| hasher.hash_one(&self.entries[at].key));
+        self.index.remove(hash, at);
+        self.index.renumber(hash_of_last, last, at);
+        let _removed = self.entries.swap_remove(at);
+        self.due.truncate(self.entries.len().div_ceil(BLOCK));
     }
 
-    pub(super) fn insert(&mut self, key: K, same_key: K, states: [State; N], at: i64) {
-        self.states.insert(key, states);
-        self.queue.push(Reverse(Due { at, key: same_key }));
+    fn first_due(&self) -> i64 {
+        self.due.iter().copied().min().unwrap_or(i64::MAX)
     }
 }
 
@@ -85,22 +149,8 @@ pub(super) fn due_at<const N: usize>(limits: &[Limit; N], states: &[State; N], n
     each.max().unwrap_or(now)
 }
 
-impl<K> Ord for Due<K> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.at.cmp(&other.at)
-    }
-}
+/// Larger blocks take longer to look through, smaller ones are more to look for in a full table.
+const BLOCK: usize = 32;
 
-impl<K> PartialOrd for Due<K> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<K> PartialEq for Due<K> {
-    fn eq(&self, other: &Self) -> bool {
-        self.at == other.at
-    }
-}
-
-impl<K> Eq for Due<K> {}
+/// More than the one key that a decision may add, so that forgetting keeps up.
+const STEPS: usize = 3;
