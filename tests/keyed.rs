@@ -119,7 +119,9 @@ proptest! {
             now += if may_step_back { elapsed_ms } else { elapsed_ms.max(0) };
             if now < before {
                 // All continue with their levels.
-                model.values_mut().for_each(|state| *state = limit.decide(limit.refilled(state, before), now, 0, Verb::Consume).1);
+                for state in model.values_mut() {
+                    *state = limit.decide(limit.refilled(state, before), now, 0, Verb::Consume).1;
+                }
             }
             for key in first_key..first_key + keys {
                 let state = model.get(&key).copied().unwrap_or_else(|| limit.new_state(now, Hash::default().hash_one(key)));

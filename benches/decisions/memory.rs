@@ -28,8 +28,8 @@ fn heap_each(make: fn(Case, u32) -> Box<dyn Asked>, case: Case, keys: u32) -> f6
 
 fn heap_of<T>(make: impl FnOnce() -> T, keys: u32) -> f64 {
     let before = counting::live_bytes();
-    let made = make();
+    let limiter = make();
     let bytes = u32::try_from(counting::live_bytes() - before).expect("less than 4 GB");
-    drop(made);
+    drop(limiter);
     f64::from(bytes) / f64::from(keys)
 }
