@@ -116,8 +116,8 @@ const fn low(number: u64) -> u32 {
 const NONE: u32 = u32::MAX;
 const FREE: Slot = Slot { hash: 0, entry: NONE };
 
-/// Positions fit a slot.
-pub(super) const MAX_ENTRIES: usize = NONE as usize;
+/// Positions fit a slot, and are never [`NONE`].
+pub(super) const MAX_ENTRIES: usize = 1 << 31;
 const MIN_SLOTS: usize = 8;
 
 #[cfg(test)]
