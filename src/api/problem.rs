@@ -1,7 +1,5 @@
 //! Everything that can be wrong with a request, as `application/problem+json`, RFC 9457.
 
-use std::fmt;
-
 use serde::Serialize;
 
 use super::endpoint::Endpoint;
@@ -75,15 +73,6 @@ pub enum Problem {
     /// The object with the key's buckets did not answer; the log has the reason.
     Unavailable { cause: Cause },
 }
-
-/// The problem's `detail`.
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.detail())
-    }
-}
-
-impl std::error::Error for Problem {}
 
 /// [`Problem::BadRequest`].
 pub(super) fn bad_request<T>(detail: String) -> Result<T, Problem> {
