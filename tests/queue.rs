@@ -53,8 +53,8 @@ enum Timers {
 proptest! {
     #![proptest_config(chance::config(600))]
 
-    /// All are granted in the order and at the moments of the obvious version, or refused for its reason, whoever gives up or takes
-    /// without waiting.
+    /// The queue grants every caller in the same order and at the same moment as the obvious version, or refuses it for the same reason,
+    /// even if others give up or take tokens without waiting.
     #[test]
     fn turns_are_those_of_a_queue_looked_at_every_millisecond(
         limits in limits(),
@@ -74,7 +74,7 @@ proptest! {
         within_limits(&limits, &run.grants)?;
     }
 
-    /// With late timers turns are later, but nobody is overtaken or forgotten, and no more is granted.
+    /// Late timers delay turns, but no caller overtakes another or is forgotten, and the limits still hold.
     #[test]
     fn late_timers_change_no_order_and_break_no_limit(
         limits in limits(),
@@ -574,7 +574,7 @@ async fn tasks_of_tokio_get_their_turns_in_order() {
 fn threads_that_wait_get_exactly_the_tokens_there_are() {
     let now = Arc::new(AtomicI64::new(START));
     let (clock, timer) = (Arc::clone(&now), Arc::clone(&now));
-    // Time passes only when somebody sleeps.
+    // Only a sleep moves the clock.
     let sleep = move |duration: Duration| {
         let ms = i64::try_from(duration.as_millis()).expect("short");
         timer.fetch_add(ms, Ordering::Relaxed);

@@ -1,9 +1,9 @@
 //! Callers that wait for their turn: for each key, first come, first served.
 //!
 //! The simplest way to wait is to sleep until a refusal's `retry_at` and to try again. Then the order is that of waking, and a large cost
-//! may never pass beside small ones. Reserving future tokens ([`Verb::Reserve`]) gives an order. But a reservation that is cancelled
-//! leaves a gap: the tokens in it can be given to nobody else unless those behind it move up, or more is admitted later than the limit
-//! allows. And of several limits, the fastest is debited long before the slowest lets the caller start.
+//! may never pass beside small ones. Reserving future tokens ([`Verb::Reserve`]) gives an order. But a cancelled reservation
+//! leaves a gap. Unless everyone behind it moves up, its tokens cannot go to anyone else: the limit would later admit too much. And with
+//! several limits, the fastest is debited long before the slowest lets the caller start.
 //!
 //! So callers wait in a line, and the first of it takes its tokens at the moment at which they are there. Only the first one sleeps; it
 //! wakes the next when it leaves. A caller that gives up has taken nothing, so there is nothing to give back, and all behind it move up.
@@ -51,7 +51,7 @@ use crate::limit::{Decision, Limit, Part, State, Verb, decide_all, jitter};
 /// # Promises
 /// * Tokens are taken at the moment at which [`KeyedQueue::wait`] is granted, as by [`KeyedLimiter::consume`]. So the limits hold for these
 ///   moments exactly, also with several limits, after cancelled waits and when a timer is late.
-/// * Nobody who waits is overtaken by another who waits for the same key. Callers of [`KeyedQueue::limiter`] that do not wait take tokens
+/// * Callers who wait for the same key never overtake each other. Callers of [`KeyedQueue::limiter`] that do not wait take tokens
 ///   whenever there are enough, and may so delay those who wait, without a bound.
 /// * A future that is dropped while it waits has taken nothing. The others wait as if it had never come.
 /// * The first of a line must be polled for the others to get on, as with an asynchronous mutex. A future that is kept without being polled
@@ -94,7 +94,7 @@ pub enum WaitError {
     Full(Full),
 }
 
-impl<K: Hash + Eq, const N: usize, S: BuildHasher + Clone> KeyedQueue<K, N, S> {
+impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedQueue<K, N, S> {
     /// A queue in front of `limiter`. `clock` gives the Unix milliseconds; `sleep` returns a future that is ready after a duration, such as
     /// `tokio::time::sleep`.
     #[must_use]
@@ -203,7 +203,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher + Clone> KeyedQueue<K, N, S> {
         Ok(answer)
     }
 
-    /// Takes the tokens if nobody waits and they are there, or else joins the line.
+    /// Takes the tokens if nobody is waiting and there are enough; otherwise joins the line.
     fn join<'a, 'b: 'a, Q>(
         &'b self,
         key: &'a Q,
@@ -290,7 +290,7 @@ impl<const N: usize> Line<N> {
     fn forecast<K, S>(&mut self, limiter: &KeyedLimiter<K, N, S>, look: &Answer<'_, N>) -> Forecast<N>
     where
         K: Hash + Eq,
-        S: BuildHasher + Clone,
+        S: BuildHasher,
     {
         let new = Forecast::new(look);
         // The same as long as nothing was taken or given back, and the first is not late.
@@ -370,7 +370,7 @@ impl<K: Hash + Eq + Borrow<Q>, Q: Hash + Eq + ?Sized, const N: usize> Place<'_, 
     fn take<'a, S>(&self, limiter: &'a KeyedLimiter<K, N, S>, now: i64, costs: [u64; N]) -> Result<Answer<'a, N>, Full>
     where
         Q: ToOwned<Owned = K>,
-        S: BuildHasher + Clone,
+        S: BuildHasher,
     {
         let lines = lock(self.lines); // no forecast may count a caller whose tokens are taken
         let answer = limiter.decide(self.key, now, costs, Verb::Consume)?;
