@@ -18,9 +18,11 @@
 //! # One limit
 //!
 //! ```
+//! use std::time::Duration;
+//!
 //! use tollgate::limit::{Config, Decision, Limit};
 //!
-//! let limit = Limit::new(&Config::token_bucket(100, 60_000))?; // 100 per minute
+//! let limit = Limit::new(&Config::token_bucket(100, Duration::from_mins(1)))?; // 100 per minute
 //! let now = 1_800_000_000_000;
 //! let mut alice = limit.new_state(now, 0);
 //! match limit.consume(&mut alice, now, 1) {
@@ -35,12 +37,15 @@
 //!
 //! ```
 //! # #[cfg(feature = "std")] {
+//! use std::time::Duration;
+//!
 //! use tollgate::keyed::KeyedLimiter;
 //! use tollgate::limit::{Config, Limit};
 //!
 //! // Both limits must grant: 10 per second, and 1000 per day. At most 100 000 keys are kept at once.
-//! let limits = [Limit::new(&Config::token_bucket(10, 1_000))?, Limit::new(&Config::fixed_window(1_000, 86_400_000))?];
-//! let limiter = KeyedLimiter::<String, 2>::new(limits, 100_000);
+//! let per_second = Limit::new(&Config::token_bucket(10, Duration::from_secs(1)))?;
+//! let per_day = Limit::new(&Config::fixed_window(1_000, Duration::from_hours(24)))?;
+//! let limiter = KeyedLimiter::<String, 2>::new([per_second, per_day], 100_000);
 //! let now = 1_800_000_000_000;
 //! assert!(limiter.try_consume("alice", now, 1));
 //! # }
@@ -85,6 +90,7 @@
 //! | none (`default-features = false`) | [`limit`], on `core` alone, without allocation | none |
 //! | `std` (default) | [`keyed`], [`unix_ms`] | none |
 //! | `api` | `policy`, and `keyed::Network`, the key for addresses | `serde_json` and others |
+//! | `serde` | reading and writing [`limit::Config`], [`limit::Limit`] and [`limit::Snapshot`] | `serde`, without `std` |
 //! | `tower` | `tower` | those of `api`, `http`, `tower-service` and others |
 //! | `axum` | the peer's address as axum has it, for `tower` | `axum` without its default features |
 //!
@@ -173,7 +179,8 @@ pub use system_time::unix_ms;
 #[cfg(all(test, target_family = "wasm"))]
 wasm_bindgen_test::wasm_bindgen_test_configure!(run_in_browser);
 
-/// Compiles and runs the README's Rust examples.
-#[cfg(doctest)]
+/// Compiles and runs the Rust examples of the README, and of the one that crates.io shows.
+#[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../README.md")]
+#[doc = include_str!("README.md")]
 mod readme {}

@@ -4,6 +4,8 @@ mod anywhere;
 #[path = "../benches/decisions/counting.rs"]
 mod counting;
 
+use std::time::Duration;
+
 use anywhere::test;
 use tollgate::limit::{Carry, Config, Decision, Limit, Part, Record, Verb, decide_all, encode};
 
@@ -14,7 +16,7 @@ static HEAP: counting::Counting = counting::Counting;
 fn no_decision_allocates() {
     let before = counting::allocations();
     let mut answers = [0; 3];
-    for config in [Config::token_bucket(3, 1_000), Config::fixed_window(3, 1_000)] {
+    for config in [Config::token_bucket(3, Duration::from_secs(1)), Config::fixed_window(3, Duration::from_secs(1))] {
         let limit = Limit::new(&Config { max_debt: 2, ..config }).unwrap();
         let mut state = limit.new_state(0, 0);
         // Forward, standing still, back a little and back too far.

@@ -2,6 +2,8 @@
 
 mod anywhere;
 
+use std::time::Duration;
+
 use anywhere::test;
 use tollgate::limit::ConfigError::{
     CapacityTooLarge, InitialTooLarge, MaxDebtTooLarge, OffsetWithoutWindows, PeriodTooLong, PeriodZero, RateTooLarge,
@@ -9,15 +11,15 @@ use tollgate::limit::ConfigError::{
 use tollgate::limit::RecordError::{Length, Level, UnknownFormat};
 use tollgate::limit::{Config, Limit, MAX_TOKENS, Record};
 
-const DAY_MS: u64 = 86_400_000;
+const DAY: Duration = Duration::from_hours(24);
 
 /// In each row a limit that is just accepted, and one that just is not.
 #[test]
 fn the_largest_numbers_are_accepted_and_one_more_is_refused_in_a_sentence_that_names_them() {
-    let bucket = Config::token_bucket(10, 1_000);
-    let daily = Config::fixed_window(10, DAY_MS);
-    let fast = Config::token_bucket(MAX_TOKENS, DAY_MS); // 2⁵³ − 1 has no divisor in common with a day: 86 400 000 drops
-    let budget = Config::token_bucket(0, 1_000);
+    let bucket = Config::token_bucket(10, Duration::from_secs(1));
+    let daily = Config::fixed_window(10, DAY);
+    let fast = Config::token_bucket(MAX_TOKENS, DAY); // 2⁵³ − 1 has no divisor in common with a day: 86 400 000 drops
+    let budget = Config::token_bucket(0, Duration::from_secs(1));
     let rows = [
         (
             Config { rate: 9_007_199_254_740_991, ..bucket },
@@ -90,6 +92,26 @@ fn the_largest_numbers_are_accepted_and_one_more_is_refused_in_a_sentence_that_n
         assert_eq!(Limit::new(&refused), Err(error), "{sentence}");
         assert_eq!(error.to_string(), sentence);
     }
+}
+
+#[test]
+fn a_fraction_of_a_millisecond_makes_the_period_longer_and_one_that_does_not_fit_is_too_long() {
+    let nanos = Duration::from_nanos;
+    for (period, period_ms) in [
+        (Duration::ZERO, 0),
+        (nanos(1), 1),
+        (nanos(1_000_000), 1),
+        (nanos(1_000_001), 2),
+        (Duration::new(1, 999_999_999), 2_000),
+        (Duration::from_millis(u64::MAX), u64::MAX),
+        (Duration::MAX, u64::MAX),
+    ] {
+        for config in [Config::token_bucket(10, period), Config::fixed_window(10, period)] {
+            assert_eq!((config.rate, config.period_ms), (10, period_ms), "{period:?}");
+        }
+    }
+    let error = Limit::new(&Config::token_bucket(10, Duration::MAX)).unwrap_err();
+    assert_eq!(error, PeriodTooLong { period_ms: u64::MAX, max_ms: 2_251_799_813_685_248 });
 }
 
 #[test]

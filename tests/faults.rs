@@ -3,6 +3,8 @@
 
 mod anywhere;
 
+use std::time::Duration;
+
 use anywhere::test;
 use tollgate::limit::{
     Carry, Config, Decision, Limit, MAX_STEP_BACK_MS, Part, Record, State, Verb, decide_all, encode,
@@ -15,7 +17,7 @@ fn limit(config: &Config) -> Limit {
 }
 
 fn token_bucket(rate: u64, period_ms: u64) -> Limit {
-    limit(&Config::token_bucket(rate, period_ms))
+    limit(&Config::token_bucket(rate, Duration::from_millis(period_ms)))
 }
 
 /// How many of the requests for one token, one at each of `moments`, are admitted.
@@ -82,7 +84,7 @@ fn a_slow_bucket_does_not_forget_its_debt_after_ten_seconds() {
 /// for all tokens left is refused or delayed.
 #[test]
 fn a_cost_is_compared_once() {
-    let mut config = Config::token_bucket(5, 1_000);
+    let mut config = Config::token_bucket(5, Duration::from_secs(1));
     config.max_debt = 5;
     let limit = limit(&config);
     for verb in [Verb::Consume, Verb::Reserve { max_wait_ms: None }] {
@@ -97,7 +99,7 @@ fn zero_debt_is_not_unlimited_debt_and_zero_wait_is_not_unlimited_wait() {
     let none = token_bucket(5, 1_000);
     let mut state = none.new_state(0, 0);
     assert_eq!(none.reserve(&mut state, 0, 6, None), Decision::Never { max: 5 });
-    let mut config = Config::token_bucket(5, 1_000);
+    let mut config = Config::token_bucket(5, Duration::from_secs(1));
     config.max_debt = 5;
     let some = limit(&config);
     assert_eq!(some.reserve(&mut state, 0, 6, Some(0)), Decision::Never { max: 5 });
@@ -107,7 +109,7 @@ fn zero_debt_is_not_unlimited_debt_and_zero_wait_is_not_unlimited_wait() {
 /// An article's Lua script refills with its capacity per second, whatever its rate.
 #[test]
 fn the_rate_is_the_rate_and_not_the_capacity() {
-    let mut config = Config::token_bucket(1, 1_000);
+    let mut config = Config::token_bucket(1, Duration::from_secs(1));
     config.capacity = 1_000;
     let limit = limit(&config);
     let mut state = limit.new_state(0, 0);
@@ -165,7 +167,7 @@ fn three_per_second_are_three_per_second_for_ten_years() {
 /// by a negative count (#54082) cannot happen here: a cost has no sign.
 #[test]
 fn a_cancelled_reservation_returns_everything_it_took() {
-    let mut config = Config::token_bucket(1, 1_000);
+    let mut config = Config::token_bucket(1, Duration::from_secs(1));
     config.max_debt = 10;
     let limit = limit(&config);
     let mut state = limit.new_state(0, 0);
@@ -204,7 +206,7 @@ fn a_bucket_with_changed_numbers_keeps_refilling() {
 /// One of ours: after a small step back of the clock, a change of numbers credited the same refill twice.
 #[test]
 fn changed_numbers_credit_nothing_twice_after_a_step_back() {
-    let (bucket, window) = (token_bucket(60, 60_000), limit(&Config::fixed_window(10, 1_000)));
+    let (bucket, window) = (token_bucket(60, 60_000), limit(&Config::fixed_window(10, Duration::from_secs(1))));
     for (limit, emptied_at, now) in [(bucket, 60_000, 0), (window, 1_000, 999)] {
         let mut state = limit.new_state(emptied_at, 0);
         assert!(limit.consume(&mut state, emptied_at, limit.config().capacity).is_allow());
@@ -219,7 +221,7 @@ fn changed_numbers_credit_nothing_twice_after_a_step_back() {
 #[test]
 fn a_state_of_another_kind_or_format_is_never_reused() {
     let bucket = token_bucket(1, 86_400_000);
-    let window = limit(&Config::fixed_window(100, 86_400_000));
+    let window = limit(&Config::fixed_window(100, Duration::from_hours(24)));
     let mut state: State = bucket.new_state(0, 0);
     assert!(bucket.consume(&mut state, 0, 1).is_allow());
     assert_eq!(window.carry(&bucket, state, Carry::AsIs, 0, 0), window.new_state(0, 0));

@@ -5,6 +5,7 @@ mod chance;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::time::Duration;
 
 use anywhere::test;
 use proptest::prelude::*;
@@ -109,7 +110,8 @@ proptest! {
         is_window in any::<bool>(),
         bursts in prop::collection::vec(burst(), 1..40),
     ) {
-        let config = if is_window { Config::fixed_window(rate, 700) } else { Config::token_bucket(rate, 700) };
+        let period = Duration::from_millis(700);
+        let config = if is_window { Config::fixed_window(rate, period) } else { Config::token_bucket(rate, period) };
         let limit = Limit::new(&Config { capacity, ..config }).expect("small numbers are exact");
         let limiter = KeyedLimiter::<u16, 1, Hash>::with_hasher([limit], max_keys, Hash::default());
         let mut model: BTreeMap<u16, State> = BTreeMap::new();
@@ -169,8 +171,8 @@ fn needed_until(limits: &[Limit; 2], states: &[State; 2], now: i64) -> i64 {
 fn limits() -> impl Strategy<Value = [Limit; 2]> {
     let limit = (0_u64..4, 1_u64..3_000, 0_u64..5, 0_u64..3, any::<bool>(), prop::option::weighted(0.2, 0_u64..3));
     let limit = limit.prop_map(|(rate, period_ms, capacity, max_debt, is_window, initial)| {
-        let config =
-            if is_window { Config::fixed_window(rate, period_ms) } else { Config::token_bucket(rate, period_ms) };
+        let period = Duration::from_millis(period_ms);
+        let config = if is_window { Config::fixed_window(rate, period) } else { Config::token_bucket(rate, period) };
         let initial = initial.map(|tokens| tokens.min(capacity));
         Limit::new(&Config { capacity, max_debt, initial, ..config }).expect("small numbers are exact")
     });
@@ -203,7 +205,7 @@ fn full_until(answer: Result<Decision, Full>) -> Option<i64> {
 }
 
 fn per_second(rate: u64) -> [Limit; 1] {
-    [Limit::new(&Config::token_bucket(rate, 1_000)).expect("exact")]
+    [Limit::new(&Config::token_bucket(rate, Duration::from_secs(1))).expect("exact")]
 }
 
 #[test]
@@ -243,7 +245,8 @@ fn no_decision_forgets_many_keys_but_all_are_forgotten_in_the_end() {
 /// At rate 0, and in a table for no keys, no moment would be true.
 #[test]
 fn a_table_that_is_full_for_good_gives_no_moment() {
-    let budget = [Limit::new(&Config { capacity: 1, ..Config::token_bucket(0, 1_000) }).expect("exact")];
+    let budget =
+        [Limit::new(&Config { capacity: 1, ..Config::token_bucket(0, Duration::from_secs(1)) }).expect("exact")];
     let limiter = KeyedLimiter::<u32>::new(budget, 1);
     assert!(limiter.try_consume(&1, START, 1));
     assert_eq!(limiter.consume(&1, START, 1), Ok(Decision::Never { max: 0 }));

@@ -5,6 +5,8 @@ mod anywhere;
 mod chance;
 mod oracle;
 
+use std::time::Duration;
+
 use anywhere::test;
 use num_bigint::BigInt;
 use num_integer::Integer;
@@ -481,7 +483,7 @@ proptest! {
 
 #[test]
 fn a_surplus_counts_whole_tokens_once_both_states_refill() {
-    let mut config = Config::token_bucket(1, 1_000);
+    let mut config = Config::token_bucket(1, Duration::from_secs(1));
     config.capacity = 10;
     let limit = Limit::new(&config).unwrap();
     let full = limit.new_state(START, 0);
@@ -529,8 +531,8 @@ fn a_record_with_a_level_beyond_any_limit_is_rejected() {
 
 #[test]
 fn a_snapshot_with_an_impossible_state_is_not_restored() {
-    let bucket = Limit::new(&Config::token_bucket(3, 1_000)).unwrap(); // 1000 drops make a token
-    let window = Limit::new(&Config::fixed_window(3, 1_000)).unwrap(); // a token is a drop
+    let bucket = Limit::new(&Config::token_bucket(3, Duration::from_secs(1))).unwrap(); // 1000 drops make a token
+    let window = Limit::new(&Config::fixed_window(3, Duration::from_secs(1))).unwrap(); // a token is a drop
     let deepest = -(1_i64 << 61);
     for (limit, tokens, drops, is_restored) in [
         (&bucket, 2, 999, true),

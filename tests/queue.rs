@@ -429,8 +429,8 @@ const PATIENCE_MS: i64 = 20_000;
 fn limits() -> impl Strategy<Value = [Limit; 2]> {
     let rate = prop_oneof![9 => 1_u64..4, 1 => Just(0)];
     let limit = (rate, 1_u64..40, 1_u64..6, any::<bool>()).prop_map(|(rate, period_ms, capacity, is_window)| {
-        let config =
-            if is_window { Config::fixed_window(rate, period_ms) } else { Config::token_bucket(rate, period_ms) };
+        let period = Duration::from_millis(period_ms);
+        let config = if is_window { Config::fixed_window(rate, period) } else { Config::token_bucket(rate, period) };
         let offset_ms = is_window.then_some(0);
         Limit::new(&Config { capacity, offset_ms, ..config }).expect("small numbers are exact")
     });
@@ -449,7 +449,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 fn per_second(rate: u64) -> [Limit; 1] {
-    [Limit::new(&Config::token_bucket(rate, 1_000)).expect("exact")]
+    [Limit::new(&Config::token_bucket(rate, Duration::from_secs(1))).expect("exact")]
 }
 
 fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
@@ -479,7 +479,7 @@ fn those_behind_one_that_gives_up_move_up_and_nothing_is_lost() {
 fn those_behind_one_that_is_late_are_told_so() {
     let world = World::new();
     let [second] = per_second(1);
-    let day = Limit::new(&Config::fixed_window(1_000, 86_400_000)).expect("exact"); // for which the key is not forgotten
+    let day = Limit::new(&Config::fixed_window(1_000, Duration::from_hours(24))).expect("exact"); // for which the key is not forgotten
     let queue = queue([second, day], 10, &world, Timers::InTime);
     assert!(queue.limiter().try_consume(&1, START, 1));
     let mut waits = [0, 1].map(|_| Box::pin(queue.wait(&1, [1, 1], Some(2_000))));
@@ -581,7 +581,8 @@ fn threads_that_wait_get_exactly_the_tokens_there_are() {
         std::future::ready(())
     };
     // All of it within a minute: a thread that is behind by more than that would set the clock back.
-    let limit = Limit::new(&Config { capacity: 10, ..Config::token_bucket(1_000, 1_000) }).expect("exact");
+    let limit =
+        Limit::new(&Config { capacity: 10, ..Config::token_bucket(1_000, Duration::from_secs(1)) }).expect("exact");
     let limiter = KeyedLimiter::<u8>::new([limit], 100);
     let queue = KeyedQueue::new(limiter, move || clock.load(Ordering::Relaxed), sleep);
     let runtime = || tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

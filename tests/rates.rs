@@ -1,5 +1,7 @@
 //! Rates in text, from tests/rates.json. The package reads the same file.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 use tollgate::limit::{Config, Kind};
 use tollgate::policy::Policies;
@@ -38,7 +40,8 @@ fn each_rate_is_read_exactly_or_refused_with_the_reason() {
             Expected::Numbers { rate, period_ms, capacity } => {
                 let policies = policies.unwrap_or_else(|errors| panic!("{text}: {errors:?}"));
                 let kind = if kind == "fixed_window" { Kind::FixedWindow } else { Kind::TokenBucket };
-                let expected = Config { kind, capacity, ..Config::token_bucket(rate, period_ms) };
+                let expected =
+                    Config { kind, capacity, ..Config::token_bucket(rate, Duration::from_millis(period_ms)) };
                 assert_eq!(policies.get("p").unwrap().limits()[0].limit().config(), &expected, "{text}");
             }
             Expected::Error { error } => {

@@ -5,6 +5,7 @@
 
 use core::hint::{black_box, spin_loop};
 use core::panic::PanicInfo;
+use core::time::Duration;
 
 use tollgate::limit::{Config, Limit};
 
@@ -14,7 +15,7 @@ use tollgate::limit::{Config, Limit};
 extern "C" fn main() -> i32 {
     // Unknown to the compiler, so that the arithmetic is linked.
     let (rate, now) = black_box((100, 1_800_000_000_000));
-    let Ok(limit) = Limit::new(&Config::token_bucket(rate, 60_000)) else { return 1 };
+    let Ok(limit) = Limit::new(&Config::token_bucket(rate, Duration::from_mins(1))) else { return 1 };
     let mut alice = limit.new_state(now, 0);
     i32::from(!limit.consume(&mut alice, now, 100).is_allow() || limit.try_consume(&mut alice, now, 1))
 }

@@ -47,11 +47,13 @@ use shard::{Shard, due_at};
 /// the later one counts.
 ///
 /// ```
+/// use std::time::Duration;
+///
 /// use tollgate::keyed::KeyedLimiter;
 /// use tollgate::limit::{Config, Decision, Limit};
 ///
 /// // 2 per second for each key. A server would allow for 100 000 keys or more, not 2.
-/// let limiter = KeyedLimiter::<String>::new([Limit::new(&Config::token_bucket(2, 1_000))?], 2);
+/// let limiter = KeyedLimiter::<String>::new([Limit::new(&Config::token_bucket(2, Duration::from_secs(1)))?], 2);
 /// let now = 1_800_000_000_000;
 /// assert!(limiter.try_consume("alice", now, 2));
 /// assert_eq!(limiter.consume("alice", now, 1), Ok(Decision::Wait { retry_at: now + 500 }));

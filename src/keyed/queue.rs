@@ -29,6 +29,8 @@ use crate::limit::{Decision, Limit, Part, State, Verb, decide_all, jitter};
 ///
 /// ```
 /// use std::time::SystemTime;
+/// use std::time::Duration;
+///
 /// use tollgate::keyed::{KeyedLimiter, KeyedQueue};
 /// use tollgate::limit::{Config, Limit};
 /// use tollgate::unix_ms;
@@ -36,7 +38,7 @@ use crate::limit::{Decision, Limit, Part, State, Verb, decide_all, jitter};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// // 100 per second, and 2 at once.
-/// let mut config = Config::token_bucket(100, 1_000);
+/// let mut config = Config::token_bucket(100, Duration::from_secs(1));
 /// config.capacity = 2;
 /// let limiter = KeyedLimiter::<()>::new([Limit::new(&config)?], 1);
 /// let queue = KeyedQueue::new(limiter, || unix_ms(SystemTime::now()), tokio::time::sleep);
@@ -120,9 +122,11 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedQueue<K, N, S> {
     /// ```
     /// use std::collections::hash_map::RandomState;
     /// use std::hash::{BuildHasher, Hasher};
+    /// # use std::time::Duration;
     /// # use tollgate::keyed::{KeyedLimiter, KeyedQueue};
     /// # use tollgate::limit::{Config, Limit};
-    /// # let limiter = KeyedLimiter::<()>::new([Limit::new(&Config::token_bucket(1, 1_000)).unwrap()], 1);
+    /// # let limit = Limit::new(&Config::token_bucket(1, Duration::from_secs(1))).unwrap();
+    /// # let limiter = KeyedLimiter::<()>::new([limit], 1);
     /// # let queue = KeyedQueue::new(limiter, || 0, |_| std::future::ready(()));
     ///
     /// let queue = queue.with_jitter(250, || RandomState::new().build_hasher().finish());
@@ -159,12 +163,15 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedQueue<K, N, S> {
     /// Costs of 0 take nothing, and wait for those ahead.
     ///
     /// ```
+    /// use std::time::Duration;
+    ///
     /// use tollgate::keyed::{KeyedLimiter, KeyedQueue, WaitError};
     /// use tollgate::limit::{Config, Limit};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let limiter = KeyedLimiter::<String>::new([Limit::new(&Config::token_bucket(2, 1_000))?], 100_000);
+    /// let limit = Limit::new(&Config::token_bucket(2, Duration::from_secs(1)))?;
+    /// let limiter = KeyedLimiter::<String>::new([limit], 100_000);
     /// let queue = KeyedQueue::new(limiter, || 0, |_| std::future::pending());
     /// assert!(queue.wait("alice", [2], Some(400)).await.is_ok());
     /// // A token comes back in half a second.

@@ -27,9 +27,11 @@ impl Limit {
     /// another at `now` is not below it later either.
     ///
     /// ```
+    /// use std::time::Duration;
+    ///
     /// use tollgate::limit::{Config, Limit};
     ///
-    /// let limit = Limit::new(&Config::token_bucket(10, 1_000))?;
+    /// let limit = Limit::new(&Config::token_bucket(10, Duration::from_secs(1)))?;
     /// let full = limit.new_state(0, 0);
     /// let stored = limit.lowered(&full, 3);
     /// assert_eq!(limit.surplus_over(&full, &stored, 0), Some(3));

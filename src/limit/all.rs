@@ -39,10 +39,12 @@ impl<'a> Part<'a> {
 /// nothing. Only if all costs are zero do all parts answer, and each refuses while it owes.
 ///
 /// ```
+/// use std::time::Duration;
+///
 /// use tollgate::limit::{Config, Decision, Limit, Part, Verb, decide_all};
 ///
-/// let per_second = Limit::new(&Config::token_bucket(10, 1_000))?;
-/// let per_day = Limit::new(&Config::fixed_window(15, 86_400_000))?;
+/// let per_second = Limit::new(&Config::token_bucket(10, Duration::from_secs(1)))?;
+/// let per_day = Limit::new(&Config::fixed_window(15, Duration::from_hours(24)))?;
 /// let mut parts = [&per_second, &per_day].map(|limit| Part::new(limit, limit.new_state(0, 0), 10));
 /// assert!(decide_all(&mut parts, 0, Verb::Consume).is_allow());
 /// // A second later the first limit would allow it. The second does not, so neither bucket changes.

@@ -18,6 +18,13 @@ use super::state::{MAX_DROPS, State};
 ///
 /// Moments (`now`) are Unix milliseconds and always an argument. Answers are exact for moments within ±2⁵² ms of the
 /// epoch, some 142 000 years; beyond, they saturate.
+///
+/// With the feature `serde` it is read and written as its [`Config`], and checked when it is read.
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(try_from = "Config", into = "Config")
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     pub(super) drops_per_token: NonZeroU64,
@@ -43,6 +50,20 @@ pub struct Limit {
 /// The largest step back of the clock that counts as no time elapsed; after a larger one the bucket follows the clock.
 /// One minute is far more than NTP corrects at once, and far less than a client should wait for a wrong clock.
 pub const MAX_STEP_BACK_MS: i64 = 60_000;
+
+impl TryFrom<Config> for Limit {
+    type Error = ConfigError;
+
+    fn try_from(config: Config) -> Result<Self, ConfigError> {
+        Self::new(&config)
+    }
+}
+
+impl From<Limit> for Config {
+    fn from(limit: Limit) -> Self {
+        limit.config
+    }
+}
 
 impl Limit {
     /// Checks `config`. Afterwards nothing can overflow, and nothing needs checking again.
@@ -149,9 +170,11 @@ impl Limit {
     /// bucket would otherwise wait for the old clock. A smaller step counts as no time elapsed.
     ///
     /// ```
+    /// use std::time::Duration;
+    ///
     /// use tollgate::limit::{Config, Decision, Limit, Verb};
     ///
-    /// let limit = Limit::new(&Config::token_bucket(3, 1_000))?; // 3 per second, 3 at once
+    /// let limit = Limit::new(&Config::token_bucket(3, Duration::from_secs(1)))?; // 3 per second, 3 at once
     /// let full = limit.new_state(0, 0);
     /// let (decision, empty) = limit.decide(full, 0, 3, Verb::Consume);
     /// assert_eq!(decision, Decision::Allow { tokens: 3, ready_at: 0 });
@@ -221,7 +244,7 @@ impl Limit {
     /// use tollgate::limit::{Config, Decision, Limit};
     /// # fn unix_ms(time: SystemTime) -> i64 { i64::try_from(time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis()).unwrap() }
     ///
-    /// let mut config = Config::token_bucket(200, 1_000); // one every 5 ms, and never two at once
+    /// let mut config = Config::token_bucket(200, Duration::from_secs(1)); // one every 5 ms, and never two at once
     /// (config.capacity, config.max_debt) = (0, 1_000);
     /// let limit = Limit::new(&config)?;
     /// let mut pace = limit.new_state(unix_ms(SystemTime::now()), 0);

@@ -52,10 +52,12 @@ impl Limit {
     /// that of [`Limit::new_state`].
     ///
     /// ```
+    /// use std::time::Duration;
+    ///
     /// use tollgate::limit::{Carry, Config, Limit};
     ///
-    /// let old = Limit::new(&Config::token_bucket(10, 1_000))?;
-    /// let new = Limit::new(&Config::token_bucket(100, 1_000))?;
+    /// let old = Limit::new(&Config::token_bucket(10, Duration::from_secs(1)))?;
+    /// let new = Limit::new(&Config::token_bucket(100, Duration::from_secs(1)))?;
     /// let mut state = old.new_state(0, 0);
     /// old.consume(&mut state, 0, 5);
     /// let left = |how| new.remaining(&new.carry(&old, state, how, 0, 0), 0);

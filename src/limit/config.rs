@@ -1,6 +1,7 @@
 //! A limit's numbers as its owner writes them, and every reason why they cannot be kept exact.
 
 use core::fmt;
+use core::time::Duration;
 
 /// The largest number of tokens anywhere: 2⁵³ − 1, the largest whole number that every JSON reader and every
 /// JavaScript number keeps exact.
@@ -11,6 +12,7 @@ pub const MAX_TOKENS: u64 = (1 << 53) - 1;
 pub const MAX_SPAN_MS: u64 = 1 << 51;
 
 /// How tokens come back.
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Continuously: `rate` tokens are spread evenly over each period.
@@ -22,14 +24,20 @@ pub enum Kind {
 /// One limit as its owner writes it, not yet checked. [`Limit::new`](super::Limit::new) checks them.
 ///
 /// ```
+/// use std::time::Duration;
+///
 /// use tollgate::limit::{Config, Limit};
 ///
 /// // 100 per minute, at most 200 at once, and up to 50 more owed by reservations.
-/// let mut config = Config::token_bucket(100, 60_000);
+/// let mut config = Config::token_bucket(100, Duration::from_mins(1));
 /// config.capacity = 200;
 /// config.max_debt = 50;
 /// assert!(Limit::new(&config).is_ok());
 /// ```
+///
+/// With the feature `serde` it can be read, for instance from `{"kind":"token_bucket","rate":100,"period_ms":60000,"capacity":200}`:
+/// the last three fields may be left out, and others are errors.
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// How tokens come back.
@@ -41,6 +49,7 @@ pub struct Config {
     /// The most tokens a bucket holds: the largest burst. 0 to [`MAX_TOKENS`]; with 0 only reservations pass.
     pub capacity: u64,
     /// How far below zero reservations and charges may take a bucket, in tokens. 0 is none.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub max_debt: u64,
     /// Tokens in a bucket that was never used, 0 to `capacity`. `None` is the capacity.
     pub initial: Option<u64>,
@@ -51,19 +60,24 @@ pub struct Config {
 }
 
 impl Config {
-    /// A token bucket of `rate` tokens per `period_ms`, holding as many, full at first, with no debt.
+    /// A token bucket of `rate` tokens per `period`, holding as many, full at first, with no debt. A period is whole milliseconds: a
+    /// fraction rounds up, so that no more is granted.
     #[must_use]
-    pub const fn token_bucket(rate: u64, period_ms: u64) -> Self {
-        Self::of(Kind::TokenBucket, rate, period_ms)
+    pub const fn token_bucket(rate: u64, period: Duration) -> Self {
+        Self::of(Kind::TokenBucket, rate, period)
     }
 
-    /// A fixed window of `rate` tokens per `period_ms`, holding as many, full at first, with no debt.
+    /// A fixed window of `rate` tokens per `period`, holding as many, full at first, with no debt. Fractions of a millisecond round up.
     #[must_use]
-    pub const fn fixed_window(rate: u64, period_ms: u64) -> Self {
-        Self::of(Kind::FixedWindow, rate, period_ms)
+    pub const fn fixed_window(rate: u64, period: Duration) -> Self {
+        Self::of(Kind::FixedWindow, rate, period)
     }
 
-    const fn of(kind: Kind, rate: u64, period_ms: u64) -> Self {
+    const fn of(kind: Kind, rate: u64, period: Duration) -> Self {
+        #[expect(clippy::as_conversions, reason = "lossless, and `From` is not const")]
+        let part_ms = period.subsec_nanos().div_ceil(1_000_000) as u64;
+        // What does not fit is too long for any limit.
+        let period_ms = period.as_secs().saturating_mul(1_000).saturating_add(part_ms);
         Self { kind, rate, period_ms, capacity: rate, max_debt: 0, initial: None, offset_ms: None }
     }
 }

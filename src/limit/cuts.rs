@@ -372,6 +372,8 @@ fn clamped(drops: i128) -> i64 {
 #[expect(clippy::unwrap_used, reason = "the numbers are valid")]
 #[allow(clippy::arithmetic_side_effects, reason = "clippy takes a browser's tests for code")]
 mod tests {
+    use core::time::Duration;
+
     #[cfg(target_family = "wasm")]
     use wasm_bindgen_test::wasm_bindgen_test as test;
 
@@ -390,7 +392,7 @@ mod tests {
         for case in 0..2_000 {
             let within = |seed: &mut u64, size: i64| random(seed).rem_euclid(size);
             let (capacity, rate) = (within(&mut seed, 40) + 1, within(&mut seed, 3));
-            let mut config = Config::token_bucket(rate.unsigned_abs(), 7);
+            let mut config = Config::token_bucket(rate.unsigned_abs(), Duration::from_millis(7));
             (config.capacity, config.max_debt) = (capacity.unsigned_abs(), 20);
             let limit = Limit::new(&config).unwrap();
             let count = usize::try_from(within(&mut seed, 9)).unwrap() + 1;

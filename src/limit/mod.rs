@@ -13,10 +13,12 @@
 //! made, nothing fails.
 //!
 //! ```
+//! use std::time::Duration;
+//!
 //! use tollgate::limit::{Config, Decision, Limit};
 //!
 //! // 3 per second and no more than 3 at once: a third of a second for one token.
-//! let limit = Limit::new(&Config::token_bucket(3, 1_000))?;
+//! let limit = Limit::new(&Config::token_bucket(3, Duration::from_secs(1)))?;
 //! let mut alice = limit.new_state(0, 0);
 //! assert_eq!(limit.consume(&mut alice, 0, 3), Decision::Allow { tokens: 3, ready_at: 0 });
 //! assert_eq!(limit.consume(&mut alice, 0, 1), Decision::Wait { retry_at: 334 });

@@ -20,9 +20,11 @@ use super::state::{MAX_DROPS, State};
 /// the policy's numbers do, such as a hash of them.
 ///
 /// ```
+/// use std::time::Duration;
+///
 /// use tollgate::limit::{Config, Limit, Record, encode};
 ///
-/// let limit = Limit::new(&Config::token_bucket(10, 1_000))?;
+/// let limit = Limit::new(&Config::token_bucket(10, Duration::from_secs(1)))?;
 /// let bytes: Vec<u8> = encode(7, [limit.new_state(0, 0)]).collect();
 /// assert_eq!(bytes.len(), 25);
 /// let record = Record::parse(&bytes).unwrap();

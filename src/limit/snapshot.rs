@@ -5,6 +5,8 @@ use super::state::{MAX_DROPS, State};
 
 /// A [`State`] as three whole numbers that JSON and JavaScript keep exact. The server sends it to browsers, and a
 /// browser stores its own buckets as snapshots. Like a state, it means something only to a limit with the same numbers.
+/// With the feature `serde` it can be read and written.
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Snapshot {
     /// Whole tokens, rounded down: below zero in debt.
@@ -19,9 +21,12 @@ impl Limit {
     /// The state as a snapshot.
     ///
     /// ```
+    /// use std::time::Duration;
+    ///
     /// use tollgate::limit::{Config, Limit, Snapshot};
     ///
-    /// let limit = Limit::new(&Config::token_bucket(3, 1_000))?; // a token is 1000 drops, 3 come back each millisecond
+    /// // A token is 1000 drops, of which 3 come back each millisecond.
+    /// let limit = Limit::new(&Config::token_bucket(3, Duration::from_secs(1)))?;
     /// let mut state = limit.new_state(0, 0);
     /// limit.consume(&mut state, 0, 3);
     /// limit.refund(&mut state, 500, 0);

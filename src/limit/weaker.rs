@@ -104,10 +104,12 @@ fn is_below((own, of): (i64, i64), (other, of_other): (i64, i64)) -> bool {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "the numbers are valid")]
 mod tests {
+    use core::time::Duration;
+
     use super::*;
 
     fn bucket(rate: u64, period_ms: u64, capacity: u64) -> Limit {
-        Limit::new(&Config { capacity, ..Config::token_bucket(rate, period_ms) }).unwrap()
+        Limit::new(&Config { capacity, ..Config::token_bucket(rate, Duration::from_millis(period_ms)) }).unwrap()
     }
 
     #[test]
@@ -130,14 +132,18 @@ mod tests {
 
     #[test]
     fn a_new_bucket_begins_with_the_smaller_level_and_a_debt_is_as_deep_as_can_come_back() {
-        let with =
-            |initial, max_debt, capacity| Config { capacity, max_debt, initial, ..Config::token_bucket(1, 1_000) };
+        let with = |initial, max_debt, capacity| Config {
+            capacity,
+            max_debt,
+            initial,
+            ..Config::token_bucket(1, Duration::from_secs(1))
+        };
         let limit = |config: Config| Limit::new(&config).unwrap();
         let (one, other) = (with(Some(3), 7, 10), with(None, 2, 5));
         assert_eq!(*limit(one).weaker(&limit(other), Carry::AsIs).config(), with(Some(3), 7, 5));
         assert_eq!(*limit(one).weaker(&limit(with(Some(3), 0, 3)), Carry::AsIs).config(), with(None, 7, 3));
-        let fast = limit(Config { max_debt: 1 << 40, ..Config::token_bucket(1 << 20, 1) });
-        let slow = limit(Config::token_bucket(1, 1 << 45));
+        let fast = limit(Config { max_debt: 1 << 40, ..Config::token_bucket(1 << 20, Duration::from_millis(1)) });
+        let slow = limit(Config::token_bucket(1, Duration::from_millis(1 << 45)));
         let config = *fast.weaker(&slow, Carry::AsIs).config();
         assert_eq!((config.rate, config.period_ms, config.capacity, config.max_debt), (1, 1 << 45, 1, 63));
     }
@@ -146,7 +152,7 @@ mod tests {
     #[test]
     fn a_new_bucket_begins_with_the_lesser_share_or_the_most_missing() {
         let limit = |rate, capacity, initial| {
-            Limit::new(&Config { capacity, initial, ..Config::token_bucket(rate, 1_000) }).unwrap()
+            Limit::new(&Config { capacity, initial, ..Config::token_bucket(rate, Duration::from_secs(1)) }).unwrap()
         };
         for (one, other, how, expected) in [
             (limit(2, 100, Some(0)), limit(1, 100, None), Carry::Additive, limit(1, 100, Some(0))),
@@ -164,7 +170,12 @@ mod tests {
     #[test]
     fn windows_that_do_not_open_together_add_nothing() {
         let window = |rate, period_ms, offset_ms| {
-            Limit::new(&Config { capacity: 9, offset_ms, ..Config::fixed_window(rate, period_ms) }).unwrap()
+            Limit::new(&Config {
+                capacity: 9,
+                offset_ms,
+                ..Config::fixed_window(rate, Duration::from_millis(period_ms))
+            })
+            .unwrap()
         };
         let day = window(7, 86_400_000, Some(0));
         assert_eq!(day.weaker(&window(4, 86_400_000, Some(0)), Carry::AsIs), window(4, 86_400_000, Some(0)));

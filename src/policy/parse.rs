@@ -215,6 +215,8 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::limit::{Carry, Config, MAX_TOKENS};
     use crate::policy::{Cause, NoticeKind, OnError, ReservationTerms, Unsettled};
@@ -227,14 +229,17 @@ mod tests {
     fn a_policy_needs_only_a_rate_and_a_period() {
         let policies = Policies::parse(r#"{"api":{"rate":100,"period":"1m"}}"#).unwrap();
         let [limit] = policies.get("api").unwrap().limits() else { panic!("one limit") };
-        assert_eq!(limit.limit().config(), &Config::token_bucket(100, 60_000));
+        assert_eq!(limit.limit().config(), &Config::token_bucket(100, Duration::from_mins(1)));
         assert_eq!((limit.name(), limit.full_name(), limit.write_ahead()), (None, "api", 5));
         assert!(policies.get("other").is_none());
     }
 
     #[test]
     fn a_rate_may_be_a_fraction_or_include_its_period_and_capacity() {
-        let fields = |rate, period_ms, capacity| Config { capacity, ..Config::token_bucket(rate, period_ms) };
+        let fields = |rate, period_ms, capacity| Config {
+            capacity,
+            ..Config::token_bucket(rate, Duration::from_millis(period_ms))
+        };
         for (written, expected) in [
             (r#"{"rate":2.5,"period":"1s"}"#, fields(5, 2_000, 3)),
             (r#"{"rate":0.1,"period":"1s","capacity":7}"#, fields(1, 10_000, 7)),
@@ -248,7 +253,7 @@ mod tests {
             (r#"{"rate":"0/day burst 50"}"#, fields(0, 86_400_000, 50)),
             (r#""100/1m""#, fields(100, 60_000, 100)),
             (r#""20/s burst 40""#, fields(20, 1_000, 40)),
-            (r#"{"kind":"fixed_window","rate":"9/day"}"#, Config::fixed_window(9, 86_400_000)),
+            (r#"{"kind":"fixed_window","rate":"9/day"}"#, Config::fixed_window(9, Duration::from_hours(24))),
         ] {
             let policies = Policies::parse(&format!(r#"{{"p":{written}}}"#)).unwrap();
             assert_eq!(policies.get("p").unwrap().limits()[0].limit().config(), &expected, "{written}");
@@ -408,7 +413,7 @@ mod tests {
     fn every_field_is_read() {
         let json = r#"{"p":{"kind":"fixed_window","rate":5,"period":"1h 30m","capacity":9,"max_debt":3,"initial":2,
             "offset":"15m","write_ahead":4,"on_error":"open","reservation_ttl":"2m","unsettled":"refund"}}"#;
-        let mut expected = Config::fixed_window(5, 5_400_000);
+        let mut expected = Config::fixed_window(5, Duration::from_mins(90));
         (expected.capacity, expected.max_debt, expected.initial, expected.offset_ms) = (9, 3, Some(2), Some(900_000));
         let policies = Policies::parse(json).unwrap();
         let policy = policies.get("p").unwrap();

@@ -1,6 +1,7 @@
 //! Keys with overrides: their grants, and their buckets before, during and afterwards.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::prelude::*;
 
@@ -328,7 +329,7 @@ impl ByHand {
             Some(Kind::Numbers(rate, capacity)) => (rate, capacity),
             _ => (rate, capacity),
         };
-        let next = Limit::new(&Config { capacity, ..Config::token_bucket(rate, 1_000) }).unwrap();
+        let next = Limit::new(&Config { capacity, ..Config::token_bucket(rate, Duration::from_secs(1)) }).unwrap();
         let is_reset = how == Carry::Reset && !matches!(self.numbers(), Some(Kind::Numbers(..)));
         let (limit, state) = self.accounts[0];
         if how != Carry::Additive {
@@ -434,7 +435,8 @@ enum Event {
 }
 
 fn configs() -> impl Strategy<Value = Config> {
-    (0..20_u64, 1..40_u64).prop_map(|(rate, capacity)| Config { capacity, ..Config::token_bucket(rate, 1_000) })
+    (0..20_u64, 1..40_u64)
+        .prop_map(|(rate, capacity)| Config { capacity, ..Config::token_bucket(rate, Duration::from_secs(1)) })
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {

@@ -2,6 +2,7 @@
 //! thread; for several threads there is a `Mutex` around it, where the others bring their own synchronization.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use tollgate::keyed::KeyedLimiter;
 use tollgate::limit::{Config, Decision, Limit, State};
@@ -10,7 +11,7 @@ use super::map::{Hash, Map, filled, with};
 use super::{Case, Contestant, Quota, START_MS, Shared as _};
 
 fn limit(quota: &Quota) -> Limit {
-    let mut config = Config::token_bucket(u64::from(quota.rate), quota.period_ms);
+    let mut config = Config::token_bucket(u64::from(quota.rate), Duration::from_millis(quota.period_ms));
     config.capacity = u64::from(quota.capacity);
     Limit::new(&config).expect("an exact limit")
 }

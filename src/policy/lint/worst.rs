@@ -124,6 +124,8 @@ pub(super) const fn gcd(mut a: u128, mut b: u128) -> u128 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -144,7 +146,8 @@ mod tests {
     #[test]
     fn refill_beyond_the_capacity_is_lost() {
         let within = |rate, period_ms, capacity, span_ms| {
-            Worst::of_consuming(&Config { capacity, ..Config::token_bucket(rate, period_ms) }).within(span_ms)
+            Worst::of_consuming(&Config { capacity, ..Config::token_bucket(rate, Duration::from_millis(period_ms)) })
+                .within(span_ms)
         };
         for (rate, period_ms, capacity, span_ms, expected) in [
             (100, 60_000, 200, 60_000, 300),

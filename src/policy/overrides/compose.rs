@@ -158,6 +158,8 @@ fn are_same(one: &[NamedLimit], other: &[NamedLimit]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     use super::super::history::Change;
@@ -178,7 +180,7 @@ mod tests {
         let one = parse(r#""9/1s""#).in_force_since(5);
         let two = parse(r#"{"limits":[{"name":"b","rate":"3/1s"},{"name":"a","rate":"9/1s"}]}"#);
         let two = two.succeeding(&one, 9, Carry::Additive);
-        let limit = Limit::new(&Config::token_bucket(4, 1_000)).unwrap();
+        let limit = Limit::new(&Config::token_bucket(4, Duration::from_secs(1))).unwrap();
         for name in [None, Some("a".to_owned())] {
             let since = if name.is_some() { 12 } else { 7 };
             let plan = Plan::Limits(vec![Numbers { name, limit, write_ahead: 0 }]);
@@ -199,8 +201,10 @@ mod tests {
     }
 
     fn configs() -> impl Strategy<Value = Config> {
-        (0..9_u64, 1..9_u64, 0..20_u64)
-            .prop_map(|(rate, period, capacity)| Config { capacity, ..Config::token_bucket(rate, period) })
+        (0..9_u64, 1..9_u64, 0..20_u64).prop_map(|(rate, period, capacity)| Config {
+            capacity,
+            ..Config::token_bucket(rate, Duration::from_millis(period))
+        })
     }
 
     fn carries() -> impl Strategy<Value = Carry> {

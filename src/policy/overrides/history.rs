@@ -362,6 +362,8 @@ impl<'a> Rest<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::limit::MAX_TOKENS;
 
@@ -370,9 +372,14 @@ mod tests {
             let limit = Limit::new(&config).unwrap();
             Numbers { name: name.map(str::to_owned), limit, write_ahead }
         };
-        let window =
-            Config { capacity: 9, initial: Some(0), offset_ms: Some(300), ..Config::fixed_window(7, 86_400_000) };
-        let limits = vec![numbers(Some("a"), Config::token_bucket(100, 60_000), 5), numbers(None, window, 0)];
+        let window = Config {
+            capacity: 9,
+            initial: Some(0),
+            offset_ms: Some(300),
+            ..Config::fixed_window(7, Duration::from_hours(24))
+        };
+        let limits =
+            vec![numbers(Some("a"), Config::token_bucket(100, Duration::from_mins(1)), 5), numbers(None, window, 0)];
         let mut history = History::default();
         for (since, plan) in [
             (1, Some(Plan::Banned)),
@@ -401,7 +408,7 @@ mod tests {
         let plan = Plan::Multiple(Multiple { numerator: 300, denominator: 2 });
         short.push(5, Some(InForce { plan, until: Some(128) }), None);
         short.push(127, None, Some(Carry::ALL[2]));
-        let limit = Limit::new(&Config::token_bucket(1, 1_000)).unwrap();
+        let limit = Limit::new(&Config::token_bucket(1, Duration::from_secs(1))).unwrap();
         let plan = Plan::Limits(vec![Numbers { name: Some("ab".into()), limit, write_ahead: 1 }]);
         short.push(300, Some(InForce { plan, until: None }), None);
         let expected = [
@@ -497,7 +504,7 @@ mod tests {
     #[test]
     fn several_numbers_for_one_limit_are_replaced_by_the_weakest() {
         let numbers = |name: &str, rate, capacity| {
-            let limit = Limit::new(&Config { capacity, ..Config::token_bucket(rate, 1_000) }).unwrap();
+            let limit = Limit::new(&Config { capacity, ..Config::token_bucket(rate, Duration::from_secs(1)) }).unwrap();
             Numbers { name: Some(name.to_owned()), limit, write_ahead: 0 }
         };
         let mut plans = Vec::new();

@@ -224,6 +224,8 @@ const PLANS: [&str; 4] = ["limits", "multiple", "banned", "unlimited"];
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::limit::{Config, Limit};
 
@@ -246,16 +248,19 @@ mod tests {
             (r#""multiple":2.5"#, multiple(5, 2)),
             (r#""multiple":0.000001"#, multiple(1, 1_000_000)),
             (r#""multiple":1e6"#, multiple(1_000_000, 1)),
-            (r#""rate":"100/1m""#, Plan::Limits(vec![numbers(None, Config::token_bucket(100, 60_000), 5)])),
+            (
+                r#""rate":"100/1m""#,
+                Plan::Limits(vec![numbers(None, Config::token_bucket(100, Duration::from_mins(1)), 5)]),
+            ),
             (
                 r#""rate":7,"period":"1day","kind":"fixed_window","write_ahead":0"#,
-                Plan::Limits(vec![numbers(None, Config::fixed_window(7, 86_400_000), 0)]),
+                Plan::Limits(vec![numbers(None, Config::fixed_window(7, Duration::from_hours(24)), 0)]),
             ),
             (
                 r#""limits":[{"name":"a","rate":"2/1s"},{"name":"b","rate":"3/1s"}]"#,
                 Plan::Limits(vec![
-                    numbers(Some("a"), Config::token_bucket(2, 1_000), 2),
-                    numbers(Some("b"), Config::token_bucket(3, 1_000), 3),
+                    numbers(Some("a"), Config::token_bucket(2, Duration::from_secs(1)), 2),
+                    numbers(Some("b"), Config::token_bucket(3, Duration::from_secs(1)), 3),
                 ]),
             ),
         ] {
