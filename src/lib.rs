@@ -122,13 +122,13 @@ pub mod api;
 #[cfg(all(test, feature = "std"))]
 #[path = "../tests/chance/mod.rs"]
 mod chance;
-#[cfg(feature = "api")]
+#[cfg(feature = "service")]
 #[doc(hidden)]
 pub mod edge;
 #[cfg(any(feature = "answers", feature = "lint"))]
 #[doc(hidden)]
 pub mod exchange;
-#[cfg(feature = "api")]
+#[cfg(feature = "service")]
 #[doc(hidden)]
 pub mod frontend;
 #[cfg(feature = "api")]
@@ -143,7 +143,7 @@ mod json;
 pub mod key_hash;
 #[cfg(feature = "std")]
 pub mod keyed;
-#[cfg(feature = "api")]
+#[cfg(feature = "service")]
 #[doc(hidden)]
 pub mod ledger;
 #[cfg(feature = "api")]
@@ -160,7 +160,7 @@ pub mod policy;
 #[cfg(feature = "api")]
 #[doc(hidden)]
 pub mod protocol;
-#[cfg(feature = "api")]
+#[cfg(feature = "service")]
 #[doc(hidden)]
 pub mod registry;
 #[cfg(feature = "api")]

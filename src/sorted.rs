@@ -100,6 +100,7 @@ impl<K: Ord, V> SortedMap<K, V> {
         self.0.iter().map(|(key, value)| (key, value))
     }
 
+    #[cfg(feature = "service")]
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut V)> {
         self.0.iter_mut().map(|(key, value)| (&*key, value))
     }

@@ -46,7 +46,7 @@ mod all;
 mod arithmetic;
 mod carry;
 mod config;
-#[cfg(feature = "api")]
+#[cfg(feature = "service")]
 mod cuts;
 mod decision;
 mod divisor;
@@ -63,7 +63,7 @@ pub(crate) use arithmetic::gcd;
 pub use arithmetic::{Limit, MAX_STEP_BACK_MS};
 pub use carry::Carry;
 pub use config::{Config, ConfigError, Kind, MAX_SPAN_MS, MAX_TOKENS};
-#[cfg(feature = "api")]
+#[cfg(feature = "service")]
 pub(crate) use cuts::Cuts;
 pub use decision::{Decision, Verb};
 pub use jitter::jitter;

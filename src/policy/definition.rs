@@ -62,6 +62,7 @@ impl Policy {
     }
 
     /// The definition without earlier versions.
+    #[cfg(feature = "service")]
     pub(crate) fn definition_alone(&self) -> String {
         self.definition_with(Timeline::fields_alone)
     }
@@ -154,6 +155,7 @@ impl Policy {
     ///
     /// # Errors
     /// See [`Policy::from_numbers`].
+    #[cfg(feature = "service")]
     pub(crate) fn inline_from_numbers(name: &str, numbers: &str, count: usize) -> Result<Self, StoredConfigError> {
         let mut limits = stored_limits(numbers)?;
         limits.truncate(count);

@@ -2,6 +2,7 @@
 
 use std::{fmt, slice, vec};
 
+#[cfg(any(feature = "service", feature = "tower"))]
 use super::shown::shown_name;
 
 /// An error in a policy as written.
@@ -14,6 +15,7 @@ pub struct PolicyError {
 
 impl PolicyError {
     /// An error in a field of that policy.
+    #[cfg(any(feature = "service", feature = "tower"))]
     pub(crate) fn of(policy: &str, field: &str, problem: String) -> Self {
         Self { place: format!("POLICIES.{}.{field}", shown_name(policy)), problem }
     }

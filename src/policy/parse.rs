@@ -95,6 +95,7 @@ impl Policies {
     }
 
     /// The same policies, each [exact](Policy::exact).
+    #[cfg(feature = "service")]
     pub(crate) fn exact(&self) -> Self {
         Self::of(self.iter().map(|policy| Arc::new(policy.exact())))
     }
