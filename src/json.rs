@@ -60,7 +60,7 @@ impl<'a> Json<'a> {
     }
 
     /// The value without whitespace between its parts.
-    #[cfg(feature = "service")]
+    #[cfg(any(test, feature = "service"))]
     pub(crate) fn compact(self) -> String {
         let (mut is_string, mut is_escaped) = (false, false);
         let keep = |c: &char| {

@@ -62,7 +62,7 @@ impl Policy {
     }
 
     /// The definition without earlier versions.
-    #[cfg(feature = "service")]
+    #[cfg(any(test, feature = "service"))]
     pub(crate) fn definition_alone(&self) -> String {
         self.definition_with(Timeline::fields_alone)
     }

@@ -131,7 +131,7 @@ impl Timeline {
     }
 
     /// Its fields without the earlier versions.
-    #[cfg(feature = "service")]
+    #[cfg(any(test, feature = "service"))]
     pub(super) fn fields_alone(&self) -> Option<TimelineFields> {
         Self { unnamed: self.unnamed.clone(), ..Self::new(self.since, self.carry, Vec::new()) }.fields()
     }
