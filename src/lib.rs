@@ -77,7 +77,8 @@
 //! use axum::{Router, routing::get};
 //! use tollgate::tower::RateLimitLayer;
 //!
-//! // Each client's address has its own budget; refusals are 429 with `Retry-After`.
+//! // Each client's address has its own budget; refusals are 429 with `Retry-After`. Serve it with
+//! // `app.into_make_service_with_connect_info::<SocketAddr>()`: that is where the addresses come from.
 //! let app: Router = Router::new().route("/", get(async || "Hello")).layer(RateLimitLayer::per_ip("100/1m")?);
 //! # }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -179,7 +180,7 @@ pub use system_time::unix_ms;
 #[cfg(all(test, target_family = "wasm"))]
 wasm_bindgen_test::wasm_bindgen_test_configure!(run_in_browser);
 
-/// Compiles and runs the Rust examples of the README, and of the one that crates.io shows.
+/// Compiles and runs the Rust examples of both READMEs; crates.io shows src/README.md.
 #[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../README.md")]
 #[doc = include_str!("README.md")]

@@ -88,6 +88,8 @@ const _: () = {
 
 #[test]
 fn the_documentation_names_the_oldest_rust() {
-    let line = format!("//! Rust {} or newer.", env!("CARGO_PKG_RUST_VERSION"));
-    assert!(include_str!("../src/lib.rs").contains(&line), "src/lib.rs has no {line:?}");
+    let words = format!("Rust {} or newer.", env!("CARGO_PKG_RUST_VERSION"));
+    for (file, text) in [("lib.rs", include_str!("../src/lib.rs")), ("README.md", include_str!("../src/README.md"))] {
+        assert!(text.contains(&words), "src/{file} has no {words:?}");
+    }
 }

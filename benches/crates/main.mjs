@@ -26,14 +26,17 @@ const CONTESTANTS = {
   tower_governor: 'tower_governor = "0.8"',
 };
 
+const { CARGO_TARGET_DIR: _, ...env } = process.env; // each program has its own, to be removed
+
 function cargo(folder, ...options) {
-  const { status, stdout, stderr } = spawnSync("cargo", options, { cwd: folder, encoding: "utf8" });
+  const { status, stdout, stderr } = spawnSync("cargo", options, { cwd: folder, encoding: "utf8", env });
   if (status !== 0) throw new Error(`cargo ${options.join(" ")}: ${stderr}`);
   return stdout;
 }
 
 const programs = Object.entries(CONTESTANTS).map(([name, dependency], index) => {
   const folder = `${ROOT}build/crates/${index}`;
+  rmSync(folder, { recursive: true, force: true }); // with its lock file, or its versions would be those of an earlier run
   mkdirSync(`${folder}/src`, { recursive: true });
   const head = '[package]\nname = "program"\nversion = "0.0.0"\nedition = "2024"\n\n[workspace]\n\n[dependencies]\n';
   writeFileSync(`${folder}/Cargo.toml`, `${head}${dependency}\n`);

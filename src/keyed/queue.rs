@@ -28,8 +28,7 @@ use crate::limit::{Decision, Limit, Part, State, Verb, decide_all, jitter};
 /// It needs no particular runtime: the clock and the sleep are arguments. For one budget without keys, let the key be `()`.
 ///
 /// ```
-/// use std::time::SystemTime;
-/// use std::time::Duration;
+/// use std::time::{Duration, SystemTime};
 ///
 /// use tollgate::keyed::{KeyedLimiter, KeyedQueue};
 /// use tollgate::limit::{Config, Limit};
