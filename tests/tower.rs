@@ -443,6 +443,7 @@ fn behind_proxies_the_client_is_counted_from_the_right() {
         (1, &["::ffff:192.0.2.1"], Some("192.0.2.1")),
         (1, &["2001:db8::2"], Some("2001:db8::1")), // of the same /64
         (1, &["[2001:db8::1]:4711"], Some("2001:db8::1")),
+        (1, &["fe80::1%eth0"], Some("fe80::1")),
         (0, &["192.0.2.1"], Some("127.0.0.1")), // the peer
         (1, &[], None),
         (1, &[""], None),

@@ -79,7 +79,7 @@ pub(super) fn canonical(address: IpAddr) -> IpAddr {
 
 /// Parses an address in any of the spellings of RFC 4291 §2.2, with nothing around it. The zone of an IPv6 address, which only names an
 /// interface of the host that wrote it, is dropped.
-pub(super) fn parse(text: &str) -> Result<IpAddr, AddressError> {
+pub(crate) fn parse(text: &str) -> Result<IpAddr, AddressError> {
     let address = match text.split_once('%') {
         Some((address, zone)) if is_zone(zone) => address.parse::<Ipv6Addr>().map(IpAddr::V6),
         _ => text.parse(),

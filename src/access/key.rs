@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use super::address::{self, AddressError, Network};
 use crate::hex::bytes_of_hex;
 use crate::json::{FieldsError, Json};
-use crate::key_hash::{self, KeyHash};
+use crate::key_hash::{self, KeyHash, KeyHasher};
 
 /// Maximum key length in bytes of UTF-8, for a list the sum of its parts: room for a URL, or an e-mail address after a tenant. Callers with
 /// longer ones must hash them.
@@ -124,6 +124,16 @@ impl<'a> Key<'a> {
         }
     }
 
+    /// The key without parts, if this is its hash. It is the only key whose hash says which it is: all budgets that are shared by all have it.
+    #[must_use]
+    pub fn recognized(self, hasher: &KeyHasher) -> Self {
+        let shared = Self::List(Vec::new());
+        match &self {
+            Self::Hash(hash) if *hash == hasher.hash(&shared.to_bytes(0)) => shared,
+            _ => self,
+        }
+    }
+
     /// The bytes of a request's key for a policy: one that `has_one_budget` takes no key, or `[]`, which is the same; any other takes one
     /// with a part.
     ///
@@ -134,7 +144,7 @@ impl<'a> Key<'a> {
         match asked {
             None if has_one_budget => Ok(no_parts.to_bytes(ipv6_prefix)),
             None => Err(KeyMisfit::Missing),
-            // Any hash fits, except for a budget shared by all keys: most hashes are of other keys.
+            // Any hash fits, except for a budget shared by all: it is of another key.
             Some(key @ Self::Hash(_)) if !has_one_budget => Ok(key.to_bytes(ipv6_prefix)),
             Some(key) if (*key == no_parts) == has_one_budget => Ok(key.to_bytes(ipv6_prefix)),
             Some(_) if has_one_budget => Err(KeyMisfit::NotTaken),
@@ -342,6 +352,10 @@ mod tests {
             let own = bytes(Some(key), false).unwrap();
             assert_ne!(Ok(&own), bytes(None, true).as_ref(), "no key shares that budget");
         }
+        let hasher = KeyHasher::default();
+        let by_hash = |bytes: &[u8]| Key::bytes_for(Some(&Key::Hash(hasher.hash(bytes)).recognized(&hasher)), true, 64);
+        assert_eq!(by_hash(&[NOT_TEXT, LIST]), bytes(None, true), "its own hash names it, too");
+        assert_eq!(by_hash(b"alice"), Err(KeyMisfit::NotTaken));
         assert_eq!(key_json(&[NOT_TEXT, LIST]).as_deref(), Some("[]"));
         assert_eq!(Key::shown_prefix(&[NOT_TEXT, LIST], 64), "");
     }

@@ -31,6 +31,8 @@ mod tokens;
 mod url;
 mod webhook;
 
+#[cfg(feature = "tower")]
+pub(crate) use address::parse as parse_address;
 pub use address::{AddressError, Network};
 pub use caller::{Caller, Forbidden, Holder};
 pub use credentials::{CredentialSettings, Credentials, Denied};

@@ -9,6 +9,7 @@ use super::endpoint::Endpoint;
 use super::leasing::Leasing;
 use super::problem::{Problem, bad_request};
 use crate::access::{Key, Scope};
+use crate::key_hash::KeyHasher;
 use crate::limit::Verb;
 use crate::policy::Policy;
 use crate::protocol::Action;
@@ -49,6 +50,13 @@ pub struct Item<'a> {
 }
 
 impl<'a> Request<'a> {
+    /// Replaces the hash of the key without parts by that key.
+    pub fn recognize_keys(&mut self, hasher: &KeyHasher) {
+        for item in &mut self.items {
+            item.key = item.key.take().map(|key| key.recognized(hasher));
+        }
+    }
+
     /// Parses the body of a request to `endpoint`, such as `{"policy":"api","key":"alice","cost":1}`.
     ///
     /// # Errors

@@ -194,7 +194,8 @@ impl Service {
         target.require_len(asked.body.len() as u64)?;
         match target {
             Target::Endpoint(endpoint) => {
-                let request = Request::parse(endpoint, asked.body)?;
+                let mut request = Request::parse(endpoint, asked.body)?;
+                request.recognize_keys(settings.names.hasher());
                 let purpose = match endpoint {
                     Endpoint::ResetKey | Endpoint::Credit => Purpose::Act { by: caller.name().to_owned() },
                     _ => Purpose::Answer,

@@ -332,6 +332,7 @@ impl Registry {
             WrittenKeys::One(key) => {
                 let json = Json::parse(key).map_err(|error| vec![format!("{place}.key: {error}")])?;
                 let key = Key::parse_operated(json).map_err(|error| vec![format!("{place}.key: {error}")])?;
+                let key = key.recognized(&self.hasher);
                 let prefix = known.policy.frontend().ipv6_prefix;
                 match Key::bytes_for(Some(&key), known.policy.frontend().has_one_budget, prefix) {
                     Ok(bytes) => Selector::key(&policy, self.hasher.hash(&bytes)),

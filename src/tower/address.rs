@@ -5,6 +5,8 @@ use std::str;
 
 use http::request::Parts;
 
+use crate::access::parse_address;
+
 /// The address of the connection's other end, if the server has put it into the request's extensions.
 pub(super) fn peer(request: &Parts) -> Option<IpAddr> {
     #[cfg(feature = "axum")]
@@ -24,7 +26,7 @@ pub(super) fn forwarded(request: &Parts, count: usize) -> Option<IpAddr> {
     let mut entries = lines.flat_map(|line| line.as_bytes().rsplit(|&byte| byte == b','));
     let entry = str::from_utf8(entries.nth(count.checked_sub(1)?)?).ok()?.trim();
     // Some proxies append the port, then in brackets after IPv6.
-    entry.parse().or_else(|_| entry.parse().map(|address: SocketAddr| address.ip())).ok()
+    parse_address(entry).ok().or_else(|| entry.parse().map(|address: SocketAddr| address.ip()).ok())
 }
 
 /// The answer to a request without it.

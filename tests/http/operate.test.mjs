@@ -229,6 +229,27 @@ test("every act accepts the hash of a refused key in place of the key", async ()
   }
 });
 
+test("the hash of the key that all callers share names it", async () => {
+  const service = await started({ policies: { all: { ...POLICIES.api, key: [] } } });
+  const { post, send } = service;
+  await post("consume", { policy: "all", cost: 60 });
+  assert.equal((await post("consume", { policy: "all" })).status, 429);
+  const hash = await refusedMost(service);
+  const by = { policy: "all", key: { hash } };
+  const { body: shown } = await post("keys/inspect", { key: by.key });
+  assert.deepEqual(shown, (await post("keys/inspect", { key: [] })).body);
+  assert.match((await post("keys/explain", by)).body.explanation, /^Refused: the limit all allows 100 per 10s/);
+  assert.deepEqual((await post("keys/credit", { ...by, cost: 5 })).body.after, [{ limit: "all", level: 5 }]);
+  assert.deepEqual((await post("keys/reset", by)).body.after, [{ limit: "all", level: 60 }]);
+  assert.equal((await post("keys/block", { ...by, for_ms: 60_000 })).body.created, 1);
+  assert.equal((await post("consume", { policy: "all" })).body.banned, true);
+  const boost = { overrides: [{ policy: "all", key: [], multiple: 2 }] };
+  assert.equal((await send("PUT", "/v1/overrides", boost)).body.replaced, 1, "however it is named, it is one override");
+  assert.equal((await send("PUT", "/v1/overrides", { removed: [by] })).body.removed, 1);
+  const { status, body } = await post("keys/reset", { policy: "all", key: { hash: "0".repeat(32) } });
+  assert.deepEqual([status, body.detail], [400, "`key` must be left out: the policy has one budget for all"]);
+});
+
 test("a text that looks like a hash is an ordinary key", async () => {
   const service = await started();
   await service.post("consume", { policy: "api", key: "alice", cost: 60 });

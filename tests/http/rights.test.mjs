@@ -234,10 +234,31 @@ const TARGETS = {
   [`/${"x".repeat(5_000)}`]: null,
 };
 
+/** Other targets of an operation: those that mean the same, and those that mean nothing. */
+function targetsLike(operation) {
+  const path = operation.split(" ")[1].replace("{name}", "api");
+  const last = path.at(-1);
+  const others = [
+    `/${path}`,
+    `${path}/`,
+    `${path}\\`,
+    `${path};x`,
+    path.replace("/v1/", "/v1//"),
+    path.replace("/v1/", "/v1/./"),
+    path.replace("/v1/", "/v1/x/../"),
+    path[0] + path.slice(1).replaceAll("/", "\\"),
+    path.toUpperCase(),
+  ];
+  // In a name it would be the same name.
+  if (!operation.endsWith("}")) others.push(`${path.slice(0, -1)}%${last.charCodeAt(0).toString(16)}`);
+  const same = [`${path}?/v1/consume`, `${path}?x=/v1/keys/reset`, `${path}#/v1/keys/reset`];
+  return { same, others: others.filter((target) => target !== path) };
+}
+
 /** Sends a request exactly as written; `null` if the runtime closes the connection without an answer. */
-function sendRaw(target, host, credential, body) {
+function sendRaw(target, host, credential, body, method = "POST") {
   const lines = [
-    `POST ${target} HTTP/1.1`,
+    `${method} ${target} HTTP/1.1`,
     ...(host === null ? [] : [`Host: ${host}`]),
     ...(CREDENTIALS[credential] === null ? [] : [`Authorization: ${CREDENTIALS[credential]}`]),
     "Content-Type: application/json",
@@ -263,11 +284,13 @@ const bodyOf = (text, operation) =>
 
 test("a host that could hide another path is a 400 for every caller", async () => {
   const before = await state();
-  for (const credential of ["none", "a grant for everything", "consume", "adjust", "both", "all"]) {
+  for (const credential of Object.keys(CREDENTIALS)) {
     for (const host of HOSTS) {
-      const answer = await sendRaw("/v1/consume?/v1/keys/", host, credential, bodyOf(host));
-      assert.equal(answer.status, 400, `${host} with ${credential}: ${answer.text}`);
-      assert.match(answer.text, /"detail":"the host, as in the header `Host`, has /, host);
+      for (const target of ["/v1/consume?/v1/keys/", "/v1/keys/reset", "/v1/policies"]) {
+        const answer = await sendRaw(target, host, credential, bodyOf(host));
+        assert.equal(answer.status, 400, `${target} of ${host} with ${credential}: ${answer.text}`);
+        assert.match(answer.text, /"detail":"the host, as in the header `Host`, has /, host);
+      }
     }
   }
   assert.deepEqual(await state(), before);
@@ -306,6 +329,26 @@ test("a target is matched byte for byte, for each credential", async () => {
       if (before !== undefined) assert.equal(await spent(), before, `${target} with ${credential}`);
     }
   }
+});
+
+test("no spelling of an operation's target needs less than the operation", async () => {
+  const before = await state();
+  for (const operation of Object.keys(OPERATIONS)) {
+    const [method] = operation.split(" ");
+    const { same, others } = targetsLike(operation);
+    for (const credential of Object.keys(CREDENTIALS)) {
+      const allowed = expected(operation, credential);
+      const each = [
+        ...(allowed === 401 || allowed === 403 ? same.map((target) => [target, allowed]) : []),
+        ...others.map((target) => [target, NONE.includes(credential) ? 401 : 404]),
+      ];
+      for (const [target, status] of each) {
+        const answer = await sendRaw(target, "127.0.0.1", credential, bodyOf(target, operation), method);
+        assert.equal(answer.status, status, `${method} ${target} with ${credential}: ${answer.text}`);
+      }
+    }
+  }
+  assert.deepEqual(await state(), before);
 });
 
 test("a target in absolute form bypasses nothing", async () => {
