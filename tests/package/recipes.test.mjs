@@ -6,6 +6,7 @@ import { test } from "node:test";
 import { pathToFileURL } from "node:url";
 import express from "express";
 import { createApp, defineEventHandler, toNodeListener, toWebHandler } from "h3";
+import { Bucket } from "../../build/package/index.js";
 import { KeyedLimiter, rateLimit } from "../../build/package/node.js";
 import { listen, send } from "./servers.mjs";
 import { root, stranger } from "./stranger.mjs";
@@ -37,15 +38,35 @@ async function limits(request) {
 
 const passed = () => new Response("passed");
 
-test("Next", async () => {
+test("Next, also without a proxy", async () => {
   const { proxy } = await recipe("Next");
-  await limits((ip) => proxy(new Request("https://example.com", { headers: { "x-real-ip": ip } })) ?? passed());
+  const get = (headers) => proxy(new Request("https://example.com", { headers })) ?? passed();
+  await limits((ip) => get({ "x-real-ip": ip }));
+  // As of `next dev` and health checks.
+  for (let i = 0; i < 101; i++) assert.equal(get({}).status, 200);
 });
 
 /** As frameworks do while they prerender. */
 const noAddress = () => {
   throw new Error("Cannot read clientAddress during prerendering");
 };
+
+test("the first recipe is how to match a server's windows", () => {
+  const [first, then] = page.match(/^## .*/gm);
+  assert.deepEqual([first, then], [`## A server's "N per window"`, "## Jest"]);
+  const [, sum, windows] = page.match(/let `rate` and `capacity` add up to (\d+);.*a `fixed_window` of (\d+) /);
+  const now = Date.UTC(2026, 10, 20, 12, 0, 59);
+  const minute = { periodMs: 60_000 };
+  const within = new Bucket(now, { rate: sum - 1, capacity: 1, ...minute });
+  let most = 0;
+  for (let at = now; at <= now + 60_000; at++) most += Number(within.tryConsume(at));
+  assert.ok(most > 95 && most <= 100, `${most} within a minute`);
+  const clock = new Bucket(now, { kind: "fixed_window", rate: Number(windows), ...minute });
+  assert.deepEqual(
+    [clock.tryConsume(now, 100), clock.tryConsume(now + 999), clock.tryConsume(now + 1000, 100)],
+    [true, false, true],
+  );
+});
 
 test("SvelteKit, also while it prerenders", async () => {
   const { handle } = await recipe("SvelteKit", "const building = false;");
