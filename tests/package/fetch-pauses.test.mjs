@@ -185,6 +185,35 @@ test("a reset is read by its size and its form", async () => {
   }
 });
 
+test("a reset that is in seconds by its definition is never in milliseconds", async () => {
+  const fields = [
+    (reset) => ({ ratelimit: `"monthly";r=0;t=${reset}` }),
+    (reset) => ({ ratelimit: `limit=9, remaining=0, reset=${reset}` }),
+    (reset) => ({ "ratelimit-remaining": "0", "ratelimit-reset": reset }),
+    (reset) => ({ "x-ratelimit-remaining": "0", "x-ratelimit-reset-after": reset }),
+  ];
+  // biome-ignore format: a table
+  const table = [
+    // reset                    pause
+    ["86401",                   86_401_000],
+    ["172800",                  172_800_000],
+    ["2592000",                 2_592_000_000],
+    ["999999999",               999_999_999_000],
+    [`${START / 1000 + 4}`,     4000], // a moment, by mistake
+    [`${START + 4000}`,         4000],
+  ];
+  for (const field of fields) {
+    for (const [reset, pauseMs] of table) {
+      const { api, url, settle, pausedMs } = make([[200, field(reset)]], { maxPauseMs: Number.MAX_SAFE_INTEGER });
+      assert.equal((await settle(api(url))).status, 200);
+      assert.equal(pausedMs(), pauseMs, JSON.stringify(field(reset)));
+    }
+    const { api, url, settle, pausedMs } = make([[200, field("172800")]]);
+    await settle(api(url));
+    assert.equal(pausedMs(), 300_000, "the cap");
+  }
+});
+
 test("every row of the README's table is as it says", async () => {
   const [, text] = readme.match(/^\| response \| pause \|\n\|---\|---\|\n((?:\|.*\n)+)/m);
   const rows = text.trim().split("\n");

@@ -4,7 +4,7 @@
 export function requestedPauseMs({ status, headers }: Response, now: number): number | undefined {
   // A cache says how old what it repeats is.
   const serverNow = Date.parse(headers.get("date")!) + 1000 * (Number(headers.get("age")) || 0) || now;
-  const lengthOf = (text: string | null | undefined, firstMs = FIRST_MS) => lengthIn(`${text}`, firstMs, serverNow);
+  const lengthOf = (text: string | null | undefined, firstMs: number) => lengthIn(`${text}`, firstMs, serverNow);
   if (status >= 400) {
     const ms = [lengthOf(headers.get("retry-after-ms"), 0), lengthOf(headers.get("retry-after"), FIRST_UNIX_S)];
     const first = ms.find((length) => length >= 0);
@@ -13,23 +13,30 @@ export function requestedPauseMs({ status, headers }: Response, now: number): nu
   let longest = 0;
   // A refusal that does not say what remains means that nothing does.
   const ifUnsaid = status === 429 || status === 503 ? 0 : 1;
-  const read = (remaining: string | null | undefined, reset: string | null | undefined, otherwise = 1) => {
-    const ms = lengthOf(reset);
+  const read = (
+    remaining: string | null | undefined,
+    reset: string | null | undefined,
+    firstMs: number,
+    otherwise = 1,
+  ) => {
+    const ms = lengthOf(reset, firstMs);
     if (parseFloat(`${remaining ?? otherwise}`) === 0 && ms > longest) longest = ms;
   };
   const field = `,${headers.get("ratelimit")}`.replace(/"(\\.|[^"\\])*"/g, "");
   const number = (text: string, name: string) => new RegExp(`[;,\\s]${name}=(\\d+)`).exec(text)?.[1];
   // A list of structured fields. Without their strings, commas separate the items. `r` tokens remain; `t` is a time in
   // seconds.
-  for (const item of field.split(",")) read(number(item, "r"), number(item, "t"));
-  // Earlier drafts.
-  read(number(field, "remaining"), number(field, "reset"));
+  for (const item of field.split(",")) read(number(item, "r"), number(item, "t"), FIRST_UNIX_S);
+  // Earlier drafts, also in seconds.
+  read(number(field, "remaining"), number(field, "reset"), FIRST_UNIX_S);
   // One header for each number, in many families: `x-ratelimit-reset-tokens`, `anthropic-ratelimit-tokens-reset`.
   // A response made for a test may have no more than `get`.
   for (const [name, reset] of headers[Symbol.iterator] ? headers : []) {
     // `-reset-after` is a length, and so more exact than the same `-reset`.
     if (!/rate-?limit.*-reset/.test(name) || headers.has(`${name}-after`)) continue;
-    read(headers.get(name.replace(/reset(-after)?/, "remaining")), reset, ifUnsaid);
+    // A length is in seconds, as is the header of earlier drafts, without `x-`. Others do not say their unit.
+    const firstMs = /^ratelimit-reset$|-after$/.test(name) ? FIRST_UNIX_S : FIRST_MS;
+    read(headers.get(name.replace(/reset(-after)?/, "remaining")), reset, firstMs, ifUnsaid);
   }
   return longest || undefined;
 }
@@ -53,7 +60,7 @@ function lengthIn(text: string, firstMs: number, now: number): number {
 
 /** In milliseconds. */
 const UNITS: Record<string, number> = { d: 86_400_000, h: 3_600_000, m: 60_000, s: 1000, ms: 1 };
-/** More seconds than a day has. From here on, a reset is in milliseconds. */
+/** More seconds than a day has. From here on, a reset whose unit is unknown is in milliseconds. */
 const FIRST_MS = 86_401;
 /** In 2001: from here on, a number is Unix time in seconds. */
 const FIRST_UNIX_S = 1_000_000_000;
