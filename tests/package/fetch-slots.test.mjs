@@ -171,6 +171,19 @@ test("a response without a body, a failure and a refusal that is retried free th
   assert.deepEqual(clock.timers, []);
 });
 
+test("a response that no program can make with a body is returned as it is, and frees the slot at once", async () => {
+  const clock = new FakeClock();
+  const limiter = new Limiter({ rate: 1000, periodMs: 1 }, { clock, maxConcurrent: 1 });
+  for (const status of [101, 199, 204, 205, 304, 600, 999]) {
+    const foreign = Object.defineProperty(new Response("foreign"), "status", { value: status });
+    const response = await limitFetch(limiter, { fetch: async () => foreign })(origin);
+    assert.equal(response, foreign, `${status}`);
+    assert.equal(await response.text(), "foreign");
+    await limiter.onIdle();
+  }
+  assert.deepEqual(clock.timers, []);
+});
+
 test("an empty body frees the slot at once", async () => {
   const { url } = make(Array(3).fill([201, { "content-length": "0" }]));
   const clock = new FakeClock();

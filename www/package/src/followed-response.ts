@@ -7,8 +7,8 @@ import type { Clock } from "./clock.js";
  */
 export function followedResponse(response: Response, clock: Clock, end: () => void): Response {
   const { body, status, statusText, headers, url, redirected, type } = response;
-  // Some libraries have other streams, and no response can be made with such a status. Node has a stream for an empty body.
-  if (!body?.getReader || body.locked || status > LAST_STATUS || headers.get("content-length") === "0") {
+  // Some libraries have other streams, or bodies where no response can be made with one. Node has a stream for an empty body.
+  if (!body?.getReader || body.locked || !canHaveBody(status) || headers.get("content-length") === "0") {
     end();
     return response;
   }
@@ -93,7 +93,10 @@ function isByteStream(body: ReadableStream): boolean {
   }
 }
 
+/** Whether a program can make a response with this status and a body. */
+function canHaveBody(status: number): boolean {
+  return status >= 200 && status <= 599 && ![204, 205, 304].includes(status);
+}
+
 /** A body that is not read from for this long is taken for abandoned. */
 const UNREAD_MS = 10_000;
-/** The highest status of a response that a program can make. */
-const LAST_STATUS = 599;
