@@ -8,7 +8,7 @@ import { Client, systemClock } from "../../build/package/index.js";
 const REQUEST = { policy: "llm", key: "alice", cost: { requests: 1, tokens: 50 } };
 
 /** A client, and the calls that closed its reservation. */
-function make({ waitMs = 0, answer = { status: 200 } } = {}) {
+function make({ waitMs = 0, answer = { status: 200 }, answers = [] } = {}) {
   const calls = [];
   const fetcher = {
     fetch: async (url, { body }) => {
@@ -18,7 +18,9 @@ function make({ waitMs = 0, answer = { status: 200 } } = {}) {
         return Response.json(granted);
       }
       calls.push([verb, JSON.parse(body)]);
-      return Response.json({ policy: "llm", ...answer }, { status: answer.status });
+      const next = answers.shift() ?? answer;
+      if (typeof next === "function") return next();
+      return Response.json({ policy: "llm", ...next }, { status: next.status });
     },
   };
   return { client: new Client({ url: "https://example.com", token: "token", fetcher }), calls };
@@ -33,7 +35,8 @@ async function rest() {
   for (let i = 0; i < 10; i++) await setImmediate();
 }
 
-test("the reservation is closed once, at what was reported last", async () => {
+test("the reservation is closed once, at what was reported last", async (t) => {
+  t.mock.method(console, "warn", () => {});
   const error = new Error("of the work");
   const fail = () => {
     throw error;
@@ -52,7 +55,7 @@ test("the reservation is closed once, at what was reported last", async () => {
     [(report) => { report(0); fail(); },                                          error,    settled(0)],
   ];
   for (const [work, result, expected] of table) {
-    for (const answer of [{ status: 200 }, { status: 503, type: "t" }]) {
+    for (const answer of [{ status: 200 }, { status: 422, type: "t" }]) {
       const { client, calls } = make({ answer });
       const outcome = await client.spend(REQUEST, work).then(
         ({ result }) => result,
@@ -60,6 +63,56 @@ test("the reservation is closed once, at what was reported last", async () => {
       );
       assert.deepEqual([outcome, calls], [result, expected], `${work} ${answer.status}`);
     }
+  }
+});
+
+test("what failed work has reported is settled again if that fails, and reported on the console in the end", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const warn = t.mock.method(console, "warn", () => {});
+  const [wall, monotonic] = [Date.now(), performance.now()];
+  let elapsedMs = 0;
+  t.mock.method(Date, "now", () => wall + elapsedMs);
+  t.mock.method(performance, "now", () => monotonic + elapsedMs);
+  const advance = async (ms) => {
+    elapsedMs += ms;
+    t.mock.timers.tick(ms);
+    await rest();
+  };
+  const lost = () => Promise.reject(new TypeError("offline"));
+  const busy = { status: 503, type: "t" };
+  const forbidden = { status: 403, type: "t" };
+  const done = { status: 200 };
+  // biome-ignore format: a table
+  const table = [
+    // answers                    attempts  at most this late  warnings
+    [[done],                      1,        0,                 0],
+    [[lost, done],                2,        1000,              0],
+    [[busy, done],                2,        1000,              0],
+    [[busy, lost, busy, done],    4,        7000,              0],
+    [Array(5).fill(busy),         4,        7000,              1],
+    [Array(5).fill(lost),         4,        7000,              1],
+    [[forbidden, done],           1,        0,                 1],
+    [[lost, forbidden, done],     2,        1000,              1],
+  ];
+  for (const [answers, attempts, lateMs, warnings] of table) {
+    const row = JSON.stringify(answers.map(({ status }) => status ?? "lost"));
+    warn.mock.resetCalls();
+    const { client, calls } = make({ answers: [...answers] });
+    const error = new Error("of the work");
+    const work = (report) => {
+      report(7);
+      setTimeout(() => report(9)); // too late
+      throw error;
+    };
+    let outcome;
+    client.spend(REQUEST, work).catch((error) => (outcome = error));
+    await rest();
+    await advance(0); // for the wait until the tokens may be used
+    for (let ms = 0; ms < lateMs; ms += 500) await advance(500);
+    assert.equal(outcome, error, row);
+    assert.deepEqual(calls, Array(attempts).fill(settled(7)[0]), row);
+    assert.equal(warn.mock.callCount(), warnings, row);
+    if (warnings) assert.deepEqual(warn.mock.calls[0].arguments.slice(0, 2), ["tollgate: not settled:", 7]);
   }
 });
 

@@ -448,7 +448,8 @@ export class Client<P extends PolicyNames = string, Throws extends boolean = fal
   /**
    * Reserves the cost, waits until it may be used, calls `work` and settles the reservation at the cost that `work` has
    * reported last; if it has not, at the reserved one. If `work` throws, as it should when it is aborted, settles what it
-   * has reported, or else cancels the reservation. Returns the answer of the server if that is not a reservation.
+   * has reported, or else cancels the reservation. This settlement is repeated without an answer or after a 503, three times at most;
+   * if it fails, that is reported on the console. Returns the answer of the server if that is not a reservation.
    *
    * ```js
    * const spent = await tollgate.spend({ policy: "llm", key, cost: { requests: 1, tokens: 4000 } }, async (report) => {
@@ -470,8 +471,8 @@ export class Client<P extends PolicyNames = string, Throws extends boolean = fal
     const only = { cost: undefined, mode: undefined, max_wait_ms: undefined };
     const reserved: object = { ...request, ...only, reservation: answer.reservation };
     let cost: Cost<string> | undefined;
-    const close = (verb: "settle" | "cancel") =>
-      this[verb]({ ...reserved, cost } as ReservationRequest<P>).catch((error: TollgateError) => error);
+    const close = async (verb: "settle" | "cancel", cost?: Cost<string>): Promise<{ readonly status?: number }> =>
+      this[verb]({ ...reserved, cost } as ReservationRequest<P>).catch((error) => error);
     let result: Awaited<Result>;
     try {
       await sleep(answer.ready_at - answer.now, options?.signal);
@@ -479,15 +480,26 @@ export class Client<P extends PolicyNames = string, Throws extends boolean = fal
         cost = real;
       });
     } catch (error) {
-      await close(cost === undefined ? "cancel" : "settle"); // if that fails, it expires
+      const reported = cost;
+      if (reported === undefined)
+        await close("cancel"); // if that fails, it expires
+      else {
+        // The caller does not see this answer. A reservation is settled once, however often this is repeated.
+        let settled = await close("settle", reported);
+        for (let pauseMs = FIRST_PAUSE_MS; pauseMs <= LAST_PAUSE_MS && (settled.status ?? 503) === 503; pauseMs *= 2) {
+          await sleep(pauseMs * (1 - Math.random() / 2));
+          settled = await close("settle", reported);
+        }
+        if (settled.status !== 200) console.warn("tollgate: not settled:", reported, settled);
+      }
       throw error;
     }
-    return { status: 200, result, settled: await close("settle") };
+    return { status: 200, result, settled: (await close("settle", cost)) as Granted | Problem | TollgateError };
   }
 }
 
 /** Rejects at an abort. */
-async function sleep(ms: number, signal: AbortSignal | undefined): Promise<void> {
+async function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   signal?.throwIfAborted();
   await new Promise<void>((resolve) => {
     const end = () => {
@@ -508,5 +520,8 @@ let warn = () => {
   warn = () => {};
   console.warn("tollgate: public token");
 };
+/** The pauses before a settlement is repeated: about one second, then two, then four. */
+const FIRST_PAUSE_MS = 1_000;
+const LAST_PAUSE_MS = 4_000;
 /** The longest delay of `setTimeout`; with a longer one it fires at once. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
