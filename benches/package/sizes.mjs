@@ -21,6 +21,7 @@ const IMPORTS = [
     source: `export * from "tollgate/leases"; export { Client } from "tollgate/client"`,
   },
   { name: "tollgate/node", source: `export * from "tollgate/node"` },
+  { name: "tollgate/hono", source: `export * from "tollgate/hono"`, external: ["hono"] },
   { name: "tollgate/react", source: `export * from "tollgate/react"`, external: ["react"] },
   { name: "tollgate/rate", source: `export * from "tollgate/rate"` },
   { name: "tollgate/lint", source: `export * from "tollgate/lint"` },
