@@ -8,13 +8,14 @@ import { Hono } from "hono";
 import { rateLimit } from "../../build/package/hono.js";
 import { KeyedLimiter } from "../../build/package/keyed.js";
 import { FakeClock, START } from "./clock.mjs";
+import { fresh } from "./fresh.mjs";
 import { send as sendTo } from "./servers.mjs";
 
 /** An app with a limit of 2 a minute in front of it, and what sends it requests from an address. */
-function served(options = {}) {
+function served(options = {}, limitOf = rateLimit) {
   const limiter = new KeyedLimiter({ rate: 2, periodMs: 60_000 }, { clock: new FakeClock(START) });
   const app = new Hono();
-  app.use(rateLimit({ limiter, ...options }));
+  app.use(limitOf({ limiter, ...options }));
   app.all("*", (c) => c.text("passed", Number(c.req.header("x-status") ?? 200), { "X-Own": "kept" }));
   app.onError((error, c) => c.text(`${error.code}: ${error.message}`, 500));
   const send = (headers = {}, { method = "GET", address = "192.0.2.1" } = {}) =>
@@ -84,12 +85,19 @@ test("if only failed requests are charged, others cost nothing", async () => {
 
 test("no header changes the address, and one warning says so", async (t) => {
   const warn = t.mock.method(console, "warn", () => {});
-  const { send } = served();
-  const statuses = [];
-  for (const address of ["198.51.100.1", "198.51.100.2", "198.51.100.3"])
-    statuses.push((await send({ "x-forwarded-for": address, "cf-connecting-ip": address })).status);
-  assert.deepEqual([statuses, warn.mock.callCount()], [[200, 200, 429], 1]);
-  assert.match(warn.mock.calls[0].arguments[0], /has come from 192\.0\.2\.1.*pass a `key` function/);
+  for (const name of ["x-forwarded-for", "forwarded", "x-real-ip"]) {
+    warn.mock.resetCalls();
+    const { rateLimit } = await fresh("hono.js");
+    const { send } = served({}, rateLimit);
+    const statuses = [];
+    for (const address of ["198.51.100.1", "198.51.100.2", "198.51.100.3"])
+      statuses.push((await send({ [name]: address, "cf-connecting-ip": address })).status);
+    await served({}, rateLimit).send({ [name]: "198.51.100.1" });
+    assert.deepEqual([statuses, warn.mock.callCount()], [[200, 200, 429], 1], name);
+    const [text] = warn.mock.calls[0].arguments;
+    assert.match(text, /with `.*` has come from 192\.0\.2\.1.*pass a `key` function/);
+    assert.equal(text.split("`")[1].toLowerCase(), name);
+  }
 });
 
 test("a client that has gone before its request is read is no error, and its request does not pass", async () => {

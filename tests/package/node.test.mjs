@@ -11,6 +11,7 @@ import { Client } from "../../build/package/client.js";
 import { LeasingLimiter } from "../../build/package/leases.js";
 import { KeyedLimiter, rateLimit } from "../../build/package/node.js";
 import { FakeClock, START } from "./clock.mjs";
+import { fresh } from "./fresh.mjs";
 import { listen, serve, WAYS } from "./servers.mjs";
 
 const MINUTE = { rate: 2, periodMs: 60_000 };
@@ -156,24 +157,40 @@ for (const way of WAYS) {
       assert.equal(await statusOf({}), 429, "two have failed");
     });
 
-    test("one warning says that all clients have the address of a proxy", async (t) => {
+    test("a warning says that all clients have the address of a proxy", async (t) => {
       const warnings = warningsOf(t);
-      const { send } = await serve(way, rateLimit({ limiter: keyed().limiter }));
-      await send("/");
-      assert.deepEqual(warnings(), []);
-      const headers = { "x-forwarded-for": "192.0.2.1" };
-      for (let i = 0; i < 2; i++) await send("/", { headers });
-      assert.equal((await send("/", { headers: { "x-forwarded-for": "192.0.2.2" } })).status, 429, "not believed");
-      const [warning] = warnings();
-      assert.match(warning, /`X-Forwarded-For` has come from 127\.0\.0\.1.*share one budget.*`trust proxy`.*`key`/);
-      assert.equal(warnings().length, 1);
+      for (const name of ["X-Forwarded-For", "Forwarded", "X-Real-IP"]) {
+        const { rateLimit } = await fresh("node.js");
+        const { send } = await serve(way, rateLimit({ limiter: keyed().limiter }));
+        await send("/");
+        assert.deepEqual(warnings(), []);
+        for (const address of ["192.0.2.1", "192.0.2.2"]) {
+          const { status } = await send("/", { headers: { [name]: address } });
+          assert.equal(status, address === "192.0.2.1" ? 200 : 429, "not believed");
+        }
+        const [warning, ...others] = warnings();
+        assert.match(warning, /with `(.*)` has come from 127\.0\.0\.1.*share one budget.*`trust proxy`.*`key`/);
+        assert.deepEqual([warning.split("`")[1], others], [name, []]);
+        console.warn.mock.resetCalls();
+      }
     });
   });
 }
 
+test("one warning of a proxy is enough for all limits of a process", async (t) => {
+  const warnings = warningsOf(t);
+  const { rateLimit } = await fresh("node.js");
+  for (const way of WAYS) {
+    const { send } = await serve(way, rateLimit({ limiter: keyed().limiter }));
+    await send("/", { headers: { forwarded: "for=192.0.2.1" } });
+  }
+  assert.equal(warnings().length, 1);
+});
+
 for (const way of ["Express", "Fastify"]) {
   test(`${way} takes the address from a trusted proxy, and counts an IPv6 network as one client`, async (t) => {
     const warnings = warningsOf(t);
+    const { rateLimit } = await fresh("node.js");
     const { send } = await serve(way, rateLimit({ limiter: keyed().limiter }), { trust: true });
     for (const [address, status] of [
       ["192.0.2.1", 200],

@@ -14,7 +14,7 @@ import {
   respond,
 } from "./in-front.js";
 import type { LocalAnswer } from "./local-answer.js";
-import { proxyWarning } from "./proxies.js";
+import { warnOfProxy } from "./proxies.js";
 import type { RateLimitOptions } from "./rate-limited.js";
 import { counterOf, type LimitedBy } from "./request-limiter.js";
 
@@ -59,13 +59,12 @@ export function rateLimit<E extends Env>(given: object): MiddlewareHandler<E> {
   if (options.limiter === undefined)
     throw new TollgateError("limiter_unknown", "rateLimit needs a `limiter`, except on Cloudflare Workers");
   const counter = counterOf(options);
-  const warn = proxyWarning("pass a `key` function that reads what your proxy sets");
   return middleware<E>(async (context, next) => {
     const { method, headers } = context.req.raw;
     const incoming: Incoming = {
       method,
       has: (name) => headers.has(name),
-      address: () => addressOf(context, warn),
+      address: () => addressOf(context),
     };
     let counted: Counted | undefined;
     const answer = await ask<[Context<E>], string, LocalAnswer>(options, incoming, [context], (now) => {
@@ -90,7 +89,7 @@ interface Connection {
   readonly server?: Connection;
 }
 
-function addressOf({ env, req: { raw } }: Context, warn: (address: string) => void): Key | typeof GONE {
+function addressOf({ env, req: { raw } }: Context): Key | typeof GONE {
   const connection: Connection | undefined = (env as Connection | undefined)?.server ?? env;
   const socket = connection?.incoming?.socket;
   const ip = socket?.remoteAddress ?? connection?.remoteAddr?.hostname ?? connection?.requestIP?.(raw)?.address;
@@ -101,6 +100,6 @@ function addressOf({ env, req: { raw } }: Context, warn: (address: string) => vo
       "Hono has no connection whose address could be the key: serve the app as Hono's documentation says for your runtime; in a test, pass" +
         ' one, as in `app.request("/", {}, { incoming: { socket: { remoteAddress: "192.0.2.1" } } })`; or pass a `key` function',
     );
-  if (raw.headers.has("x-forwarded-for")) warn(ip);
+  warnOfProxy((header) => raw.headers.has(header), ip, "pass a `key` function that reads what your proxy sets");
   return { ip };
 }

@@ -3,7 +3,7 @@ import type { Key, PolicyNames, Problem, Refused } from "./client.js";
 import { TollgateError } from "./errors.js";
 import { ask, type Connection, type Counted, type CountOptions, GONE, type Incoming, isGone } from "./in-front.js";
 import type { LocalAnswer } from "./local-answer.js";
-import { proxyWarning } from "./proxies.js";
+import { warnOfProxy } from "./proxies.js";
 import { counterOf, type LimitedBy } from "./request-limiter.js";
 // @ts-expect-error: scripts/build-package puts it there, from src/worker.
 import { addFields } from "./worker/fields.mjs";
@@ -96,9 +96,6 @@ export function rateLimit<
   P extends PolicyNames = string,
 >(options: RateLimitOptions<Request, Response, P>): RateLimit {
   const counter = counterOf(options);
-  const warn = proxyWarning(
-    "set `trust proxy` in Express or `trustProxy` in Fastify to the proxies that you trust, or pass a `key` function",
-  );
 
   /** Whether the request may pass. If not, it has been answered, or its client has gone. */
   const passes = async (request: Request, response: Response, { get, set, status, end, raw }: Writer) => {
@@ -106,7 +103,7 @@ export function rateLimit<
     const incoming: Incoming = {
       method,
       has: (name) => headers[name] !== undefined,
-      address: () => addressOf(request, warn),
+      address: () => addressOf(request),
     };
     let counted: Counted<P> | undefined;
     const answer = await ask<[Request, Response], P, LocalAnswer>(options, incoming, [request, response], (now) => {
@@ -221,7 +218,7 @@ interface Framed extends NodeRequest {
   readonly app?: { get?(setting: string): unknown } | undefined;
 }
 
-function addressOf(request: Framed, warn: (address: string) => void): Key | typeof GONE {
+function addressOf(request: Framed): Key | typeof GONE {
   const { socket, headers } = request;
   const ip = request.ip ?? socket.remoteAddress;
   if (ip === undefined && isGone(socket)) return GONE;
@@ -231,9 +228,13 @@ function addressOf(request: Framed, warn: (address: string) => void): Key | type
       "the connection has no address: it is a Unix socket's, or a test's: give it one, as in" +
         ' `socket: { remoteAddress: "192.0.2.1" }`, or pass a `key` function',
     );
-  if (headers["x-forwarded-for"] !== undefined && ip === socket.remoteAddress && !trustsProxies(request)) warn(ip);
+  if (ip === socket.remoteAddress && !trustsProxies(request))
+    warnOfProxy((header) => headers[header] !== undefined, ip, PROXY_ADVICE);
   return { ip: ip.replace(PORT, "$1$2") };
 }
+
+const PROXY_ADVICE =
+  "set `trust proxy` in Express or `trustProxy` in Fastify to the proxies that you trust, or pass a `key` function";
 
 /** Some proxies, such as Azure's, write an address with its port: `192.0.2.1:4711`, `[2001:db8::1]:4711`. */
 const PORT = /^([\d.]+):\d+$|^\[(.*)\](?::\d+)?$/;
