@@ -478,6 +478,18 @@ describe("a client of a service", () => {
     assert.deepEqual((await send("/")).text, "not_granted: there is no policy");
   });
 
+  test("so is an address for a policy with one budget for all; a wrong key is the client's", async () => {
+    const said = "`key` must be left out: the policy has one budget for all";
+    const problem = (detail) => ({ status: 400, type: "t", title: "t", detail });
+    const { send } = await served({ consume: problem(said) });
+    assert.equal((await send("/")).text, `not_granted: ${said}, so the limit needs \`key: () => []\``);
+    const { send: sendWrong } = await served({ consume: problem("`key` is empty") });
+    assert.equal((await sendWrong("/")).status, 400);
+    const { send: sendNone, requests } = await served({ consume: { policy: "api", allowed: true } }, { key: () => [] });
+    assert.equal((await sendNone("/")).status, 200);
+    assert.deepEqual(requests, [["consume", { policy: "api", key: [], cost: 1 }]]);
+  });
+
   test("tokens of requests that have not failed are given back", async () => {
     const granted = { policy: "api", allowed: true };
     const { send, requests } = await served(

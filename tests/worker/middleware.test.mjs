@@ -13,7 +13,9 @@ describe("Hono", async () => {
   const app = await wranglerDev([
     makeProject("hono", {
       main: "hono.mjs",
-      vars: { POLICIES: { one: slow(1), many: slow(100), none: { rate: 0, period: "1day" } } },
+      vars: {
+        POLICIES: { one: slow(1), many: slow(100), none: { rate: 0, period: "1day" }, all: { ...slow(1), key: [] } },
+      },
     }),
   ]);
   const get = async (path, headers) => {
@@ -127,7 +129,19 @@ describe("Hono", async () => {
   });
 
   test("a policy that does not exist is an error", async () => {
-    assert.match((await get("/unknown")).text, /^not_granted.*there is no policy "typo"; there are many, none, one$/);
+    assert.match(
+      (await get("/unknown")).text,
+      /^not_granted.*there is no policy "typo"; there are all, many, none, one$/,
+    );
+  });
+
+  test("one budget for all is used without a key, and an address is an error", async () => {
+    assert.match(
+      (await get("/keyed")).text,
+      /^not_granted.*one budget for all, so the limit needs `key: \(\) => \[\]`$/,
+    );
+    const [passed, refused] = [await get("/all"), await get("/all")];
+    assert.deepEqual([passed.text, refused.status], ["passed", 429]);
   });
 
   test("without a decision the answer is 503, or what the app says", async () => {

@@ -50,6 +50,8 @@ app.get("/throwing", rateLimit(throwing), (c) => c.text("passed"));
 const inTest = rateLimited({ policy: "one" }, () => new Response("passed"));
 app.get("/addressless", (c) => inTest(new Request(c.req.url), c.env));
 app.get("/limiter", () => rateLimit({ limiter: {} }));
+app.get("/keyed", rateLimit({ policy: "all" }), (c) => c.text("passed"));
+app.get("/all", rateLimit({ policy: "all", key: () => [] }), (c) => c.text("passed"));
 app.get("/unknown", rateLimit({ policy: "typo" }), (c) => c.text("passed"));
 
 // Nothing can be decided, as the objects are not where they should be; unless the key is wrong.

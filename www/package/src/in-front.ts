@@ -24,7 +24,7 @@ export interface RespondOptions<Args extends unknown[], P extends PolicyNames = 
   readonly onRefused?: (refusal: Refused & Decision, ...args: Args) => Response | Promise<Response>;
   /**
    * Makes the response if nothing could be decided; `undefined` lets the request pass. Default: the service's 503. A
-   * wrong key or cost is answered 400, whatever this says; a policy that does not exist throws.
+   * wrong key or cost is answered 400, whatever this says; a policy that does not exist throws, and so does a key for one budget for all.
    */
   readonly onError?: (
     problem: Problem & Decision,
@@ -78,8 +78,12 @@ export async function ask<Args extends unknown[], P extends PolicyNames, A exten
     cost: (typeof cost === "function" ? await cost(...args) : cost) ?? 1,
   } as Counted<P>;
   const answer: A = await consume(counted).catch(answerOf as (error: unknown) => A);
-  if (PASSED_ON.includes(answer.status)) return answer;
-  throw new TollgateError("not_granted", (answer as Problem).detail, { cause: answer });
+  const { status, detail = "" } = answer as Problem;
+  // A 400 that no client can cause.
+  const isKeyless = status === 400 && ONE_FOR_ALL.test(detail);
+  if (PASSED_ON.includes(status) && !isKeyless) return answer;
+  const advice = isKeyless ? ", so the limit needs `key: () => []`" : "";
+  throw new TollgateError("not_granted", detail + advice, { cause: answer });
 }
 
 /** The response to a request with this answer: that of `next`, if the request may pass. */
@@ -104,5 +108,7 @@ function isPreflight({ method, has }: Incoming): boolean {
   return method === "OPTIONS" && has("origin") && has("access-control-request-method");
 }
 
+/** As the service says it of a policy, if a request to it has a key. */
+const ONE_FOR_ALL = /^`key` must be left out/;
 /** The statuses of answers that the client gets; any other is a mistake of the application. */
 const PASSED_ON: readonly number[] = [200, 400, 429, 503];

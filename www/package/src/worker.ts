@@ -87,6 +87,11 @@ export type NamesIn<P extends Readonly<Record<string, PolicySettings>>> = {
     : never;
 };
 
+/** The names of those with one budget for all. */
+export type KeylessIn<P extends Readonly<Record<string, PolicySettings>>> = {
+  readonly [Name in keyof P]: P[Name] extends { readonly key: readonly [] } ? Name : never;
+}[keyof P];
+
 /** The namespace of the objects: a Durable Object binding for {@link KeyObject}. */
 export interface KeyNamespace {
   // biome-ignore lint/suspicious/noExplicitAny: the platform's types are not ours
@@ -113,41 +118,44 @@ export const NotGrantedError = NotGrantedErrorOf as unknown as new (
   answer: NotGrantedError["answer"],
 ) => NotGrantedError;
 
-/** Every verb of the HTTP API but `lease`, as in {@link Client}. `P` is what is known of the policies. */
-export interface Embedded<P extends PolicyNames = string, Throws extends boolean = false> {
+/**
+ * Every verb of the HTTP API but `lease`, as in {@link Client}. `P` is what is known of the policies, and `Keyless` the names of those whose
+ * requests need no key.
+ */
+export interface Embedded<P extends PolicyNames = string, Throws extends boolean = false, Keyless = never> {
   /** Takes tokens, or reserves or borrows them, as `mode` says. */
   consume: {
     ask(
-      request: Keyed<BudgetRequest<P>> & { readonly mode: "reserve" },
+      request: Keyed<BudgetRequest<P>, Keyless> & { readonly mode: "reserve" },
       options?: EmbeddedCallOptions,
     ): Promise<Returned<Reserved | Refused | Problem, Throws> & Decision>;
     ask(
-      request: Keyed<BudgetRequest<P>>,
+      request: Keyed<BudgetRequest<P>, Keyless>,
       options?: EmbeddedCallOptions,
     ): Promise<Returned<Granted | Degraded | Refused | Problem, Throws> & Decision>;
   }["ask"];
   /** Returns the answer that `consume` would give, and takes nothing. */
-  peek: Call<Keyed<BudgetRequest<P>>, Returned<Granted | Refused | Problem, Throws>>;
+  peek: Call<Keyed<BudgetRequest<P>, Keyless>, Returned<Granted | Refused | Problem, Throws>>;
   /** Debits what was already used. */
-  charge: Call<Keyed<BudgetRequest<P>>, Granted | Problem>;
+  charge: Call<Keyed<BudgetRequest<P>, Keyless>, Granted | Problem>;
   /** Gives tokens back. */
-  refund: Call<Keyed<BudgetRequest<P>>, Granted | Problem>;
+  refund: Call<Keyed<BudgetRequest<P>, Keyless>, Granted | Problem>;
   /** Fills all limits. */
-  reset: Call<Keyed<BudgetRequest<P>>, Granted | Problem>;
+  reset: Call<Keyed<BudgetRequest<P>, Keyless>, Granted | Problem>;
   /** Returns the state of a budget. */
-  inspect: Call<Keyed<BudgetRequest<P>>, Inspection | Problem>;
+  inspect: Call<Keyed<BudgetRequest<P>, Keyless>, Inspection | Problem>;
   /** Closes a reservation at its real cost; without a `cost`, at the reserved one. */
-  settle: Call<Keyed<ReservationRequest<P>>, Granted | Problem>;
+  settle: Call<Keyed<ReservationRequest<P>, Keyless>, Granted | Problem>;
   /** Closes a reservation at no cost. */
-  cancel: Call<Keyed<ReservationRequest<P>>, Granted | Problem>;
+  cancel: Call<Keyed<ReservationRequest<P>, Keyless>, Granted | Problem>;
   /**
    * Extends a reservation to its policy's `reservation_ttl` from now, unless it already lasts longer. Takes the `cost`, if any, from all
    * limits; if one refuses, nothing changes.
    */
-  extend: Call<Keyed<ReservationRequest<P>>, Extended | Refused | Problem>;
+  extend: Call<Keyed<ReservationRequest<P>, Keyless>, Extended | Refused | Problem>;
   /** Consumes from several budgets: from all of them, or from none. */
   batch: Call<
-    { readonly requests: readonly Keyed<BudgetRequest<P>>[] },
+    { readonly requests: readonly Keyed<BudgetRequest<P>, Keyless>[] },
     BatchGranted | BatchDegraded | BatchRefused | Problem
   >;
   /** What operators do with one key. */
@@ -184,7 +192,7 @@ export const tollgate: {
   <const P extends Readonly<Record<string, PolicySettings>>, Throws extends boolean = false>(
     env: object,
     options: { readonly policies: P; readonly keys?: KeyNamespace; readonly throws?: Throws },
-  ): Embedded<NamesIn<P>, Throws>;
+  ): Embedded<NamesIn<P>, Throws, KeylessIn<P>>;
   <P extends PolicyNames = string, Throws extends boolean = false>(
     env: object,
     options?: { readonly keys?: KeyNamespace; readonly throws?: Throws },
@@ -364,8 +372,9 @@ export const acquire = acquireFrom as typeof acquireFrom &
     request: Keyed<AcquireRequest<P>>,
   ) => Promise<(Granted | Degraded) & Decision>);
 
-/** Required: there is no grant here that could bring the key. */
-type Keyed<Request> = Request & { readonly key: Key };
+/** Only a policy known to have one budget for all needs no key: there is no grant here that could bring one. */
+type Keyed<Request, Keyless = never> = Request &
+  ({ readonly key: Key } | { readonly policy: Keyless; readonly key?: readonly [] });
 // Types of methods, so that verbs for known policies can be used where any policy is allowed.
 type LocalCall<Request, Answer> = { ask(request: Request, options?: EmbeddedCallOptions): Answer & Decision }["ask"];
 type Call<Request, Answer> = {

@@ -50,6 +50,28 @@ const policies = {
   },
 } as const satisfies Record<string, PolicySettings>;
 
+/** A policy with one budget for all needs no key; any other needs one. */
+export async function oneForAll(env: Env) {
+  const limits = tollgate(env, { policies: { provider: { rate: "500/s", key: [] }, api: "9/s" } });
+  await limits.consume({ policy: "provider" });
+  await limits.consume({ policy: "provider", key: [], cost: 2 });
+  const reserved = await limits.consume({ policy: "provider", mode: "reserve" });
+  if (reserved.allowed) await limits.settle({ policy: "provider", reservation: reserved.reservation });
+  await limits.batch({ requests: [{ policy: "provider" }, { policy: "api", key: "alice" }] });
+  await acquire(limits, { policy: "provider", key: [], maxWaitMs: 10 });
+  await acquire(limits, { policy: "api", key: "alice" });
+  // @ts-expect-error: it has no keys
+  await limits.consume({ policy: "provider", key: 7 });
+  // @ts-expect-error: a request has a key
+  await limits.consume({ policy: "api" });
+  // @ts-expect-error: in a batch, too
+  await limits.batch({ requests: [{ policy: "api" }] });
+  // @ts-expect-error: and to wait
+  await acquire(limits, { policy: "api" });
+  const one = { policy: "provider", key: () => [], tollgate: () => limits } as const;
+  return rateLimited(one, async (_request: Request, _env: Env) => new Response("Hello"));
+}
+
 /** With `throws`, an answer is granted, and an error has the response. */
 export async function thrown(env: Env, request: Request): Promise<Response> {
   try {
