@@ -80,8 +80,9 @@ export class FakeClock implements Clock {
 }
 
 /**
- * Makes this isolate forget what `tollgate/worker` remembers between requests: refusals, leases, and what the registry has answered. What
- * objects store is not affected: Vitest's Workers pool deletes that with `reset`.
+ * Makes this isolate forget what `tollgate/worker` remembers between requests: refusals, leases, and what the registry has answered. It
+ * keeps its counters, its listeners of live decisions, and the last known levels of shards. What objects store is not affected: Vitest's
+ * Workers pool deletes that with `reset`.
  *
  * ```js
  * import { reset } from "cloudflare:test";
