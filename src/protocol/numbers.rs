@@ -7,8 +7,7 @@
 //! ...         so many numbers; then the next section
 //! ```
 //!
-//! They are sent as text, in decimal with a space between them: as an array, a grant took 7 % more processor time. Each number is at most
-//! 2⁵³, so that a JavaScript number holds it exactly: format 2 was an array of those.
+//! They are sent as text, in decimal with a space between them: as an array, a grant took 7 % more processor time.
 
 use std::mem;
 
@@ -21,7 +20,7 @@ pub struct Format(u8);
 
 impl Format {
     /// The oldest format that this version reads and writes.
-    pub const OLDEST: Self = Self(2);
+    pub const OLDEST: Self = Self(3);
 
     /// The newest format that this version reads and writes. A frontend tries it first.
     pub const NEWEST: Self = Self(if cfg!(feature = "test-next-format") { 4 } else { 3 });

@@ -556,10 +556,10 @@ mod tests {
         }
     }
 
-    /// A reply from an object of the previous version.
+    /// A reply from an object of another version.
     #[cfg(not(feature = "test-next-format"))]
     #[test]
-    fn format_2_is_unchanged() {
+    fn format_3_is_unchanged() {
         let limits = vec![LimitAnswer {
             decision: Decision::Wait { retry_at: 8 },
             remaining: 0,
@@ -571,7 +571,7 @@ mod tests {
         let shadow = vec![None, Some(limits[0])];
         let mut decided = Decided { is_replayed: true, open_reservations: 2, reservation, ..Decided::new(9, limits) };
         let limit = "1 0 8 -3 -9007199254740991 -3 4 5";
-        let text = format!("2 0 9 1 2 6 7 {limit}");
+        let text = format!("3 0 9 1 2 6 7 {limit}");
         assert_eq!(ObjectReply::Decided(decided.clone()).to_text(Format::OLDEST), text);
         let kind = NoticeKind::Refused;
         let due = Decided { notices: vec![DueNotice { policy: 3, kind }], ..decided.clone() };
@@ -583,14 +583,14 @@ mod tests {
         decided.shadow = shadow;
         assert_eq!(ObjectReply::Decided(decided).to_text(Format::OLDEST), format!("{text} -3 9 3 {limit}"));
         for (reply, text) in [
-            (ObjectReply::NoReservation, "2 1"),
-            (ObjectReply::RequestIdReused, "2 2"),
-            (ObjectReply::TooManyReservations { max: 9 }, "2 3 9"),
-            (ObjectReply::PolicyUnknown, "2 4"),
-            (ObjectReply::FormatUnknown { newest: 2 }, "2 5 2"),
-            (ObjectReply::ReservationClosed, "2 6"),
-            (ObjectReply::TooManyRequestIds { used: 9, retry_after_ms: 10 }, "2 7 9 10"),
-            (ObjectReply::PolicyOutdated { as_of: 9, definitions: "{}".to_owned() }, "2 8 9 2 123 125"),
+            (ObjectReply::NoReservation, "3 1"),
+            (ObjectReply::RequestIdReused, "3 2"),
+            (ObjectReply::TooManyReservations { max: 9 }, "3 3 9"),
+            (ObjectReply::PolicyUnknown, "3 4"),
+            (ObjectReply::FormatUnknown { newest: 2 }, "3 5 2"),
+            (ObjectReply::ReservationClosed, "3 6"),
+            (ObjectReply::TooManyRequestIds { used: 9, retry_after_ms: 10 }, "3 7 9 10"),
+            (ObjectReply::PolicyOutdated { as_of: 9, definitions: "{}".to_owned() }, "3 8 9 2 123 125"),
         ] {
             assert_eq!(reply.to_text(Format::OLDEST), text);
         }
@@ -598,10 +598,10 @@ mod tests {
 
     #[test]
     fn rejects_unknown_formats_and_malformed_texts() {
-        assert_eq!(read("1 1"), Err(Unreadable::Format));
+        assert_eq!(read("2 1"), Err(Unreadable::Format));
         assert_eq!(read(&format!("{} 1", Format::NEWEST.number() + 1)), Err(Unreadable::Format));
         for malformed in
-            ["", "2", "2 9", "2 3", "2 3 x", "2 7 1", "2 5", "2 8 0 1", "2 8 0 1 255", "2 8 0 1 256", "2 8 0 -1"]
+            ["", "3", "3 9", "3 3", "3 3 x", "3 7 1", "3 5", "3 8 0 1", "3 8 0 1 255", "3 8 0 1 256", "3 8 0 -1"]
         {
             assert_eq!(read(malformed), Err(Unreadable::Malformed), "{malformed:?}");
         }

@@ -331,10 +331,10 @@ mod tests {
         }
     }
 
-    /// A request from a frontend of the previous version.
+    /// A request from a frontend of another version.
     #[cfg(not(feature = "test-next-format"))]
     #[test]
-    fn format_2_is_unchanged() {
+    fn format_3_is_unchanged() {
         let (id, fingerprint) = ((1 << 96) + (2 << 64) + (3 << 32) + 4, (5 << 32) + 6);
         let request_id = Some(RequestId { id, fingerprint, ttl_ms: RequestId::USUAL_TTL_MS, by_grant: false });
         let action = Action::Reserve(Verb::Reserve { max_wait_ms: Some(9) });
@@ -342,7 +342,7 @@ mod tests {
         let wants_notices = false;
         let request =
             ObjectRequest { action, request_id, costs, shadow_costs: vec![], known: None, wants_notices, lease: None };
-        let text = "2 2 1 9 0 2 1 2 3 4 5 6 1 7 2 8 0";
+        let text = "3 2 1 9 0 2 1 2 3 4 5 6 1 7 2 8 0";
         assert_eq!(request.to_text(Format::OLDEST), text);
         let of_grant = request_id.map(|id| RequestId { ttl_ms: 8, by_grant: true, ..id });
         let of_grant = ObjectRequest { request_id: of_grant, ..request.clone() };
@@ -359,11 +359,11 @@ mod tests {
             wants_notices,
             lease: None,
         };
-        assert_eq!(request.to_text(Format::OLDEST), "2 4 0 -1 5 0");
+        assert_eq!(request.to_text(Format::OLDEST), "3 4 0 -1 5 0");
         let wanting = ObjectRequest { wants_notices: true, ..request.clone() };
-        assert_eq!(wanting.to_text(Format::OLDEST), "2 4 0 -1 5 0 -4 0");
+        assert_eq!(wanting.to_text(Format::OLDEST), "3 4 0 -1 5 0 -4 0");
         let request = ObjectRequest { known: Some(Known { as_of: 9, ids: vec![(6 << 32) + 7, 0] }), ..request };
-        assert_eq!(request.to_text(Format::OLDEST), "2 4 0 -1 5 0 -2 5 9 6 7 0 0");
+        assert_eq!(request.to_text(Format::OLDEST), "3 4 0 -1 5 0 -2 5 9 6 7 0 0");
     }
 
     #[test]
@@ -379,35 +379,35 @@ mod tests {
             lease: None,
         };
         let text = request.to_text(Format::OLDEST);
-        assert_eq!(text, "2 3 0 -1 7 0 1 1");
+        assert_eq!(text, "3 3 0 -1 7 0 1 1");
         let read = |text: &str| ObjectRequest::from_text(text).map(|(request, _)| request);
         let next = u64::from(Format::NEWEST.number()) + 1;
-        for format in [0, 1, next, 1_000_000_000_000_000] {
+        for format in [0, 1, 2, next, 1_000_000_000_000_000] {
             assert_eq!(read(&format!("{format} 3 0 -1 7 0 1 1")), Err(Unreadable::Format), "{format}");
         }
         for malformed in [
             "",
             " ",
-            "-2",
-            "2",
-            "2 3",
-            "2 3 0",
-            "2 3 0 -1",
-            "2 3 0 -1 7",
-            "2 3 0 -1 7 0 1", // too short
+            "-3",
+            "3",
+            "3 3",
+            "3 3 0",
+            "3 3 0 -1",
+            "3 3 0 -1 7",
+            "3 3 0 -1 7 0 1", // too short
             "two",
-            "2.0 3 0 -1 7 0 1 1",
-            "2  3 0 -1 7 0 1 1",
-            "2,3,0,-1,7,0,1,1",
-            "2 3 0 -1 9223372036854775808 0 1 1",
-            "2 7 0 -1 7 0 1 1",  // an unknown action
-            "2 0 99 -1 7 0 1 1", // an unknown verb
-            "2 3 0 -1 -7 0 1 1",
-            "2 3 0 -1 7 0 1 1 -9",
-            "2 3 0 -1 7 0 1 1 -9 1",
-            "2 3 0 -1 7 0 1 1 -9 -1",
-            "2 3 0 -1 7 0 1 1 -3 2 1",
-            "2 3 0 -1 7 0 1 1 -3 1 2",
+            "3.0 3 0 -1 7 0 1 1",
+            "3  3 0 -1 7 0 1 1",
+            "3,3,0,-1,7,0,1,1",
+            "3 3 0 -1 9223372036854775808 0 1 1",
+            "3 7 0 -1 7 0 1 1",  // an unknown action
+            "3 0 99 -1 7 0 1 1", // an unknown verb
+            "3 3 0 -1 -7 0 1 1",
+            "3 3 0 -1 7 0 1 1 -9",
+            "3 3 0 -1 7 0 1 1 -9 1",
+            "3 3 0 -1 7 0 1 1 -9 -1",
+            "3 3 0 -1 7 0 1 1 -3 2 1",
+            "3 3 0 -1 7 0 1 1 -3 1 2",
         ] {
             assert_eq!(read(malformed), Err(Unreadable::Malformed), "{malformed:?}");
         }

@@ -1,6 +1,5 @@
 // The object, in JavaScript: answers calls, and gives key_object.rs what it needs from the runtime: storage, alarms, timers.
 import { DurableObject } from "cloudflare:workers";
-import { received, sent } from "./numbers.mjs";
 import { lasting } from "./recovery.mjs";
 import * as built from "./rust/index.js";
 
@@ -20,7 +19,7 @@ export class KeyObject extends DurableObject {
   }
 
   decide(policies, request, definitions) {
-    return sent(this.#rust().decide(policies, received(request), definitions));
+    return this.#rust().decide(policies, request, definitions);
   }
 
   /** The key's state: see src/api/keys/question.rs. */

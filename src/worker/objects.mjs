@@ -2,7 +2,6 @@
 import { waitUntil } from "cloudflare:workers";
 import { Timeout, within } from "./deadline.mjs";
 import { log } from "./log.mjs";
-import { received, sent } from "./numbers.mjs";
 import * as built from "./rust/index.js";
 
 /**
@@ -128,7 +127,7 @@ async function ask(call, [index, name, policies, request, definitions, waitMs], 
   try {
     // A new stub each time: one that has failed stays broken.
     const stub = keys.getByName(name);
-    reply = received(await within(waitMs, stub.decide(policies, sent(request), definitions)));
+    reply = await within(waitMs, stub.decide(policies, request, definitions));
   } catch (error) {
     failed(error);
     return call.failed(index, causeOf(error), Boolean(error.retryable));

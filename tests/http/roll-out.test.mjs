@@ -119,31 +119,6 @@ for (const [change, both] of Object.entries(CHANGES)) {
   }
 }
 
-test("objects of format 2, which were sent arrays of numbers, decide like all others", async () => {
-  const around = new URL("numbered.mjs", import.meta.url).pathname;
-  const policies = { api: { ...tokens(9), max_debt: 3 }, list: list({ a: 5, b: 50 }) };
-  const [today, older] = await Promise.all([start({ policies }), start({ policies, around })]);
-  const both = async (verb, ask, headers) => {
-    const [one, other] = await Promise.all([today, older].map((service) => service.post(verb, ask, { headers })));
-    for (const { body } of [one, other]) delete body.reservation; // random
-    assert.deepEqual([other.status, other.body], [one.status, one.body], older.log);
-    return one.status;
-  };
-  const key = "alice";
-  assert.equal(await both("consume", { policy: "api", key, cost: 8 }), 200);
-  assert.equal(await both("consume", { policy: "api", key, cost: 2 }), 429);
-  assert.equal(await both("charge", { policy: "api", key, cost: 3 }), 200); // below zero
-  assert.equal(await both("consume", { policy: "list", key, cost: 4 }, { "idempotency-key": "an order" }), 200);
-  assert.equal(await both("consume", { policy: "list", key, cost: 4 }, { "idempotency-key": "an order" }), 200);
-  assert.equal(await both("consume", { policy: "list", key, mode: "reserve" }), 200);
-  assert.equal(await both("inspect", { policy: "list", key }), 200);
-  const requests = [key, "bob"].map((key) => ({ policy: "list", key, cost: 1 }));
-  assert.equal(await both("batch", { requests }), 429);
-  const { all, understood } = await (await fetch(`http://127.0.0.1:${older.port}/calls`)).json();
-  assert.ok(understood > 0 && all === 2 * understood, `${understood} of ${all} calls`);
-  await Promise.all([today.stop(), older.stop()]);
-});
-
 /** Runs `use` with the versions of a change, rolled out and rolled back. */
 async function inBothDirections(change, use) {
   const versions = CHANGES[change].map((policies, i) => ({ policies, build: VERSIONS[i] }));
