@@ -59,7 +59,7 @@ pub use missing::Missing;
 pub(crate) use no_room::no_room;
 pub use notice::Notice;
 pub use problem::Problem;
-pub use reply::{CORS_PREFIX, Header, Marks, Reply};
+pub use reply::{Header, Marks, Reply};
 pub use request::{Item, MAX_BATCH, MAX_BODY_LEN, Request};
 pub use resolve::{ResolvedItem, ResolvedRequest};
 pub use session::{SESSION_PATH, SessionRequest};

@@ -10,8 +10,11 @@ use serde::Serialize;
 pub struct Reply {
     /// The status code.
     pub status: u16,
-    /// Names, in lower case, and values.
+    /// Names, in lower case, and values, without those of CORS: only the text for HTTP has these. Inside an application, which pages may
+    /// read its responses is for the application to decide.
     pub headers: Vec<Header>,
+    /// The headers that pages may read.
+    exposed: &'static str,
     /// A note for the log, not for the client.
     pub note: Option<String>,
     body: Body,
@@ -53,10 +56,6 @@ impl Marks {
 /// A name, in lower case, and a value.
 pub type Header = (&'static str, Cow<'static, str>);
 
-/// The prefix of all CORS header names. Inside an application a reply is sent without them: the application decides which pages may read
-/// its responses.
-pub const CORS_PREFIX: &str = "access-control-";
-
 /// About the length of a refusal by a policy with one limit. Reserving it at once avoids three reallocations.
 const TYPICAL_BODY_LEN: usize = 512;
 
@@ -64,8 +63,7 @@ const TYPICAL_BODY_LEN: usize = 512;
 const TYPICAL_MARKS_LEN: usize = 24;
 
 impl Reply {
-    /// A JSON answer. It must not be cached, and any page may read it: credentials are in a header that the page must know, not in a cookie
-    /// that the browser adds by itself.
+    /// A JSON answer. It must not be cached.
     pub(super) fn json(status: u16, media_type: &'static str, body: &impl Serialize) -> Self {
         let mut bytes = Vec::with_capacity(TYPICAL_BODY_LEN);
         // Our own types cannot fail to serialize, and JSON is UTF-8.
@@ -85,16 +83,16 @@ impl Reply {
     fn with_body(status: u16, media_type: &'static str, body: Body) -> Self {
         let mut headers = Vec::with_capacity(TYPICAL_HEADERS);
         headers.extend(common(media_type));
-        Self { status, headers, note: None, body }
+        Self { status, headers, exposed: EXPOSED, note: None, body }
     }
 
     /// An answer with its own headers, and an optional text.
     #[must_use]
     pub(crate) const fn bare(status: u16, headers: Vec<Header>, body: String) -> Self {
-        Self { status, headers, note: None, body: Body::Text(body) }
+        Self { status, headers, exposed: "X-Request-Id", note: None, body: Body::Text(body) }
     }
 
-    /// The whole reply as one text, which is cheaper to pass to JavaScript than its parts: the status, optionally a letter for the headers
+    /// The whole reply by HTTP as one text, which is cheaper to pass to JavaScript than its parts: the status, optionally a letter for the headers
     /// that nearly every reply has, optionally a space and the note for the log; a line for each other header, an empty line, the body.
     /// Constant headers need not cross: see [`Reply::common`].
     #[must_use]
@@ -103,13 +101,14 @@ impl Reply {
             |letter: &char| media_type(*letter).and_then(|media_type| self.headers.strip_prefix(&common(media_type)));
         let short = LETTERS.into_iter().find_map(|letter| Some((Some(letter), of_letter(&letter)?)));
         let (letter, headers) = short.unwrap_or((None, &self.headers));
+        let cors = if letter.is_none() { &readable(self.exposed)[..] } else { &[] };
         let mut text = String::with_capacity(self.text_len(headers));
         _ = write!(text, "{}", self.status); // writing to a String cannot fail
         text.extend(letter);
         if let Some(note) = &self.note {
             _ = write!(text, " {}: {note}", self.status);
         }
-        for (name, value) in headers {
+        for (name, value) in headers.iter().chain(cors) {
             for part in ["\n", name, ": ", value] {
                 text.push_str(part);
             }
@@ -162,32 +161,33 @@ impl Reply {
         self
     }
 
-    /// The headers that a letter stands for in [`Reply::to_text`], for JavaScript to learn.
+    /// The headers that a letter stands for in [`Reply::to_text`], for JavaScript to learn. Those of CORS are only for HTTP.
     #[must_use]
-    pub fn common(letter: char) -> Vec<Header> {
-        media_type(letter).map(|media_type| common(media_type).to_vec()).unwrap_or_default()
+    pub fn common(letter: char, is_http: bool) -> Vec<Header> {
+        let Some(media_type) = media_type(letter) else { return Vec::new() };
+        let cors = if is_http { &readable(EXPOSED)[..] } else { &[] };
+        [&common(media_type)[..], cors].concat()
     }
 
     /// The answer to a browser's CORS preflight.
     #[must_use]
     pub fn preflight() -> Self {
         let header = |name, value: &'static str| (name, value.into());
-        let headers = [
+        let headers = vec![
             header("access-control-allow-methods", "GET, POST"),
             header("access-control-allow-headers", "Authorization, Content-Type, Idempotency-Key, X-Request-Id"),
             header("x-content-type-options", "nosniff"),
             header("access-control-max-age", "86400"), // a day: the longest that any browser caches it
         ];
-        Self::bare(204, readable("X-Request-Id").into_iter().chain(headers).collect(), String::new())
+        Self::bare(204, headers, String::new())
     }
 
     /// The headers of the contract, which is the same for all callers. Its body is in JavaScript.
     #[must_use]
     pub fn contract() -> Self {
-        let [content_type, _, nosniff, ..] = common("application/json");
+        let [content_type, _, nosniff] = common("application/json");
         let cached = ("cache-control", Cow::Borrowed("public, max-age=3600"));
-        let [origin, exposed] = readable("X-Request-Id");
-        Self::bare(200, vec![content_type, cached, nosniff, origin, exposed], String::new())
+        Self::bare(200, vec![content_type, cached, nosniff], String::new())
     }
 
     /// The answer to a health check.
@@ -212,25 +212,26 @@ const fn media_type(letter: char) -> Option<&'static str> {
     }
 }
 
-/// The headers with which any page may read an answer, and these of its headers.
+/// The headers of CORS. Any page may read an answer, and these of its headers: credentials are in a header that the page must know, not in
+/// a cookie that the browser adds by itself.
 const fn readable(exposed: &'static str) -> [Header; 2] {
     [("access-control-allow-origin", Cow::Borrowed("*")), ("access-control-expose-headers", Cow::Borrowed(exposed))]
 }
 
 /// The headers of nearly every reply.
-fn common(media_type: &'static str) -> [Header; 5] {
-    let [origin, exposed] = readable("RateLimit, RateLimit-Policy, Retry-After, X-Request-Id");
+const fn common(media_type: &'static str) -> [Header; 3] {
     [
         ("content-type", Cow::Borrowed(media_type)),
         ("cache-control", Cow::Borrowed("no-store")),
         ("x-content-type-options", Cow::Borrowed("nosniff")),
-        origin,
-        exposed,
     ]
 }
 
-/// These, the two of the rate limit and `Retry-After`.
-const TYPICAL_HEADERS: usize = 8;
+/// Of nearly every reply, the headers that pages may read.
+const EXPOSED: &str = "RateLimit, RateLimit-Policy, Retry-After, X-Request-Id";
+
+/// The common ones, the two of the rate limit and `Retry-After`.
+const TYPICAL_HEADERS: usize = 6;
 
 #[cfg(test)]
 mod tests {
@@ -243,12 +244,22 @@ mod tests {
             assert_eq!(reply.to_text(), format!("429{letter}\nretry-after: 2\n\n{{}}\n"));
             let noted = Reply { note: Some("a reason".to_owned()), ..reply };
             assert_eq!(noted.to_text(), format!("429{letter} 429: a reason\nretry-after: 2\n\n{{}}\n"));
-            assert_eq!(Reply::common(letter).first().map(|(_, value)| &**value), Some(media_type));
+            let names = |is_http| Reply::common(letter, is_http).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+            let own = ["content-type", "cache-control", "x-content-type-options"];
+            assert_eq!(names(false), own);
+            let cors = ["access-control-allow-origin", "access-control-expose-headers"];
+            assert_eq!(names(true), [&own[..], &cors].concat());
+            assert_eq!(Reply::common(letter, false).first().map(|(_, value)| &**value), Some(media_type));
         }
         let other = Reply::of(200, "text/plain", String::new());
-        assert!(other.to_text().starts_with("200\ncontent-type: text/plain\ncache-control: no-store\n"));
-        assert!(Reply::preflight().to_text().starts_with("204\naccess-control-allow-origin: *\n"));
+        let lines = "content-type: text/plain\ncache-control: no-store\nx-content-type-options: nosniff";
+        let cors = format!("access-control-allow-origin: *\naccess-control-expose-headers: {EXPOSED}");
+        assert_eq!(other.to_text(), format!("200\n{lines}\n{cors}\n\n"));
         assert!(Reply::contract().to_text().contains("\ncache-control: public, max-age=3600\n"));
+        for reply in [Reply::preflight(), Reply::contract()] {
+            let end = "\naccess-control-allow-origin: *\naccess-control-expose-headers: X-Request-Id\n\n";
+            assert!(reply.to_text().ends_with(end), "{}", reply.to_text());
+        }
     }
 
     #[test]

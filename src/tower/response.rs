@@ -10,7 +10,7 @@ use http::{HeaderName, HeaderValue, Response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::api::{CORS_PREFIX, Reply};
+use crate::api::Reply;
 
 pub(super) type Fields = Vec<(&'static str, String)>;
 
@@ -21,9 +21,7 @@ pub(super) fn refusal(reply: &Reply) -> Response<Bytes> {
         *response.status_mut() = status;
     }
     for (name, value) in &reply.headers {
-        if !name.starts_with(CORS_PREFIX) {
-            append(&mut response, name, value);
-        }
+        append(&mut response, name, value);
     }
     response
 }

@@ -1,6 +1,6 @@
 // An answer inside a Worker: the members of an answer by HTTP, and ways to make a response of it.
 import { applied } from "./fields.mjs";
-import { bodyOf, embeddedHeadersOf, headersOf, responseWith, statusOf } from "./reply.mjs";
+import { bodyOf, embeddedHeadersOf, responseWith, statusOf } from "./reply.mjs";
 
 /** Has the answer's members as its own. Its headers are made only when they are read. */
 export class Decision {
@@ -26,6 +26,6 @@ export class Decision {
    * not read. It keeps rate-limit headers of other policies.
    */
   apply(response) {
-    return applied(headersOf(this.#text), response);
+    return applied(embeddedHeadersOf(this.#text), response);
   }
 }

@@ -9,7 +9,7 @@ use super::environment::{OfWorker, log_errors};
 use super::isolate::{isolate, now, random};
 use super::step::{self, Step};
 use crate::access::Webhook;
-use crate::api::{CORS_PREFIX, Reply};
+use crate::api::Reply;
 use crate::edge::{Due, POLL_MS, Tap, WAIT_MS};
 use crate::frontend::{self, Arrival, Asked, Newer, Service, Setup};
 use crate::metrics::{NoticeOutcome, weight};
@@ -186,16 +186,10 @@ impl Frontend {
         self.service.failed(now()).to_text()
     }
 
-    /// The headers that a letter stands for in [`Reply::to_text`]: name, value, name, value, ...
+    /// See [`Reply::common`]: name, value, name, value, ...
     #[must_use]
-    pub fn common_headers(letter: char) -> Array {
-        Reply::common(letter).iter().flat_map(|(name, value)| [JsValue::from(*name), (**value).into()]).collect()
-    }
-
-    /// [`CORS_PREFIX`].
-    #[must_use]
-    pub fn cors_prefix() -> String {
-        CORS_PREFIX.to_owned()
+    pub fn common_headers(letter: char, is_http: bool) -> Array {
+        Reply::common(letter, is_http).iter().flat_map(|(name, value)| [JsValue::from(*name), (**value).into()]).collect()
     }
 
     /// Sets the clock for a test.

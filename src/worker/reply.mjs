@@ -4,9 +4,8 @@ import { REQUEST_ID } from "./request_id.mjs";
 import { Frontend } from "./rust/index.js";
 
 /** The headers of nearly every reply, by the letter that stands for them. */
-const COMMON = { j: common("j"), p: common("p") };
-
-const CORS_PREFIX = Frontend.cors_prefix();
+const BY_HTTP = { j: common("j", true), p: common("p", true) };
+const EMBEDDED = { j: common("j", false), p: common("p", false) };
 
 /** Ends the last line before the body. */
 const END_OF_HEAD = "\n\n";
@@ -26,15 +25,25 @@ export function bodyOf(text) {
   return text.slice(text.indexOf(END_OF_HEAD) + END_OF_HEAD.length);
 }
 
-/** The headers of an answer inside a Worker, without those of CORS. */
+/** The headers of an answer inside a Worker, which has none of CORS. */
 export function embeddedHeadersOf(text) {
-  const headers = Object.entries(headersOf(text));
-  return Object.fromEntries(headers.filter(([name]) => !name.startsWith(CORS_PREFIX)));
+  return headersOf(text, EMBEDDED);
+}
+
+/** The response to the request with this id. Its body is that of the reply unless another is given. */
+export function responseOf(text, id, body) {
+  logNote(text, id);
+  return responseWith(text, { ...headersOf(text, BY_HTTP), [REQUEST_ID]: id }, body);
+}
+
+/** The reply's response, with these headers. */
+export function responseWith(text, headers, body = bodyOf(text) || null) {
+  return new Response(body, { status: statusOf(text), headers });
 }
 
 /** The headers' values by their names, which are in lower case. */
-export function headersOf(text) {
-  const headers = { ...COMMON[text[3]] };
+function headersOf(text, common) {
+  const headers = { ...common[text[3]] };
   for (let at = text.indexOf("\n") + 1; text[at] !== "\n"; ) {
     const colon = text.indexOf(": ", at);
     const end = text.indexOf("\n", colon);
@@ -44,19 +53,8 @@ export function headersOf(text) {
   return headers;
 }
 
-/** The response to the request with this id. Its body is that of the reply unless another is given. */
-export function responseOf(text, id, body) {
-  logNote(text, id);
-  return responseWith(text, { ...headersOf(text), [REQUEST_ID]: id }, body);
-}
-
-/** The reply's response, with these headers. */
-export function responseWith(text, headers, body = bodyOf(text) || null) {
-  return new Response(body, { status: statusOf(text), headers });
-}
-
-function common(letter) {
-  const parts = Frontend.common_headers(letter);
+function common(letter, isHttp) {
+  const parts = Frontend.common_headers(letter, isHttp);
   const pairs = parts.flatMap((name, at) => (at % 2 === 0 ? [[name, parts[at + 1]]] : []));
   return Object.fromEntries(pairs);
 }
