@@ -11,8 +11,8 @@ use super::settings::{Settings, SettingsErrors};
 use super::{Address, Now, Random, Target};
 use crate::access::{Caller, CaptchaError, Sessions, shard_name};
 use crate::api::{
-    AdminPath, AdminQuestion, AdminRequest, Endpoint, KeyQuestion, MAX_BODY_LEN, Problem, Reply, Request,
-    ResolvedRequest, SESSION_PATH, SessionRequest, inspected, require_json,
+    AdminPath, AdminQuestion, AdminRequest, Endpoint, KeyQuestion, Problem, Reply, Request, ResolvedRequest,
+    SESSION_PATH, SessionRequest, inspected, require_json,
 };
 use crate::edge::{Due, PolicySnapshot};
 use crate::metrics::{INLINE_POLICIES, NoticeOutcome, PollOutcome};
@@ -59,16 +59,17 @@ pub struct Asked<'a> {
 }
 
 /// What must be known of a request to answer it, besides its body.
+#[expect(missing_docs, reason = "the names say what they are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
     /// Nothing, not even its body: it is for the contract, whose headers are [`Reply::contract`].
     Contract,
-    /// Only the members of [`Asked`] up to its body.
-    Ask,
+    /// Only the members of [`Asked`] up to its body, which has at most `max_len` bytes.
+    Ask { max_len: usize },
     /// All of [`Asked`].
-    AskMore,
+    AskMore { max_len: usize },
     /// The same, after this isolate's counts were reported to the registry.
-    Report,
+    Report { max_len: usize },
 }
 
 /// The next step of a request.
@@ -147,10 +148,11 @@ impl Service {
         if let Some(caller) = &caller {
             target.require(caller)?;
         }
+        let max_len = target.max_body_len();
         let head = match target {
-            Target::Admin(AdminPath::Metrics | AdminPath::TopRefused) => Head::Report,
-            Target::Admin(_) | Target::Session => Head::AskMore,
-            _ => Head::Ask,
+            Target::Admin(AdminPath::Metrics | AdminPath::TopRefused) => Head::Report { max_len },
+            Target::Admin(_) | Target::Session => Head::AskMore { max_len },
+            _ => Head::Ask { max_len },
         };
         if let Target::Admin(at) = target {
             require_registry(settings, at)?;
@@ -162,12 +164,6 @@ impl Service {
         // A declared length is trusted: the runtime enforces it.
         let declared = arrival.content_length.and_then(|length| length.parse().ok());
         target.require_len(declared.unwrap_or(0)).map(|()| head)
-    }
-
-    /// The maximum body length in bytes for `url`.
-    #[must_use]
-    pub fn max_body_len(&self, url: &str) -> usize {
-        Address::parse(url).and_then(Target::of).map_or(MAX_BODY_LEN, Target::max_body_len)
     }
 
     /// Handles a whole request: parses it, checks its caller's rights and returns the next step.

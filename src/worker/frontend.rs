@@ -87,7 +87,7 @@ impl Frontend {
             content_length: content_length.as_deref(),
         };
         match self.service.head(&arrival, now()) {
-            Ok(head) => step::head(head, self.service.max_body_len(url)),
+            Ok(head) => step::head(head),
             Err(reply) => step::reply(&reply),
         }
     }
@@ -189,7 +189,10 @@ impl Frontend {
     /// See [`Reply::common`]: name, value, name, value, ...
     #[must_use]
     pub fn common_headers(letter: char, is_http: bool) -> Array {
-        Reply::common(letter, is_http).iter().flat_map(|(name, value)| [JsValue::from(*name), (**value).into()]).collect()
+        Reply::common(letter, is_http)
+            .iter()
+            .flat_map(|(name, value)| [JsValue::from(*name), (**value).into()])
+            .collect()
     }
 
     /// Sets the clock for a test.

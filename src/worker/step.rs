@@ -36,13 +36,13 @@ pub(super) fn reply(reply: &Reply) -> Array {
     list_of_text(Step::Reply, &reply.to_text())
 }
 
-/// The step after the head of a request whose body may have `max_len` bytes.
-pub(super) fn head(head: Head, max_len: usize) -> Array {
+/// The step after the head of a request.
+pub(super) fn head(head: Head) -> Array {
     match head {
         Head::Contract => list_of_text(Step::Contract, &Reply::contract().to_text()),
-        Head::Ask => list_of_read(Step::Read, max_len, false, false),
-        Head::AskMore => list_of_read(Step::Read, max_len, true, false),
-        Head::Report => list_of_read(Step::Read, max_len, true, true),
+        Head::Ask { max_len } => list_of_read(Step::Read, max_len, false, false),
+        Head::AskMore { max_len } => list_of_read(Step::Read, max_len, true, false),
+        Head::Report { max_len } => list_of_read(Step::Read, max_len, true, true),
     }
 }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use tollgate::api::Missing;
 use tollgate::frontend::{Arrival, Asked, Head, Isolate, Service, SettingsErrors, Step};
 
-use super::world::{CONSUMER, Deployment, OPERATOR, World};
+use super::world::{CONSUMER, Deployment, LONG, OPERATOR, SHORT, World};
 
 /// A request to consume, and to change overrides: their bodies may have different lengths.
 const CONSUME: Arrival<'_> = Arrival {
@@ -24,19 +24,19 @@ fn a_body_must_be_plain_json_of_a_length_that_its_path_allows() {
     let world = World::of(&Deployment { has_registry: true, ..Deployment::default() });
     let length = |content_length, arrival| Arrival { content_length: Some(content_length), ..arrival };
     for (arrival, expected) in [
-        (CONSUME, Ok(Head::Ask)),
-        (length("16384", CONSUME), Ok(Head::Ask)),
+        (CONSUME, Ok(Head::Ask { max_len: SHORT })),
+        (length("16384", CONSUME), Ok(Head::Ask { max_len: SHORT })),
         (length("16385", CONSUME), Err((413, "16384"))),
-        (length("99999999999999999999", CONSUME), Ok(Head::Ask)), // no number: it is counted while it is read
-        (length("1048576", OVERRIDE), Ok(Head::AskMore)),
+        (length("99999999999999999999", CONSUME), Ok(Head::Ask { max_len: SHORT })), // no number: it is counted while it is read
+        (length("1048576", OVERRIDE), Ok(Head::AskMore { max_len: LONG })),
         (length("1048577", OVERRIDE), Err((413, "1048576"))),
         (Arrival { content_type: None, ..CONSUME }, Err((415, "application/json"))),
         (Arrival { content_type: Some("text/plain"), ..CONSUME }, Err((415, "text/plain"))),
         (Arrival { content_encoding: Some("gzip"), ..CONSUME }, Err((415, "gzip"))),
         (Arrival { content_encoding: Some("gzip"), ..OVERRIDE }, Err((415, "gzip"))),
         // A request without a body has no headers about one.
-        (Arrival { method: "GET", content_type: None, ..OVERRIDE }, Ok(Head::AskMore)),
-        (Arrival { method: "GET", content_encoding: Some("gzip"), ..OVERRIDE }, Ok(Head::AskMore)),
+        (Arrival { method: "GET", content_type: None, ..OVERRIDE }, Ok(Head::AskMore { max_len: LONG })),
+        (Arrival { method: "GET", content_encoding: Some("gzip"), ..OVERRIDE }, Ok(Head::AskMore { max_len: LONG })),
     ] {
         let found = world.service.head(&arrival, world.now());
         match (&found, expected) {
@@ -56,17 +56,17 @@ fn each_path_says_what_it_needs_before_an_answer() {
     for (method, path, authorization, head) in [
         ("GET", "/v1/openapi.json", None, Head::Contract),
         ("HEAD", "/v1/openapi.json", None, Head::Contract),
-        ("POST", "/v1/session", None, Head::AskMore),
-        ("POST", "/v1/consume", Some(CONSUMER), Head::Ask),
-        ("POST", "/v1/keys/reset", Some(OPERATOR), Head::Ask),
-        ("POST", "/v1/keys/inspect", Some(OPERATOR), Head::Ask),
-        ("POST", "/v1/keys/block", Some(OPERATOR), Head::Ask),
-        ("GET", "/v1/metrics", Some(OPERATOR), Head::Report),
-        ("GET", "/v1/metrics/top", Some(OPERATOR), Head::Report),
-        ("GET", "/v1/policies", Some(OPERATOR), Head::AskMore),
-        ("PUT", "/v1/policies/api", Some(OPERATOR), Head::AskMore),
-        ("GET", "/v1/audit", Some(OPERATOR), Head::AskMore),
-        ("GET", "/v1/decisions", Some(OPERATOR), Head::AskMore),
+        ("POST", "/v1/session", None, Head::AskMore { max_len: SHORT }),
+        ("POST", "/v1/consume", Some(CONSUMER), Head::Ask { max_len: SHORT }),
+        ("POST", "/v1/keys/reset", Some(OPERATOR), Head::Ask { max_len: SHORT }),
+        ("POST", "/v1/keys/inspect", Some(OPERATOR), Head::Ask { max_len: SHORT }),
+        ("POST", "/v1/keys/block", Some(OPERATOR), Head::Ask { max_len: SHORT }),
+        ("GET", "/v1/metrics", Some(OPERATOR), Head::Report { max_len: SHORT }),
+        ("GET", "/v1/metrics/top", Some(OPERATOR), Head::Report { max_len: SHORT }),
+        ("GET", "/v1/policies", Some(OPERATOR), Head::AskMore { max_len: SHORT }),
+        ("PUT", "/v1/policies/api", Some(OPERATOR), Head::AskMore { max_len: SHORT }),
+        ("GET", "/v1/audit", Some(OPERATOR), Head::AskMore { max_len: SHORT }),
+        ("GET", "/v1/decisions", Some(OPERATOR), Head::AskMore { max_len: SHORT }),
     ] {
         assert_eq!(world.head(method, path, authorization), Ok(head), "{method} {path}");
     }
@@ -88,7 +88,7 @@ fn sessions_open_no_other_path() {
 fn metrics_need_no_registry_and_other_operator_requests_do() {
     let world = World::new(r#"{"api":"10/1m"}"#);
     for path in ["/v1/metrics", "/v1/metrics/top"] {
-        assert_eq!(world.head("GET", path, Some(OPERATOR)), Ok(Head::Report), "{path}");
+        assert_eq!(world.head("GET", path, Some(OPERATOR)), Ok(Head::Report { max_len: SHORT }), "{path}");
     }
     for path in ["/v1/policies", "/v1/policies/api", "/v1/overrides", "/v1/audit", "/v1/decisions"] {
         let refused = world.head("GET", path, Some(OPERATOR)).unwrap_err();

@@ -3,7 +3,7 @@
 use tollgate::api::Endpoint;
 use tollgate::frontend::{Asked, Head, Step};
 
-use super::world::{ADJUSTER, CONSUMER, Deployment, OPERATOR, OPERATOR_OF_API, World};
+use super::world::{ADJUSTER, CONSUMER, Deployment, LONG, OPERATOR, OPERATOR_OF_API, SHORT, World};
 
 /// Every path, with a valid method and a valid body.
 fn targets() -> Vec<(&'static str, &'static str, &'static str)> {
@@ -82,7 +82,7 @@ fn a_restricted_operator_may_name_no_other_policy() {
     let world = World::of(&Deployment { policies, has_registry: true, ..Deployment::default() });
     for (path, status) in [("/v1/policies/api", None), ("/v1/policies/other", Some(403))] {
         assert_eq!(world.head("GET", path, Some(OPERATOR_OF_API)).err().map(|reply| reply.status), status, "{path}");
-        assert_eq!(world.head("GET", path, Some(OPERATOR)), Ok(Head::AskMore));
+        assert_eq!(world.head("GET", path, Some(OPERATOR)), Ok(Head::AskMore { max_len: SHORT }));
     }
 }
 
@@ -115,9 +115,7 @@ fn requests_without_a_credential_need_no_settings_either() {
 #[test]
 fn the_maximum_body_depends_on_the_path() {
     let world = World::of(&Deployment { has_registry: true, ..Deployment::default() });
-    let max = |url: &str| world.service.max_body_len(url);
-    assert_eq!(
-        (max("/v1/consume"), max("http://x/v1/overrides?dry_run"), max("/v1/nothing")),
-        (16_384, 1_048_576, 16_384)
-    );
+    assert_eq!(world.head("POST", "/v1/consume", Some(CONSUMER)), Ok(Head::Ask { max_len: SHORT }));
+    let overrides = world.head("PUT", "http://x/v1/overrides?dry_run", Some(OPERATOR));
+    assert_eq!(overrides, Ok(Head::AskMore { max_len: LONG }));
 }

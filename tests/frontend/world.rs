@@ -19,6 +19,10 @@ use super::split_mix::Random;
 
 pub(crate) const START: i64 = 1_700_000_000_000;
 
+/// The maximum lengths of bodies: of most requests, and of overrides.
+pub(crate) const SHORT: usize = 16_384;
+pub(crate) const LONG: usize = 1_048_576;
+
 /// The clock from which waiting is timed is another one, which is so far behind that of decisions: whatever takes the wrong one is far off.
 const BEHIND_MS: i64 = 1_000_000_000_007;
 
