@@ -58,8 +58,6 @@ pub struct Setup {
     pub settings: Result<Settings, SettingsErrors>,
     /// The URL for notices by HTTP, if configured.
     pub webhook: Option<Webhook>,
-    /// The share of decisions written as data points; 0 without a data set.
-    pub sample: f64,
     /// Remarks for the log about valid settings.
     pub remarks: Vec<String>,
 }
@@ -180,6 +178,7 @@ impl Parts {
                 sends_definitions,
                 names,
                 receivers,
+                sample,
                 callers,
                 memory: Rc::default(),
             }),
@@ -193,7 +192,7 @@ impl Parts {
                 Err(SettingsErrors::new(missing, errors))
             }
         };
-        Setup { settings, webhook, sample, remarks: Vec::new() }
+        Setup { settings, webhook, remarks: Vec::new() }
     }
 }
 

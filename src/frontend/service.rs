@@ -15,7 +15,7 @@ use crate::api::{
     SESSION_PATH, SessionRequest, inspected, require_json,
 };
 use crate::edge::{Due, PolicySnapshot};
-use crate::metrics::{INLINE_POLICIES, NoticeOutcome, PollOutcome};
+use crate::metrics::{INLINE_POLICIES, NoticeOutcome, PollOutcome, weight};
 use crate::policy::{Cause, FrontendTerms};
 use crate::protocol::{Action, RequestId};
 
@@ -343,6 +343,7 @@ impl Service {
             is_stale: settings.is_stale(now.at),
             sends_definitions: settings.sends_definitions,
             receivers: settings.receivers,
+            has_points: settings.sample > 0.0,
         };
         let is_sharded = whole.is_sharded();
         let of_shards = is_sharded.then(|| whole.recalled().unwrap_or_else(|| whole.of_shards()));
@@ -444,6 +445,12 @@ impl Service {
     /// Takes over another frontend's known state.
     pub fn restore(&self, known: &str) {
         self.registry(|snapshot| snapshot.restore(known));
+    }
+
+    /// See [`weight`]: without a data set no request has one.
+    #[must_use]
+    pub fn point_weight(&self, random: f64) -> Option<f64> {
+        weight(self.settings.as_ref().ok()?.sample, random)
     }
 
     /// Counts the outcome of a notice.

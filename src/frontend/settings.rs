@@ -24,6 +24,8 @@ pub struct Settings {
     pub names: Names,
     /// The receivers of notices.
     pub receivers: Receivers,
+    /// The share of decisions written as data points; 0 without a data set.
+    pub sample: f64,
     /// How callers authenticate.
     pub callers: Callers,
     /// The frontend's knowledge of budgets.
@@ -76,14 +78,14 @@ impl SettingsErrors {
 /// All of it but how callers authenticate and how keys are hashed, which are secrets.
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { policies, registry, sends_definitions, names: _, receivers, callers: _, memory } = self;
-        let parts = (policies, registry, sends_definitions, receivers, memory);
+        let Self { policies, registry, sends_definitions, names: _, receivers, sample, callers: _, memory } = self;
+        let parts = (policies, registry, sends_definitions, receivers, sample, memory);
         f.debug_tuple("Settings").field(&parts).finish()
     }
 }
 
 impl Settings {
-    /// The settings with these policies and nothing else: no credentials, secret, registry or receivers of notices. Use this where all
+    /// The settings with these policies and nothing else: no credentials, secret, registry, receivers of notices or data points. Use this where all
     /// callers are in the same program.
     #[must_use]
     pub fn trusting(policies: Arc<Policies>) -> Self {
@@ -93,6 +95,7 @@ impl Settings {
             sends_definitions: false,
             names: Names::without_secret(),
             receivers: Receivers::None,
+            sample: 0.0,
             callers: Callers::Trusted,
             memory: Rc::default(),
         }

@@ -32,7 +32,7 @@ pub enum Answered {
     Unreadable,
     /// Make more calls.
     Calls,
-    /// Reply, and more: see [`Call::end`], [`Call::renewal`] and [`Call::lease_ms`].
+    /// Reply, and more: see [`Call::end`], [`Call::points`], [`Call::notices`], [`Call::renewal`] and [`Call::lease_ms`].
     ReplyAndMore,
     /// Reply, nothing else.
     Reply,

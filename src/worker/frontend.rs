@@ -12,14 +12,13 @@ use crate::access::Webhook;
 use crate::api::Reply;
 use crate::edge::{Due, POLL_MS, Tap, WAIT_MS};
 use crate::frontend::{self, Arrival, Asked, Newer, Service, Setup};
-use crate::metrics::{NoticeOutcome, weight};
+use crate::metrics::NoticeOutcome;
 
 /// Answers requests that need no object, and prepares the calls of those that do. Replies are texts: see [`Reply::to_text`].
 #[wasm_bindgen]
 pub struct Frontend {
     service: Service,
     webhook: Option<Webhook>,
-    sample: f64,
 }
 
 /// Whether to poll the registry: see [`Due`].
@@ -122,10 +121,7 @@ impl Frontend {
         };
         match self.service.ask(&asked, now(), &mut random) {
             frontend::Step::Reply(reply) => step::reply(&reply),
-            // Without data points, only the reply is left to send.
-            frontend::Step::Call(mut call) if self.sample == 0.0 && call.needs_only_reply() => {
-                step::reply(call.reply(now()))
-            }
+            frontend::Step::Call(mut call) if call.needs_only_reply() => step::reply(call.reply(now())),
             frontend::Step::Call(call) => step::list(Step::Call, [Call::from(*call).into()]),
             frontend::Step::Administer { question, is_news } => {
                 step::list(Step::Administer, [question.to_text().into(), is_news.into()])
@@ -282,10 +278,10 @@ impl Frontend {
         POLL_MS
     }
 
-    /// See [`weight`]: without a data set no request has one.
+    /// See [`Service::point_weight`].
     #[must_use]
     pub fn point_weight(&self, random: f64) -> Option<f64> {
-        weight(self.sample, random)
+        self.service.point_weight(random)
     }
 
     /// Whether notices are sent to a webhook.
@@ -355,8 +351,8 @@ impl Frontend {
         Self::of(setup)
     }
 
-    fn of(Setup { settings, webhook, sample, .. }: Setup) -> Self {
-        Self { service: Service::new(settings, isolate()), webhook, sample }
+    fn of(Setup { settings, webhook, .. }: Setup) -> Self {
+        Self { service: Service::new(settings, isolate()), webhook }
     }
 }
 

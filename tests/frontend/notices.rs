@@ -1,7 +1,7 @@
 //! Notices: requested from objects only with a receiver, which sees keys only if configured.
 
 use serde_json::Value;
-use tollgate::frontend::{Asked, Receivers};
+use tollgate::frontend::{Asked, Left, Receivers};
 
 use super::world::{ADJUSTER, CONSUMER, Deployment, World};
 
@@ -30,6 +30,33 @@ fn a_notice_has_only_what_its_receivers_may_know() {
             let keys: Vec<_> = notices.iter().map(|notice| notice["data"]["key"].as_str()).collect();
             assert_eq!(keys, expected.filter(|_| is_refused).into_iter().collect::<Vec<_>>(), "{receivers:?}");
         }
+    }
+}
+
+/// Data points are written from the call, and so are due notices; then the reply is not all that is left.
+#[test]
+fn a_call_with_a_report_to_make_needs_more_than_its_reply() {
+    for (sample, policy, receivers, expected) in [
+        (0.0, "loud", Receivers::None, [Left::Reply, Left::Reply]),
+        (0.0, "quiet", Receivers::OfKeys, [Left::Reply, Left::Reply]),
+        (0.0, "loud", Receivers::OfKeys, [Left::Reply, Left::ReplyAndMore]), // the refusal gives a notice
+        (0.1, "quiet", Receivers::None, [Left::ReplyAndMore, Left::ReplyAndMore]),
+    ] {
+        let mut world = World::of(&Deployment { policies: POLICIES, receivers, sample, ..Deployment::default() });
+        let body = format!(r#"{{"policy":"{policy}","key":"k","cost":2}}"#);
+        let asked =
+            Asked { url: "/v1/consume", authorization: Some(CONSUMER), body: body.as_bytes(), ..Asked::default() };
+        for expected in expected {
+            let mut call = world.begin(&asked).ok().unwrap();
+            let next = call.next(world.now()).unwrap();
+            let answer = world.object_reply(&call, &next);
+            assert_eq!(call.answered(next.object, Some(answer), world.now()), expected, "{policy} {sample}");
+            call.reply(world.now());
+        }
+        // A refusal from memory gives no notice.
+        let mut call = world.begin(&asked).ok().unwrap();
+        assert!(call.next(world.now()).is_none());
+        assert_eq!(call.needs_only_reply(), sample == 0.0, "{policy} {sample}");
     }
 }
 

@@ -105,6 +105,7 @@ pub(crate) struct Deployment<'a> {
     pub(crate) has_randomness: bool,
     pub(crate) sends_definitions: bool,
     pub(crate) receivers: Receivers,
+    pub(crate) sample: f64,
 }
 
 impl Deployment<'_> {
@@ -115,6 +116,7 @@ impl Deployment<'_> {
         has_randomness: true,
         sends_definitions: false,
         receivers: Receivers::None,
+        sample: 0.0,
     };
 }
 
@@ -295,6 +297,7 @@ pub(crate) fn settings(deployment: &Deployment<'_>) -> Settings {
         registry,
         sends_definitions: deployment.sends_definitions,
         receivers: deployment.receivers,
+        sample: deployment.sample,
         callers: Callers::WithCredentials(Box::new(credentials.unwrap())),
         names: Names::without_secret(),
         memory: Rc::default(),

@@ -58,6 +58,8 @@ pub(in super::super) struct Terms {
     /// Whether the first call already includes the policies' definitions.
     pub(in super::super) sends_definitions: bool,
     pub(in super::super) receivers: Receivers,
+    /// Whether decisions are written as data points.
+    pub(in super::super) has_points: bool,
 }
 
 impl Asked {

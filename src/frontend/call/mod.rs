@@ -84,7 +84,8 @@ pub enum After {
 pub enum Left {
     /// Make more calls.
     Calls,
-    /// Reply, and handle leases and retries: [`Call::newer`], [`Call::renewal`] and [`Call::lease_ms`].
+    /// Reply, and handle reports, leases and retries: [`Call::events`], [`Call::notices`], [`Call::newer`], [`Call::renewal`] and
+    /// [`Call::lease_ms`].
     ReplyAndMore,
     /// Reply, nothing else.
     Reply,
@@ -255,10 +256,12 @@ impl Call {
         self.plan.decided_by != DecidedBy::Object && self.has_only_reply()
     }
 
-    /// Whether only the reply is left to send.
+    /// Whether only the reply is left to send: no retry, data point, notice, act, captcha or lease.
     fn has_only_reply(&self) -> bool {
-        let is_last = matches!(self.asked.purpose, Purpose::Answer) && self.leasing.is_over();
-        is_last && matches!(self.plan.calls.outcome(), Some(Outcome::Decided(_)))
+        let Some(Outcome::Decided(replies)) = self.plan.calls.outcome() else { return false };
+        let owes_notice = |reply: &Result<ObjectReply, _>| matches!(reply, Ok(ObjectReply::Decided(decided)) if !decided.notices.is_empty());
+        let is_reported = self.asked.terms.has_points || replies.iter().any(owes_notice);
+        matches!(self.asked.purpose, Purpose::Answer) && self.leasing.is_over() && !is_reported
     }
 
     /// What to retry with, if objects know newer policies and a try is left. Nothing was done.
