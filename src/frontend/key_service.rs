@@ -7,7 +7,7 @@ use super::environment::{Environment, own_policies};
 use crate::api::{KeyQuestion, key_state};
 use crate::ledger::{Kept, KeptError, LedgerError, Storage};
 use crate::policy::{Policies, Policy};
-use crate::protocol::{Definitions, Format, Known, ObjectReply, ObjectRequest, Unreadable};
+use crate::protocol::{Definitions, Format, Known, ObjectReply, ObjectRequest, Rows, Unreadable};
 
 /// A key: its ledger, and the policies under which it decides.
 #[derive(Debug)]
@@ -51,16 +51,15 @@ impl<S: Storage> KeyService<S> {
             Ok(request) => request,
             Err(Unreadable::Format) => {
                 let reply = ObjectReply::FormatUnknown { newest: Format::NEWEST.number().into() };
-                return Ok(reply.to_text(Format::NEWEST));
+                return Ok(reply.to_text(Format::NEWEST, Rows::default()));
             }
             Err(Unreadable::Malformed) => return Err(LedgerError::new("the request's numbers are malformed").into()),
         };
         let Some(policies) = self.asked(names, request.known.as_ref(), definitions, sent) else {
-            return Ok(ObjectReply::PolicyUnknown.to_text(format));
+            return Ok(ObjectReply::PolicyUnknown.to_text(format, Rows::default()));
         };
-        let mut text = self.kept.ask(&policies, &request, now, random)?.to_text(format);
-        self.kept.take_rows().append_to(&mut text);
-        Ok(text)
+        let reply = self.kept.ask(&policies, &request, now, random)?;
+        Ok(reply.to_text(format, self.kept.take_rows()))
     }
 
     /// Answers a [`KeyQuestion`] with the key's state, both as text. Nothing is changed or written.

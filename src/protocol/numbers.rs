@@ -9,8 +9,6 @@
 //!
 //! They are sent as text, in decimal with a space between them: as an array, a grant took 7 % more processor time.
 
-use std::mem;
-
 /// An encoding of requests and replies.
 ///
 /// A change that an older version must not ignore needs a new format, such as another action, or another field before the sections. The
@@ -111,16 +109,6 @@ impl Writer {
         }
         self.0
     }
-}
-
-/// Appends a section to encoded text.
-pub(super) fn append_section<const LEN: usize>(text: &mut String, kind: u8, values: [u64; LEN]) {
-    let mut writer = Writer(mem::take(text));
-    writer.section(kind, LEN);
-    for value in values {
-        writer.whole(value);
-    }
-    *text = writer.0;
 }
 
 /// Reads numbers.

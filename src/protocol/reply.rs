@@ -191,9 +191,9 @@ impl Decided {
 }
 
 impl ObjectReply {
-    /// The reply as text, in the format of the request.
+    /// The reply as text, in the format of the request, with the rows that storage has read and written.
     #[must_use]
-    pub fn to_text(&self, format: Format) -> String {
+    pub fn to_text(&self, format: Format, rows: Rows) -> String {
         let limits = if let Self::Decided(decided) = self { decided.limits.len() } else { 0 };
         let mut writer = Writer::new(format, HEAD_LEN.saturating_add(limits.saturating_mul(LIMIT_LEN)));
         match self {
@@ -226,10 +226,11 @@ impl ObjectReply {
                 definitions.bytes().for_each(|byte| writer.small(byte));
             }
         }
+        rows.write(&mut writer);
         writer.finish()
     }
 
-    /// Parses the text of [`ObjectReply::to_text`], and what [`Rows::append_to`] added.
+    /// Parses the text of [`ObjectReply::to_text`].
     ///
     /// # Errors
     /// See [`Unreadable`].
@@ -520,7 +521,7 @@ mod tests {
     fn a_reply_survives_a_round_trip_in_every_format() {
         for reply in replies() {
             for format in [Format::OLDEST, Format::NEWEST] {
-                assert_eq!(read(&reply.to_text(format)), Ok(reply.clone()));
+                assert_eq!(read(&reply.to_text(format, Rows::default())), Ok(reply.clone()));
             }
         }
     }
@@ -528,7 +529,7 @@ mod tests {
     #[test]
     fn unknown_sections_are_skipped() {
         for reply in replies() {
-            let text = reply.to_text(Format::OLDEST);
+            let text = reply.to_text(Format::OLDEST, Rows::default());
             for sections in ["-9 0", "-9 3 1 0 -1", "-1 1 5 -2 1 7"] {
                 assert_eq!(read(&format!("{text} {sections}")), Ok(reply.clone()));
             }
@@ -540,18 +541,13 @@ mod tests {
         let rows = Rows { read: 3, written: (1 << 53) - 1 };
         for reply in replies() {
             for format in [Format::OLDEST, Format::NEWEST] {
-                let without = reply.to_text(format);
+                let without = reply.to_text(format, Rows::default());
                 let read = ObjectReply::from_text;
                 assert_eq!(read(&without), Ok((reply.clone(), Rows::default())), "an older object");
-                let mut with = without.clone();
-                rows.append_to(&mut with);
-                assert_eq!(with, format!("{without} -7 2 3 9007199254740991"));
+                let with = reply.to_text(format, rows);
                 assert_eq!(read(&with), Ok((reply.clone(), rows)));
                 assert_eq!(read(&format!("{without} -9 1 5 -7 2 3 9007199254740991")), read(&with));
                 assert_eq!(read(&format!("{without} -7 2 3")), Err(Unreadable::Malformed));
-                let mut none = without.clone();
-                Rows::default().append_to(&mut none);
-                assert_eq!(none, without);
             }
         }
     }
@@ -572,16 +568,19 @@ mod tests {
         let mut decided = Decided { is_replayed: true, open_reservations: 2, reservation, ..Decided::new(9, limits) };
         let limit = "1 0 8 -3 -9007199254740991 -3 4 5";
         let text = format!("3 0 9 1 2 6 7 {limit}");
-        assert_eq!(ObjectReply::Decided(decided.clone()).to_text(Format::OLDEST), text);
+        assert_eq!(ObjectReply::Decided(decided.clone()).to_text(Format::OLDEST, Rows::default()), text);
         let kind = NoticeKind::Refused;
         let due = Decided { notices: vec![DueNotice { policy: 3, kind }], ..decided.clone() };
-        assert_eq!(ObjectReply::Decided(due).to_text(Format::OLDEST), format!("{text} -5 2 3 2"));
+        assert_eq!(ObjectReply::Decided(due).to_text(Format::OLDEST, Rows::default()), format!("{text} -5 2 3 2"));
         let later = format!("{text} -5 4 3 9 3 1");
         let notices = vec![DueNotice { policy: 3, kind: NoticeKind::NearLimit }];
         let known = ObjectReply::Decided(Decided { notices, ..decided.clone() });
         assert_eq!(read(&later), Ok(known), "a kind of a later version");
         decided.shadow = shadow;
-        assert_eq!(ObjectReply::Decided(decided).to_text(Format::OLDEST), format!("{text} -3 9 3 {limit}"));
+        assert_eq!(
+            ObjectReply::Decided(decided).to_text(Format::OLDEST, Rows::default()),
+            format!("{text} -3 9 3 {limit}")
+        );
         for (reply, text) in [
             (ObjectReply::NoReservation, "3 1"),
             (ObjectReply::RequestIdReused, "3 2"),
@@ -592,7 +591,9 @@ mod tests {
             (ObjectReply::TooManyRequestIds { used: 9, retry_after_ms: 10 }, "3 7 9 10"),
             (ObjectReply::PolicyOutdated { as_of: 9, definitions: "{}".to_owned() }, "3 8 9 2 123 125"),
         ] {
-            assert_eq!(reply.to_text(Format::OLDEST), text);
+            assert_eq!(reply.to_text(Format::OLDEST, Rows::default()), text);
+            let rows = Rows { read: 3, written: 4 };
+            assert_eq!(reply.to_text(Format::OLDEST, rows), format!("{text} -7 2 3 4"));
         }
     }
 
@@ -605,7 +606,7 @@ mod tests {
         {
             assert_eq!(read(malformed), Err(Unreadable::Malformed), "{malformed:?}");
         }
-        let decided = replies()[0].to_text(Format::OLDEST);
+        let decided = replies()[0].to_text(Format::OLDEST, Rows::default());
         let ends: Vec<_> = decided.match_indices(' ').map(|(at, _)| at).collect();
         for len in (2..HEAD_LEN).chain(HEAD_LEN + 1..HEAD_LEN + LIMIT_LEN) {
             assert_eq!(read(&decided[..ends[len - 1]]), Err(Unreadable::Malformed), "{len} numbers");

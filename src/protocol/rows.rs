@@ -1,6 +1,6 @@
 //! Storage operations of an object, sent beside a reply's own numbers; used for metrics only.
 
-use super::numbers::{Reader, Unreadable, append_section};
+use super::numbers::{Reader, Unreadable, Writer};
 
 /// Rows of an object's storage: since its last reply, or of several replies together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,10 +12,12 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Appends them as a section to the numbers of a reply, unless both are zero.
-    pub fn append_to(self, text: &mut String) {
+    /// Writes them as a section, unless both are zero.
+    pub(super) fn write(self, writer: &mut Writer) {
         if self != Self::default() {
-            append_section(text, ROWS, [self.read, self.written]);
+            writer.section(ROWS, 2);
+            writer.whole(self.read);
+            writer.whole(self.written);
         }
     }
 

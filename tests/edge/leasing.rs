@@ -9,7 +9,7 @@ use tollgate::edge::Failure;
 use tollgate::frontend::{Asked, Call, Left, Now, Service, Step};
 use tollgate::limit::{Decision, Part, State, Verb, decide_all};
 use tollgate::policy::{Cause, Policies, Policy};
-use tollgate::protocol::{Action, Decided, ObjectReply, ObjectRequest};
+use tollgate::protocol::{Action, Decided, ObjectReply, ObjectRequest, Rows};
 
 use super::asked::request;
 use super::frontend::{self, Told, cost_of, object_of, path_of};
@@ -335,7 +335,7 @@ impl<'r> World<'r> {
         match &message.reply {
             None => {
                 let (request, format) = ObjectRequest::from_text(&message.request).unwrap();
-                let reply = self.decide(message.isolate, &request).to_text(format);
+                let reply = self.decide(message.isolate, &request).to_text(format, Rows::default());
                 let arrives_at = self.arrives_at();
                 self.network.push(Message { reply: Some(reply), arrives_at, ..message });
             }

@@ -375,7 +375,7 @@ impl<'r> World<'r> {
             let (at, budget, call, is_heard) = (self.now, budgets[0], number, false);
             self.given_back.push(GivenBack { at, budget, isolate, call, is_heard });
         }
-        self.network.push(Message { text: reply.to_text(format), is_reply: true, ..message });
+        self.network.push(Message { text: reply.to_text(format, Rows::default()), is_reply: true, ..message });
     }
 
     /// A message is lost or late. The isolate gives up on it, or keeps waiting.

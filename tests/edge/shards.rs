@@ -476,7 +476,11 @@ impl<'r> World<'r> {
                 self.lost_at = Some(self.now);
                 call.failed(next.object, failure, now);
             } else {
-                call.answered(next.object, Some(ObjectReply::from_text(&reply.to_text(format)).unwrap()), now);
+                call.answered(
+                    next.object,
+                    Some(ObjectReply::from_text(&reply.to_text(format, Rows::default())).unwrap()),
+                    now,
+                );
             }
         }
         assert!(call.is_decided());

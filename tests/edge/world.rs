@@ -10,7 +10,7 @@ use tollgate::edge::{BATCH_MS, Failure};
 use tollgate::frontend::{Asked, Call, Left, Service, Step};
 use tollgate::limit::Verb;
 use tollgate::policy::{Cause, Policies, Policy};
-use tollgate::protocol::{Action, Decided, ObjectReply, ObjectRequest};
+use tollgate::protocol::{Action, Decided, ObjectReply, ObjectRequest, Rows};
 
 use super::asked::request;
 use super::frontend::{Told, now as moment, object_of, service};
@@ -239,7 +239,7 @@ impl<'r> World<'r> {
         match content {
             Content::Request(request) => {
                 let (request, format) = ObjectRequest::from_text(&request).unwrap();
-                let reply = self.objects[object].ask(&self.policy, &request, self.now).to_text(format);
+                let reply = self.objects[object].ask(&self.policy, &request, self.now).to_text(format, Rows::default());
                 self.network.push(Message { content: Content::Reply(reply), ..message });
             }
             Content::Reply(reply) => self.receive(message.of, message.place, message.number, Ok(&reply)),

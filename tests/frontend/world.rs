@@ -249,8 +249,7 @@ impl World {
         let id = self.ids << 20;
         let (reply, _) = ledger.ask(&policies, &request, self.now, || Some(id)).unwrap();
         self.trace.answered(key_hash_in(call.object(next.object)), &policies, &request, &reply, self.now);
-        let (reply, rows) = ObjectReply::from_text(&reply.to_text(Format::NEWEST)).unwrap();
-        (reply, Rows { read: rows.read, written: 1 })
+        ObjectReply::from_text(&reply.to_text(Format::NEWEST, Rows { read: 0, written: 1 })).unwrap()
     }
 
     /// Polls the registry for changes until there are no more.
