@@ -1,17 +1,18 @@
-//! The registry's object without its storage: answers frontends and operators from the [`Registry`] and the frontends' counters, and passes
-//! live decisions to listening operators.
+//! The registry's object without the runtime: answers frontends and operators from the [`Registry`](crate::registry::Registry) and the
+//! frontends' counters, and passes live decisions to listening operators.
 
 use super::environment::{Environment, declared_in};
 use crate::api::{AdminQuestion, AdminRequest, Problem, Reply};
 use crate::hex::hex_of;
 use crate::metrics::{Audience, INLINE_POLICIES, LiveBatch, Report, Totals};
 use crate::policy::FrontendTerms;
-use crate::protocol::{OverridesChange, Poll, Update};
-use crate::registry::{PollError, Registry, Writes};
+use crate::protocol::{KeyAct, OverridesChange, Poll, Update};
+use crate::registry::{Kept, PollError, Storage, Writes};
 
-/// The part of the registry's object kept only in memory, beside the [`Registry`].
+/// The registry, and what its object keeps only in memory.
 #[derive(Debug)]
-pub struct RegistryService {
+pub struct RegistryService<S> {
+    registry: Kept<S>,
     /// Frontends' counts since it woke.
     totals: Totals,
     /// The listeners to live decisions, and their pending decisions.
@@ -23,17 +24,15 @@ pub struct RegistryService {
 pub struct AdminOutcome {
     /// The reply.
     pub reply: Reply,
-    /// The rows to write before it is sent.
-    pub writes: Writes,
     /// Who changed what, for the log.
     pub changed: Option<String>,
 }
 
-impl RegistryService {
+impl<S: Storage> RegistryService<S> {
     /// A service that woke at `now`. Decision numbers start at `random`.
     #[must_use]
-    pub fn new(now: i64, random: u64) -> Self {
-        Self { totals: Totals::new(now), audience: Audience::new(random) }
+    pub fn new(registry: Kept<S>, now: i64, random: u64) -> Self {
+        Self { registry, totals: Totals::new(now), audience: Audience::new(random) }
     }
 
     /// Adds a frontend's [`Report`], as text. A report of another version is ignored.
@@ -46,22 +45,29 @@ impl RegistryService {
     /// Answers a frontend's poll.
     ///
     /// # Errors
-    /// If its policies are malformed. Nothing has changed then.
-    pub fn poll(&mut self, registry: &mut Registry, poll: &Poll<'_>, now: i64) -> Result<(Update, Writes), PollError> {
-        let (mut update, writes) = registry.poll(poll, now)?;
-        update.listeners = self.listeners(now);
-        Ok((update, writes))
+    /// The storage's; within, those of the frontend's policies. Nothing has changed then.
+    pub fn poll(&mut self, poll: &Poll<'_>, now: i64) -> Result<Result<Update, PollError>, S::Error> {
+        let update = self.registry.attempt(|registry| registry.poll(poll, now))?;
+        Ok(update.map(|update| Update { listeners: self.listeners(now), ..update }))
     }
 
     /// Takes over the policies of its own deployment, as if a frontend had polled. Call it every [`BEAT_MS`](crate::registry::BEAT_MS).
     ///
     /// # Errors
-    /// If they are malformed. Nothing has changed then.
-    pub fn beat(&mut self, registry: &mut Registry, env: &dyn Environment, now: i64) -> Result<Writes, PollError> {
+    /// The storage's; within, those of the policies. Nothing has changed then.
+    pub fn beat(&mut self, env: &dyn Environment, now: i64) -> Result<Result<(), PollError>, S::Error> {
         match declared_in(env) {
-            Some(policies) => registry.beat(&policies, now),
-            None => Ok(Writes::new()), // policies in code are unknown to the registry
+            Some(policies) => self.registry.attempt(|registry| Ok(((), registry.beat(&policies, now)?))),
+            None => Ok(Ok(())), // policies in code are unknown to the registry
         }
+    }
+
+    /// Records an operator's act on a key.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn record(&mut self, act: &KeyAct, now: i64) -> Result<(), S::Error> {
+        self.registry.step(|registry, _| Ok(((), registry.record_key_act(act, now))))
     }
 
     /// Passes decisions to the listeners. Returns them as text of [`Listeners`](crate::metrics::Listeners); `None` if there are none.
@@ -75,76 +81,78 @@ impl RegistryService {
         self.audience.listeners(isolates, now).map(|listeners| listeners.to_text())
     }
 
-    /// Answers an operator's `request` with `question`. `rows_of` reads the audit log rows with these names and leaves out missing ones.
+    /// Answers an operator's request. A malformed one is refused without reading the registry.
     ///
     /// # Errors
-    /// If `rows_of` fails.
-    pub fn administer<E>(
-        &mut self,
-        registry: &mut Registry,
-        (question, request): (&AdminQuestion<'_>, AdminRequest<'_>),
-        now: i64,
-        rows_of: impl FnOnce(&[String]) -> Result<Vec<String>, E>,
-    ) -> Result<AdminOutcome, E> {
-        let (mut writes, mut changed) = (Writes::new(), None);
-        let mut done = |who: &str, what: &str, rows: Writes| {
-            changed = (!rows.is_empty()).then(|| format!("{who} has changed {what}"));
-            writes = rows;
+    /// The storage's.
+    pub fn administer(&mut self, question: &AdminQuestion<'_>, now: i64) -> Result<AdminOutcome, S::Error> {
+        let request = match question.request() {
+            Ok(request) => request,
+            Err(problem) => return Ok(AdminOutcome { reply: problem.reply(), changed: None }),
         };
-        let reply = match request {
-            AdminRequest::Policies => question.policies(registry.as_of(), registry.policies()),
-            AdminRequest::Policy { name } => question.policy(name, registry.policy(name)),
-            AdminRequest::Change(change) => match registry.change(&change, now) {
-                Ok((changed, rows)) => {
-                    done(change.by, &format!("the policy {}", change.name), rows);
-                    Ok(question.changed(&change, &changed))
-                }
-                Err(error) => Err(Problem::of_change(change.name, error)),
-            },
-            AdminRequest::Metrics => Ok(question.metrics(&self.totals, Some(self.totals.isolates(now)))),
-            AdminRequest::TopRefused => Ok(question.top_refused(&mut self.totals, now)),
-            AdminRequest::Decisions { policy, outcomes, after } => {
-                let is_known = |name: &String| *name == INLINE_POLICIES || registry.policy(name).is_some();
-                let is_wrong = |name: &&String| !is_known(name) || !question.may_name(name);
-                if let Some(name) = policy.as_ref().filter(is_wrong) {
-                    Err(question.unknown_policy(name, registry.policies()))
-                } else {
-                    let restricted = question.only.as_ref().map(|_| &*question.by);
-                    let filter = question.live_filter(policy, outcomes);
-                    question.decisions(self.audience.listen(filter, restricted, after, now))
-                }
-            }
-            AdminRequest::Overrides { policy, after, limit } => {
-                let is_asked =
-                    |name: &str| policy.as_ref().is_none_or(|policy| policy == name) && question.may_name(name);
-                let (overrides, has_more) = registry.overrides(is_asked, after.as_deref(), limit, now);
-                Ok(question.overrides(registry.as_of(), &overrides, has_more))
-            }
-            AdminRequest::Override { keys } => match registry.override_for(&keys, question.only.as_deref(), now) {
-                Ok(found) => Ok(question.overrides(registry.as_of(), found.as_slice(), false)),
-                Err(lines) => Err(Problem::BadRequest { detail: lines.join("; ") }),
-            },
-            AdminRequest::ChangeOverrides { text, carry, is_dry_run } => {
-                let only = question.only.as_deref();
-                let change = OverridesChange { text: &text, by: &question.by, only, carry, is_dry_run };
-                let result = registry.change_overrides(&change, now).map(|(changed, rows)| {
-                    done(change.by, "overrides", rows);
-                    changed
-                });
-                question.overrides_changed(carry, is_dry_run, result)
-            }
-            AdminRequest::Audit { key, before, limit } => {
-                match key.as_deref().map(|key| registry.hash_of_key(key, FrontendTerms::IPV6_PREFIX)).transpose() {
-                    Ok(hash) => {
-                        let hash = hash.map(|hash| hex_of(&hash));
-                        let most = if hash.is_some() { usize::MAX } else { limit };
-                        let rows = rows_of(&registry.audit_rows(before, most, hash.is_some()))?;
-                        Ok(question.audit(&rows, limit, hash.as_deref()))
+        let Self { registry, totals, audience } = self;
+        registry.step(|registry, storage| {
+            let (mut writes, mut changed) = (Writes::new(), None);
+            let mut done = |who: &str, what: &str, rows: Writes| {
+                changed = (!rows.is_empty()).then(|| format!("{who} has changed {what}"));
+                writes = rows;
+            };
+            let reply = match request {
+                AdminRequest::Policies => question.policies(registry.as_of(), registry.policies()),
+                AdminRequest::Policy { name } => question.policy(name, registry.policy(name)),
+                AdminRequest::Change(change) => match registry.change(&change, now) {
+                    Ok((changed, rows)) => {
+                        done(change.by, &format!("the policy {}", change.name), rows);
+                        Ok(question.changed(&change, &changed))
                     }
-                    Err(error) => Err(Problem::BadRequest { detail: format!("`key` {error}") }),
+                    Err(error) => Err(Problem::of_change(change.name, error)),
+                },
+                AdminRequest::Metrics => Ok(question.metrics(totals, Some(totals.isolates(now)))),
+                AdminRequest::TopRefused => Ok(question.top_refused(totals, now)),
+                AdminRequest::Decisions { policy, outcomes, after } => {
+                    let is_known = |name: &String| *name == INLINE_POLICIES || registry.policy(name).is_some();
+                    let is_wrong = |name: &&String| !is_known(name) || !question.may_name(name);
+                    if let Some(name) = policy.as_ref().filter(is_wrong) {
+                        Err(question.unknown_policy(name, registry.policies()))
+                    } else {
+                        let restricted = question.only.as_ref().map(|_| &*question.by);
+                        let filter = question.live_filter(policy, outcomes);
+                        question.decisions(audience.listen(filter, restricted, after, now))
+                    }
                 }
-            }
-        };
-        Ok(AdminOutcome { reply: reply.unwrap_or_else(|problem| problem.reply()), writes, changed })
+                AdminRequest::Overrides { policy, after, limit } => {
+                    let is_asked =
+                        |name: &str| policy.as_ref().is_none_or(|policy| policy == name) && question.may_name(name);
+                    let (overrides, has_more) = registry.overrides(is_asked, after.as_deref(), limit, now);
+                    Ok(question.overrides(registry.as_of(), &overrides, has_more))
+                }
+                AdminRequest::Override { keys } => match registry.override_for(&keys, question.only.as_deref(), now) {
+                    Ok(found) => Ok(question.overrides(registry.as_of(), found.as_slice(), false)),
+                    Err(lines) => Err(Problem::BadRequest { detail: lines.join("; ") }),
+                },
+                AdminRequest::ChangeOverrides { text, carry, is_dry_run } => {
+                    let only = question.only.as_deref();
+                    let change = OverridesChange { text: &text, by: &question.by, only, carry, is_dry_run };
+                    let result = registry.change_overrides(&change, now).map(|(changed, rows)| {
+                        done(change.by, "overrides", rows);
+                        changed
+                    });
+                    question.overrides_changed(carry, is_dry_run, result)
+                }
+                AdminRequest::Audit { key, before, limit } => {
+                    match key.as_deref().map(|key| registry.hash_of_key(key, FrontendTerms::IPV6_PREFIX)).transpose() {
+                        Ok(hash) => {
+                            let hash = hash.map(|hash| hex_of(&hash));
+                            let most = if hash.is_some() { usize::MAX } else { limit };
+                            let rows = storage.rows_of(&registry.audit_rows(before, most, hash.is_some()))?;
+                            Ok(question.audit(&rows, limit, hash.as_deref()))
+                        }
+                        Err(error) => Err(Problem::BadRequest { detail: format!("`key` {error}") }),
+                    }
+                }
+            };
+            let reply = reply.unwrap_or_else(|problem| problem.reply());
+            Ok((AdminOutcome { reply, changed }, writes))
+        })
     }
 }

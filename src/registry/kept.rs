@@ -67,6 +67,22 @@ impl<S: Storage> Kept<S> {
         Ok(done)
     }
 
+    /// Runs a step that may be refused, and writes its rows. A refused step has changed nothing, so the registry stays in memory.
+    ///
+    /// # Errors
+    /// The errors of the storage; within, those of the step.
+    pub fn attempt<T, E>(
+        &mut self,
+        step: impl FnOnce(&mut Registry) -> Result<(T, Writes), E>,
+    ) -> Result<Result<T, E>, S::Error> {
+        self.step(|registry, _| {
+            Ok(match step(registry) {
+                Ok((done, writes)) => (Ok(done), writes),
+                Err(error) => (Err(error), Writes::new()),
+            })
+        })
+    }
+
     /// Page by page: all rows at once, as JavaScript texts and again here, would need more memory than the resulting registry.
     fn read(&mut self) -> Result<Registry, S::Error> {
         // The names of the audit log's rows are below all others.

@@ -1,4 +1,4 @@
-//! The registry's object: connects the [registry](Kept), the clock and the storage. `registry.mjs` is its other half.
+//! The registry's object: connects the [`RegistryService`], the clock and the storage. `registry.mjs` is its other half.
 //!
 //! Every call reads, decides and writes without an await in between. The runtime holds back the reply until the rows written for it are on
 //! disk, and resets the object if that fails.
@@ -20,10 +20,7 @@ use crate::registry::{BEAT_MS, Kept, Storage, Writes};
 
 /// Wrapped by `registry.mjs` into a class that answers RPC.
 #[wasm_bindgen]
-pub struct PolicyRegistry {
-    registry: RefCell<Kept<OfHost>>,
-    service: RefCell<RegistryService>,
-}
+pub struct PolicyRegistry(RefCell<RegistryService<OfHost>>);
 
 #[wasm_bindgen]
 impl PolicyRegistry {
@@ -31,8 +28,8 @@ impl PolicyRegistry {
     #[wasm_bindgen(constructor)]
     #[must_use]
     pub fn new(host: RegistryHost, env: &Env) -> Self {
-        let service = RefCell::new(RegistryService::new(clock::now(), random().unwrap_or_default()));
-        Self { registry: RefCell::new(Kept::new(OfHost(host), hasher_in(&OfWorker(env)))), service }
+        let registry = Kept::new(OfHost(host), hasher_in(&OfWorker(env)));
+        Self(RefCell::new(RegistryService::new(registry, clock::now(), random().unwrap_or_default())))
     }
 
     /// Answers a [`Poll`] with an [`Update`](crate::protocol::Update), both as text. `report` is a [`Report`](crate::metrics::Report) of
@@ -42,20 +39,14 @@ impl PolicyRegistry {
     /// If the poll or the frontend's policies are malformed, or the storage fails.
     #[expect(clippy::needless_pass_by_value, reason = "wasm-bindgen has no optional texts by reference")]
     pub fn poll(&self, question: &str, report: Option<String>) -> Result<String, JsValue> {
+        let mut service = self.0.borrow_mut();
         if let Some(report) = &report {
-            self.service.borrow_mut().report(report, clock::now());
+            service.report(report, clock::now());
         }
         let Some(poll) = Poll::from_text(question) else {
             return Err(JsError::new("the question of a frontend cannot be read").into());
         };
-        // A refused poll has changed nothing, so it fails alone: the state in memory stays.
-        let update = self.registry.borrow_mut().step(|registry, _| {
-            match self.service.borrow_mut().poll(registry, &poll, clock::now()) {
-                Ok((update, writes)) => Ok((Ok(update), writes)),
-                Err(error) => Ok((Err(error), Writes::new())),
-            }
-        })?;
-        Ok(update.map_err(JsError::from)?.to_text())
+        Ok(service.poll(&poll, clock::now())?.map_err(JsError::from)?.to_text())
     }
 
     /// When its alarm should ring next, in Unix milliseconds.
@@ -69,13 +60,7 @@ impl PolicyRegistry {
     /// # Errors
     /// If they are malformed, or the storage fails.
     pub fn beat(&self, env: &Env) -> Result<(), JsValue> {
-        let beat = self.registry.borrow_mut().step(|registry, _| {
-            match self.service.borrow_mut().beat(registry, &OfWorker(env), clock::now()) {
-                Ok(writes) => Ok((Ok(()), writes)),
-                Err(error) => Ok((Err(error), Writes::new())),
-            }
-        })?;
-        Ok(beat.map_err(JsError::from)?)
+        Ok(self.0.borrow_mut().beat(&OfWorker(env), clock::now())?.map_err(JsError::from)?)
     }
 
     /// Answers an [`AdminQuestion`] with a reply, as text.
@@ -86,21 +71,10 @@ impl PolicyRegistry {
         let Some(question) = AdminQuestion::from_text(question) else {
             return Err(JsError::new("the question of a frontend cannot be read").into());
         };
-        // A malformed request is refused without reading the registry.
-        let request = match question.request() {
-            Ok(request) => request,
-            Err(problem) => return Ok(problem.reply().to_text()),
-        };
-        let reply = self.registry.borrow_mut().step(|registry, host| {
-            let rows_of = |names: &[String]| host.rows_of(names);
-            let mut service = self.service.borrow_mut();
-            let AdminOutcome { reply, writes, changed } =
-                service.administer(registry, (&question, request), clock::now(), rows_of)?;
-            if let Some(changed) = changed {
-                console_log!("registry: {changed}");
-            }
-            Ok((reply, writes))
-        })?;
+        let AdminOutcome { reply, changed } = self.0.borrow_mut().administer(&question, clock::now())?;
+        if let Some(changed) = changed {
+            console_log!("registry: {changed}");
+        }
         Ok(reply.to_text())
     }
 
@@ -111,7 +85,7 @@ impl PolicyRegistry {
     /// If the batch is malformed.
     pub fn show(&self, batch: &str) -> Result<Option<String>, JsValue> {
         let batch = LiveBatch::from_text(batch).ok_or_else(|| JsError::new("the decisions cannot be read"))?;
-        Ok(self.service.borrow_mut().take_batch(&batch, clock::now()))
+        Ok(self.0.borrow_mut().take_batch(&batch, clock::now()))
     }
 
     /// Records a [`KeyAct`], as text.
@@ -122,7 +96,7 @@ impl PolicyRegistry {
         let Some(act) = KeyAct::from_text(act) else {
             return Err(JsError::new("the act cannot be read").into());
         };
-        self.registry.borrow_mut().step(|registry, _| Ok(((), registry.record_key_act(&act, clock::now()))))
+        self.0.borrow_mut().record(&act, clock::now())
     }
 }
 

@@ -7,11 +7,12 @@ use tollgate::access::Names;
 use tollgate::api::Missing;
 use tollgate::edge::PolicySnapshot;
 use tollgate::frontend::{
-    Asked, Binding, Callers, Environment, Receivers, RegistryService, Service, Settings, SettingsErrors, Setup, Step,
-    Variable, hasher_in, own_policies,
+    Asked, Binding, Callers, Environment, Receivers, Service, Settings, SettingsErrors, Setup, Step, Variable,
+    hasher_in, own_policies,
 };
 use tollgate::registry::Registry;
 
+use super::registry_service::Disk;
 use super::sessions;
 use super::world::{ABOUT_K, CONSUMER, GRANT_KEYS, START, World, answer, grant, tokens};
 use tollgate::frontend::Now;
@@ -412,11 +413,15 @@ fn inside_an_object_all_is_written_nothing_remembered_and_its_own_key_the_defaul
 
 #[test]
 fn a_registry_adopts_its_own_deployments_policies() {
-    let mut service = RegistryService::new(START, 1);
-    let mut registry = Registry::default();
-    let in_code = Deployed::whole().without("POLICIES");
-    assert!(service.beat(&mut registry, &in_code, START).unwrap().is_empty(), "it does not know them");
-    service.beat(&mut registry, &Deployed::whole().json("POLICIES", "[]"), START).unwrap_err();
-    assert!(!service.beat(&mut registry, &Deployed::whole(), START).unwrap().is_empty());
-    assert!(service.beat(&mut registry, &Deployed::whole(), START).unwrap().is_empty(), "they are known");
+    let disk = Disk::default();
+    let mut service = disk.service(START, 1);
+    for (deployed, is_right, writes) in [
+        (Deployed::whole().without("POLICIES"), true, 0), // it does not know policies in code
+        (Deployed::whole().json("POLICIES", "[]"), false, 0),
+        (Deployed::whole(), true, 1),
+        (Deployed::whole(), true, 1), // they are known
+    ] {
+        assert_eq!(service.beat(&deployed, START).unwrap().is_ok(), is_right);
+        assert_eq!(disk.writes(), writes);
+    }
 }

@@ -1,7 +1,9 @@
 //! Answers to operators, from their requests to the registry's object and back, and that its rows have everything it answers.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::convert::Infallible;
+use std::ops::Bound;
+use std::rc::Rc;
 
 use serde_json::Value;
 use tollgate::api::AdminQuestion;
@@ -9,18 +11,86 @@ use tollgate::frontend::{AdminOutcome, Asked, RegistryService, Step};
 use tollgate::key_hash::KeyHasher;
 use tollgate::metrics::{Counts, INLINE_POLICIES, Listeners, LiveBatch, Report};
 use tollgate::protocol::Poll;
-use tollgate::registry::{AUDIT, Registry};
+use tollgate::registry::{Kept, Storage, Writes};
 
 use super::world::{Answer, Deployment, OPERATOR, OPERATOR_OF_API, START, World, answer};
+
+/// The rows of the registry's object, which outlive it.
+#[derive(Clone, Default)]
+pub(crate) struct Disk(Rc<RefCell<Rows>>);
+
+#[derive(Default)]
+pub(crate) struct Rows {
+    all: BTreeMap<String, String>,
+    /// How many times the registry was read, and how many times rows were written.
+    loads: usize,
+    writes: usize,
+    /// How many rows of the audit log the last answer needed.
+    audit_reads: usize,
+    /// Whether the audit log cannot be read.
+    fails: bool,
+}
+
+impl Storage for Disk {
+    type Error = &'static str;
+
+    fn rows(&mut self, after: &str, count: u32) -> Result<Vec<(String, String)>, Self::Error> {
+        let mut rows = self.0.borrow_mut();
+        rows.loads += 1;
+        let above = rows.all.range::<str, _>((Bound::Excluded(after), Bound::Unbounded)).take(count as usize);
+        Ok(above.map(|(name, row)| (name.clone(), row.clone())).collect())
+    }
+
+    fn rows_of(&mut self, names: &[String]) -> Result<Vec<String>, Self::Error> {
+        let mut rows = self.0.borrow_mut();
+        rows.audit_reads = names.len();
+        if rows.fails {
+            Err("the storage failed")
+        } else {
+            Ok(names.iter().filter_map(|name| rows.all.get(name).cloned()).collect())
+        }
+    }
+
+    fn write(&mut self, writes: &Writes) -> Result<(), Self::Error> {
+        let mut rows = self.0.borrow_mut();
+        rows.writes += 1;
+        for (name, row) in writes {
+            match row {
+                Some(row) => _ = rows.all.insert(name.clone(), row.clone()),
+                None => _ = rows.all.remove(name),
+            }
+        }
+        Ok(())
+    }
+
+    fn unreadable(&mut self, names: &[String]) {
+        panic!("{names:?}");
+    }
+}
+
+impl Disk {
+    pub(crate) fn service(&self, now: i64, random: u64) -> RegistryService<Self> {
+        RegistryService::new(Kept::new(self.clone(), KeyHasher::default()), now, random)
+    }
+
+    pub(crate) fn writes(&self) -> usize {
+        self.0.borrow().writes
+    }
+
+    fn loads(&self) -> usize {
+        self.0.borrow().loads
+    }
+
+    fn all(&self) -> BTreeMap<String, String> {
+        self.0.borrow().all.clone()
+    }
+}
 
 /// A deployment and its registry.
 struct Office {
     world: World,
-    registry: Registry,
-    service: RegistryService,
-    rows: BTreeMap<String, String>,
-    /// How many rows of the audit log the last answer needed.
-    rows_read: usize,
+    service: RegistryService<Disk>,
+    disk: Disk,
     /// The last line for the log.
     changed: Option<String>,
     /// How many times the object has started.
@@ -31,9 +101,9 @@ impl Office {
     fn new() -> Self {
         let policies = r#"{"api":"10/1m","daily":"9/1day"}"#;
         let world = World::of(&Deployment { policies, has_registry: true, ..Deployment::default() });
-        let (registry, service) = (Registry::default(), RegistryService::new(world.now, random(1)));
-        let rows = BTreeMap::new();
-        let mut office = Self { world, registry, service, rows, rows_read: 0, changed: None, starts: 1 };
+        let disk = Disk::default();
+        let service = disk.service(world.now, random(1));
+        let mut office = Self { world, service, disk, changed: None, starts: 1 };
         office.refresh();
         office
     }
@@ -46,28 +116,15 @@ impl Office {
         self.world.service.isolate().confirm(&report);
         let mut question = self.world.service.poll(now);
         while let Some(text) = question {
-            let poll = Poll::from_text(&text).unwrap();
-            let (update, writes) = self.service.poll(&mut self.registry, &poll, now.at).unwrap();
-            self.write(writes);
+            let update = self.service.poll(&Poll::from_text(&text).unwrap(), now.at).unwrap().unwrap();
             question = self.world.service.updated(&update.to_text(), now).unwrap();
-        }
-    }
-
-    fn write(&mut self, writes: tollgate::registry::Writes) {
-        for (name, row) in writes {
-            match row {
-                Some(row) => _ = self.rows.insert(name, row),
-                None => _ = self.rows.remove(&name),
-            }
         }
     }
 
     /// The object restarts.
     fn crash(&mut self) {
-        let rows = self.rows.iter().filter(|(name, _)| !name.starts_with(AUDIT));
-        self.registry = Registry::new(KeyHasher::default(), rows.map(|(name, row)| (&**name, &**row)));
         self.starts += 1;
-        self.service = RegistryService::new(self.world.now, random(self.starts));
+        self.service = self.disk.service(self.world.now, random(self.starts));
     }
 
     fn ask(&mut self, method: &str, url: &str, body: &str, authorization: &str) -> Answer {
@@ -81,20 +138,11 @@ impl Office {
             _ => panic!("not for the registry: {url}"),
         };
         let question = AdminQuestion::from_text(&text).unwrap();
-        let request = match question.request() {
-            Ok(request) => request,
-            Err(problem) => return answer(problem.reply()),
-        };
-        let mut rows_read = 0;
-        let rows_of = |names: &[String]| {
-            rows_read = names.len();
-            Ok::<_, Infallible>(names.iter().filter_map(|name| self.rows.get(name).cloned()).collect())
-        };
-        let Ok(AdminOutcome { reply, writes, changed }) =
-            self.service.administer(&mut self.registry, (&question, request), now.at, rows_of);
-        assert_eq!(changed.is_some(), !writes.is_empty(), "{url}: {changed:?}");
-        (self.changed, self.rows_read) = (changed, rows_read);
-        self.write(writes);
+        let writes = self.disk.writes();
+        self.disk.0.borrow_mut().audit_reads = 0;
+        let AdminOutcome { reply, changed } = self.service.administer(&question, now.at).unwrap();
+        assert_eq!(changed.is_some(), self.disk.writes() > writes, "{url}: {changed:?}");
+        self.changed = changed;
         answer(reply)
     }
 
@@ -268,7 +316,7 @@ fn the_audit_log_is_read_in_pages_and_by_key() {
         let (mut pages, mut before) = (Vec::new(), String::new());
         while pages.len() <= 5 {
             let page = office.get(&format!("/v1/audit?{query}{before}"));
-            pages.push((page["acts"].as_array().unwrap().len(), office.rows_read));
+            pages.push((page["acts"].as_array().unwrap().len(), office.disk.0.borrow().audit_reads));
             let Some(next) = page["next"].as_u64() else { break };
             before = format!("&before={next}");
         }
@@ -288,11 +336,39 @@ fn the_audit_log_is_read_in_pages_and_by_key() {
 
 #[test]
 fn a_failure_to_read_the_audit_log_is_passed_on() {
-    let Office { mut registry, mut service, .. } = Office::new();
+    let Office { mut service, disk, .. } = Office::new();
     let question = AdminQuestion::from_text(r#"{"method":"GET","path":"/v1/audit","by":"ops","body":""}"#).unwrap();
-    let request = question.request().unwrap();
-    let answer = service.administer(&mut registry, (&question, request), START, |_| Err("the storage failed"));
-    assert_eq!(answer.err(), Some("the storage failed"));
+    disk.0.borrow_mut().fails = true;
+    assert_eq!(service.administer(&question, START).err(), Some("the storage failed"));
+}
+
+#[test]
+fn a_malformed_request_does_not_load_the_registry() {
+    let mut office = Office::new();
+    office.crash();
+    let loads = office.disk.loads();
+    assert_eq!(office.ask("GET", "/v1/audit?limit=0", "", OPERATOR).status, 400);
+    assert_eq!(office.disk.loads(), loads);
+    assert_eq!(office.ask("GET", "/v1/audit?limit=1", "", OPERATOR).status, 200);
+    assert!(office.disk.loads() > loads);
+}
+
+#[test]
+fn a_refused_poll_changes_nothing_and_the_registry_stays_in_memory() {
+    let mut office = Office::new();
+    let (loads, rows) = (office.disk.loads(), office.disk.all());
+    let poll = Poll {
+        as_of: i64::MAX,
+        born_at: 0,
+        deployment: "00".into(),
+        policies: Some("[]"),
+        overrides_at: None,
+        is_loading: false,
+    };
+    let error = office.service.poll(&poll, office.world.now).unwrap().unwrap_err();
+    assert!(!error.to_string().is_empty());
+    office.refresh();
+    assert_eq!((office.disk.loads(), office.disk.all()), (loads, rows));
 }
 
 /// An address counts as its network, of the default length.
@@ -447,10 +523,10 @@ fn an_unanswerable_request_is_explained_and_changes_nothing() {
         ("GET", "/v1/audit?limit=0", "", 400),
         ("PUT", "/v1/overrides", r#"{"overrides":[{"policy":"unknown","key":"k","banned":true}]}"#, 400),
     ] {
-        let before = office.rows.clone();
+        let before = office.disk.all();
         let answer = office.ask(method, url, body, OPERATOR);
         assert_eq!(answer.status, status, "{method} {url}: {}", answer.body);
         assert!(answer.body["detail"].is_string(), "{}", answer.body);
-        assert_eq!(office.rows, before, "{method} {url}");
+        assert_eq!(office.disk.all(), before, "{method} {url}");
     }
 }
