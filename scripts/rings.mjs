@@ -25,7 +25,7 @@ function parsed(text) {
     }
     return "";
   });
-  const paths = [...rest.matchAll(/\b(?:crate|super)(?:::\w+)+/g)].map(([path]) => path);
+  const paths = [...rest.matchAll(/(?<![\w:])\w+(?:::\w+)+/g)].map(([path]) => path);
   return { used: [...used, ...paths], exported };
 }
 
