@@ -92,9 +92,9 @@ impl Reply {
         Self { status, headers, exposed: "X-Request-Id", note: None, body: Body::Text(body) }
     }
 
-    /// The whole reply by HTTP as one text, which is cheaper to pass to JavaScript than its parts: the status, optionally a letter for the headers
-    /// that nearly every reply has, optionally a space and the note for the log; a line for each other header, an empty line, the body.
-    /// Constant headers need not cross: see [`Reply::common`].
+    /// The whole reply by HTTP as one text, which is cheaper to pass to JavaScript than its parts: the status, optionally a letter for the
+    /// headers that nearly every reply has, optionally a space and the note for the log; a line for each other header, an empty line, the
+    /// body. Constant headers need not cross: see [`Reply::common`]. Callers inside an application are only sent replies with a letter.
     #[must_use]
     pub fn to_text(&self) -> String {
         let of_letter =

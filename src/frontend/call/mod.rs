@@ -259,8 +259,11 @@ impl Call {
     /// Whether only the reply is left to send: no retry, data point, notice, act, captcha or lease.
     fn has_only_reply(&self) -> bool {
         let Some(Outcome::Decided(replies)) = self.plan.calls.outcome() else { return false };
-        let owes_notice = |reply: &Result<ObjectReply, _>| matches!(reply, Ok(ObjectReply::Decided(decided)) if !decided.notices.is_empty());
-        let is_reported = self.asked.terms.has_points || replies.iter().any(owes_notice);
+        let owes_notice = |reply: &ObjectReply| match reply {
+            ObjectReply::Decided(decided) => !decided.notices.is_empty(),
+            _ => false,
+        };
+        let is_reported = self.asked.terms.has_points || replies.iter().flatten().any(owes_notice);
         matches!(self.asked.purpose, Purpose::Answer) && self.leasing.is_over() && !is_reported
     }
 
