@@ -21,7 +21,9 @@
 //! * A new account starts with the level of the account in force plus the difference of the capacities, capped at the best account's level
 //!   plus the excess of its capacity over `C`: the bound grows by as much.
 //!
-//! So no interval has more than the largest capacity and the fastest refill. Where faster numbers never have less capacity, as in most
+//! So no interval has more than the largest capacity and the fastest refill, if all refill in step: buckets, or windows that open together.
+//! Otherwise each change can add the refill of one window's length: the next numbers' window may open soon after, and the state of a window
+//! does not say whether it was last requested before the change. Where faster numbers never have less capacity, as in most
 //! price plans, that is what the most generous of them grant alone.
 //!
 //! # Numbers in requests
