@@ -162,6 +162,35 @@ fn a_lease_in_a_cover_is_withheld_after_a_crash() {
     assert!(world.levels()[0] <= 100 - 3, "no row covers what is leased");
 }
 
+/// A cover would have only the level, from which a crash could not tell what a settlement gives back.
+#[test]
+fn no_row_is_covered_while_a_reservation_is_open() {
+    for (wait_ms, real, level) in [
+        (600, 0, 98), // full before 2 were spent
+        (600, 1, 98),
+        (600, 2, 97),
+        (600, 3, 96),
+        (600, 9, 90),
+        (5_000, 0, 98), // full in any case
+        (5_000, 3, 98),
+        (5_000, 5, 98),
+    ] {
+        for crashes in [false, true] {
+            let (mut world, _) = regular(MINUTE);
+            world.now += 5_000;
+            let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+            let id = world.decided(reserve, vec![3]).reservation.unwrap().id;
+            world.now += wait_ms;
+            world.decided(CONSUME, vec![2]);
+            if crashes {
+                world.crash(0);
+            }
+            world.decided(Action::Settle(id), vec![real]);
+            assert_eq!(world.levels(), [level], "{real} of 3 after {wait_ms} ms, {crashes}");
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Wait(i64),
