@@ -753,8 +753,8 @@ fn bans_that_come_and_go_forget_no_change_of_numbers() {
 proptest! {
     #![proptest_config(chance::config(2_000))]
 
-    /// Whenever the key is used, with crashes and changes in between: the same decisions and the same level. After more changes
-    /// than are kept, no more than that; but shares of a capacity, and what is missing from it, depend on which was in force.
+    /// Whenever the key is used, with crashes and changes in between: the same decisions and the same level. After more changes than are
+    /// kept, or more numbers, no more than the largest capacity and the fastest refill; with other ways to carry, not even that.
     #[test]
     fn a_bucket_follows_policy_and_overrides_as_if_carried_by_hand((base, events) in (configs(), events())) {
         let mut by_hand = ByHand::new(base);
@@ -762,10 +762,10 @@ proptest! {
         let mut world = isolate.world();
         // The object knows the bucket from the start.
         world.levels();
-        let mut changes = [0; 2];
+        let (mut changes, mut is_known, mut is_additive) = ([0; 2], true, true);
+        let (mut grants, mut largest, mut fastest) = (Vec::new(), 0, 0);
         for event in events {
             match event {
-
                 Event::Sleep(ms) => {
                     by_hand.sleep(ms);
                     world.now += ms;
@@ -774,16 +774,25 @@ proptest! {
                 Event::Consume(cost) => {
                     let decided = world.decided(CONSUME, vec![cost]);
                     let is_granted = by_hand.consume(cost);
-                    let is_known = changes.iter().all(|count| *count < MAX_CHANGES);
-                    if !is_known {
-                        return Ok(()); // the result of several changes depends on which were in force
+                    is_known &= changes.iter().all(|count| *count < MAX_CHANGES);
+                    if is_allowed(&decided) {
+                        grants.push((world.now, granted(&decided)[0]));
                     }
-                    prop_assert_eq!(is_allowed(&decided), is_granted, "{:?}", decided);
-                    let expected = by_hand.level();
-                    prop_assert_eq!(world.levels()[0], expected);
-                    if by_hand.accounts.len() > 8 {
-                        return Ok(()); // of more, some are forgotten
+                    if is_known {
+                        prop_assert_eq!(is_allowed(&decided), is_granted, "{:?}", decided);
+                        let expected = by_hand.level();
+                        prop_assert_eq!(world.levels()[0], expected);
+                    } else if is_additive {
+                        let mut sum = 0;
+                        for (at, tokens) in grants.iter().rev() {
+                            sum += tokens;
+                            let ms = (world.now - at).unsigned_abs();
+                            prop_assert!(sum <= largest + fastest * ms / 1_000 + 1, "{sum} in {ms} ms");
+                        }
+                    } else {
+                        return Ok(());
                     }
+                    is_known &= by_hand.accounts.len() <= 8; // of more, some are forgotten
                 }
                 Event::Override(index, kind, until) => {
                     changes[index] += 1;
@@ -795,6 +804,7 @@ proptest! {
                     isolate.tell(&mut world);
                 }
                 Event::Policy(config, carry) => {
+                    is_additive &= carry == Carry::Additive;
                     pause(&mut by_hand, &mut world);
                     by_hand.base = config;
                     by_hand.carry_over(carry);
@@ -806,6 +816,11 @@ proptest! {
                     // A bucket that was never below full is not stored: at the next request it is a new one.
                     by_hand.is_new = !world.has_row();
                 }
+            }
+            for (limit, _) in &by_hand.accounts {
+                largest = largest.max(limit.config().capacity);
+                // Of `rate` and period, only the ratio is kept.
+                fastest = fastest.max((limit.config().rate * 1_000).div_ceil(limit.config().period_ms));
             }
         }
     }
