@@ -95,7 +95,8 @@ pub(super) fn encode_cuts<'a>(
     }
     let mut add = |kind, part: Vec<u8>| {
         row.push(kind);
-        row.extend(u16::try_from(part.len()).unwrap_or(u16::MAX).to_le_bytes()); // `MAX_RESERVATIONS` fit
+        // At most 16 kB: `MAX_KEPT` openings, or those of the last expired reservation and `MAX_RESERVATIONS` more, 2000 in all.
+        row.extend(u16::try_from(part.len()).unwrap_or(u16::MAX).to_le_bytes());
         row.extend(part);
     };
     add(OPENINGS, openings);
