@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tollgate::ledger::MAX_OTHERS;
 use tollgate::limit::{Kind, Verb};
 use tollgate::policy::{Policies, Policy};
-use tollgate::protocol::Action;
+use tollgate::protocol::{Action, ObjectReply};
 
 use crate::chance;
 use crate::world::{DAY_MS, World, decided, tokens};
@@ -560,6 +560,9 @@ enum Step {
     Look(usize),
     /// Holds under the first numbers, and takes what is held under the second.
     Batch(usize, usize, u64),
+    Reserve(usize, u64),
+    /// Settles the oldest open reservation under these numbers, at no more than it has reserved.
+    Settle(usize, u64),
     Wait(i64),
     Arrive(usize),
     FlushIdle,
@@ -575,7 +578,9 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (which(), 1..99_u64).prop_map(|(which, cost)| Step::Take(which, Verb::ConsumeUpTo, cost)),
         2 => which().prop_map(Step::Look),
         1 => (which(), which(), cost()).prop_map(|(hold, commit, cost)| Step::Batch(hold, commit, cost)),
-        4 => prop_oneof![0..20_i64, 0..400_i64, 0..8_000_i64].prop_map(Step::Wait),
+        3 => (which(), cost()).prop_map(|(which, cost)| Step::Reserve(which, cost)),
+        3 => (which(), cost()).prop_map(|(which, cost)| Step::Settle(which, cost)),
+        4 => prop_oneof![0..20_i64, 0..400_i64, 0..8_000_i64, 0..90_000_i64].prop_map(Step::Wait),
         2 => (0..4_usize).prop_map(Step::Arrive),
         1 => Just(Step::FlushIdle),
         1 => Just(Step::Clean),
@@ -611,14 +616,23 @@ pub(crate) fn plans(mut all: Vec<Numbers>) -> Vec<Numbers> {
     all
 }
 
+/// A grant, or a reservation, which counts at its real cost from the moment of its opening.
+struct Grant {
+    at: i64,
+    tokens: u64,
+    /// The id of an open reservation, and when it is given back.
+    open: Option<(u64, i64)>,
+}
+
 /// Plays the steps, and checks after each grant that no interval ending with it exceeds `most`.
 fn follow(all: &[Numbers], steps: &[Step], most: impl Fn(&[Numbers], i64, i64) -> u64) {
     let policies: Vec<_> = all.iter().map(|&numbers| plan(numbers)).collect();
     let mut world = World::empty(&policies[0]);
     // Since the bucket was last forgotten.
-    let mut grants: Vec<(i64, u64)> = Vec::new();
+    let mut grants: Vec<Grant> = Vec::new();
     let mut seen = Vec::new();
     for step in steps {
+        let mut open = None;
         let granted = match *step {
             Step::Take(which, verb, cost) => {
                 seen.push(all[which % all.len()]);
@@ -640,6 +654,27 @@ fn follow(all: &[Numbers], steps: &[Step], most: impl Fn(&[Numbers], i64, i64) -
                     }
                     None => 0,
                 }
+            }
+            Step::Reserve(which, cost) => {
+                seen.push(all[which % all.len()]);
+                world.policy = Arc::clone(&policies[which % all.len()]);
+                let reserved = world.decided(Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) }), vec![cost]);
+                open = reserved.reservation.map(|one| (one.id, one.expires_at));
+                if open.is_some() { cost } else { 0 }
+            }
+            Step::Settle(which, cost) => {
+                seen.push(all[which % all.len()]);
+                world.policy = Arc::clone(&policies[which % all.len()]);
+                if let Some(grant) = grants.iter_mut().find(|grant| grant.open.is_some()) {
+                    let (id, _) = grant.open.take().unwrap();
+                    // One that has expired takes what is left, or nothing if it is forgotten.
+                    let settled = world.ask(Action::Settle(id), Some(vec![cost.min(grant.tokens)]), None);
+                    grant.tokens = match settled {
+                        ObjectReply::Decided(settled) => tokens(&settled.limits[0]),
+                        _ => 0,
+                    };
+                }
+                0
             }
             Step::Wait(ms) => {
                 world.now += ms;
@@ -669,12 +704,13 @@ fn follow(all: &[Numbers], steps: &[Step], most: impl Fn(&[Numbers], i64, i64) -
         if granted == 0 {
             continue;
         }
-        grants.push((world.now, granted));
+        let now = world.now;
+        grants.push(Grant { at: now, tokens: granted, open });
         let mut sum = 0;
-        for (at, tokens) in grants.iter().rev() {
-            sum += tokens;
-            let bound = most(&seen, *at, world.now);
-            assert!(sum <= bound, "{sum} of {bound} from {at} to {}, after {step:?}", world.now);
+        for Grant { at, tokens, open } in grants.iter().rev() {
+            sum += if open.is_none_or(|(_, until)| now < until) { *tokens } else { 0 };
+            let bound = most(&seen, *at, now);
+            assert!(sum <= bound, "{sum} of {bound} from {at} to {now}, after {step:?}");
         }
     }
 }
