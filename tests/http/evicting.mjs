@@ -34,6 +34,7 @@ export default {
     // runtime may let go of an object a few turns later.
     let alive = made.length;
     for (let turn = 0; turn < 5 || (alive > 0 && turn < MOST_TURNS); turn++) {
+      await scheduler.wait(1); // what was looked at stays until then
       gc();
       await scheduler.wait(1);
       alive = made.filter((object) => object.deref() !== undefined).length;
