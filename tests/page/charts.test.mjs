@@ -20,6 +20,10 @@ async function play(lines, toml, other) {
   await page.getByLabel("Trace").selectOption("csv");
   await page.getByLabel("Lines of seconds").fill(lines.join("\n"));
   await page.getByLabel("Moment").press("End");
+  for (let frame = 0; frame < 2; frame++) {
+    // Charts are drawn after the frame in which the rest of the page changes.
+    await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => setTimeout(done))));
+  }
   return { ...opened, chart: (name) => page.getByRole("img", { name }) };
 }
 
