@@ -44,6 +44,41 @@ describe("one budget", () => {
     assert.deepEqual(await Promise.all(tabs.map(remaining)), [left, left, left]);
   });
 
+  test("of two messages during a transaction the newer counts, even if the older arrives last", async () => {
+    const [a, b] = [await open(budget(10)), await open(budget(10))];
+    await a.evaluate(async () => {
+      const { transaction } = IDBDatabase.prototype;
+      const held = new Promise((resolve) => (globalThis.letGo = resolve));
+      const committed = new Promise((resolve) => {
+        IDBDatabase.prototype.transaction = function (...args) {
+          const opened = transaction.apply(this, args);
+          opened.addEventListener("complete", resolve);
+          return Object.defineProperty(opened, "oncomplete", { set: (end) => void held.then(end) });
+        };
+      });
+      globalThis.heard = 0;
+      new BroadcastChannel("tollgate:a").onmessage = () => heard++;
+      globalThis.charged = limiter.charge(1);
+      await committed;
+    });
+    await b.evaluate(async () => {
+      const { postMessage } = BroadcastChannel.prototype;
+      const sent = [];
+      BroadcastChannel.prototype.postMessage = function (state) {
+        sent.unshift(() => postMessage.call(this, state));
+      };
+      await limiter.charge(2);
+      await limiter.charge(4);
+      for (const send of sent) send();
+    });
+    await a.waitForFunction(() => heard === 2, null, { polling: 5 });
+    await a.evaluate(() => {
+      letGo();
+      return charged;
+    });
+    await knows(a, 3);
+  });
+
   test("every verb acts on all tabs", async () => {
     const limit = { ...budget(10), maxDebt: 5 };
     const [a, b] = [await open(limit), await open(limit)];

@@ -39,7 +39,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
   /** Operations of the next transaction. */
   #calls: Call[] = [];
   #isBusy = false;
-  /** The state that another tab has stored meanwhile. */
+  /** The newest state that another tab has stored meanwhile. */
   #news: State | undefined;
   #isShared = false;
   #failures = 0;
@@ -281,8 +281,9 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
       return;
     }
     this.#onMessage();
-    if (this.#isBusy) this.#news = state;
-    else if (this.#isShared && state[0] > this.#budget.version) this.#adopt(state);
+    if (this.#isBusy) {
+      if (!this.#news || state[0] > this.#news[0]) this.#news = state; // each tab tells its own in order, not all theirs
+    } else if (this.#isShared && state[0] > this.#budget.version) this.#adopt(state);
   }
 
   #tell(state?: State): void {
