@@ -265,7 +265,7 @@ proptest! {
     ) {
         let (old, new) = (Limit::new(&old).unwrap(), Limit::new(&new).unwrap());
         let mut spent = old.new_state(START, 0);
-        old.charge(&mut spent, START, cost);
+        let _ = old.charge(&mut spent, START, cost);
         let state = new.carry(&old, spent, how, START, 0);
         if let Some(full_at) = new.full_at(&state, START) {
             prop_assert!((START..=FURTHEST).contains(&full_at), "{}", full_at);
@@ -409,7 +409,7 @@ proptest! {
     ) {
         let (old, new) = (Limit::new(&old).unwrap(), Limit::new(&new).unwrap());
         let mut spent = old.new_state(START, 0);
-        old.charge(&mut spent, START, cost);
+        let _ = old.charge(&mut spent, START, cost);
         let carried = new.carry(&old, spent, how, START + later_ms, 0);
         for state in [carried, new.lowered(&carried, tokens)] {
             prop_assert_eq!(new.restored(&new.snapshot(&state)), Some(state));

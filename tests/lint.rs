@@ -112,8 +112,8 @@ fn a_limit_that_never_decides_grants_whatever_the_others_grant() {
                     configs[index],
                     configs[1 - index]
                 );
-                tight.ask(now, cost, Verb::Consume);
-                idle.ask(now, cost, Verb::Consume);
+                let _ = tight.ask(now, cost, Verb::Consume);
+                let _ = idle.ask(now, cost, Verb::Consume);
             }
         }
     });
@@ -131,13 +131,13 @@ fn times_match_exact_rationals_from_the_worst_moment() {
         let after = |at: Option<i64>| at.map(|at| at.abs_diff(opening));
         let lacking = |tokens| {
             let mut bucket = full.clone();
-            bucket.ask(opening, tokens, Verb::Consume);
+            let _ = bucket.ask(opening, tokens, Verb::Consume);
             after(bucket.full_at(opening))
         };
         assert_eq!(facts.full_after_ms, lacking(config.capacity), "{config:?}");
         assert_eq!(facts.crash.back_after_ms, lacking(facts.crash.tokens), "{config:?}");
         let mut indebted = full.clone();
-        indebted.ask(opening, config.capacity + config.max_debt, Verb::Charge);
+        let _ = indebted.ask(opening, config.capacity + config.max_debt, Verb::Charge);
         let paid = match indebted.peek(opening, 0, Verb::Consume) {
             Decision::Allow { .. } => Some(0),
             Decision::Wait { retry_at } => Some(retry_at.abs_diff(opening)),
@@ -194,7 +194,7 @@ fn moments(start: i64, span_ms: u64) -> impl Iterator<Item = i64> {
 fn take_all(bucket: &mut Bucket, now: i64, max_debt: u64) -> u64 {
     let there = (bucket.tokens_at(now) + i128::from(max_debt)).floor().to_integer();
     let cost = u64::try_from(there.max(0)).unwrap();
-    bucket.ask(now, cost, if max_debt > 0 { Verb::Charge } else { Verb::Consume });
+    let _ = bucket.ask(now, cost, if max_debt > 0 { Verb::Charge } else { Verb::Consume });
     cost
 }
 
@@ -203,7 +203,7 @@ fn take_from_all(buckets: &mut [Bucket], now: i64, random: Option<&mut Random>) 
     let most = buckets.iter().map(|bucket| bucket.remaining(now)).min().unwrap();
     let cost = random.map_or(most, |random| random.upto(most));
     for bucket in buckets {
-        bucket.ask(now, cost, Verb::Consume);
+        let _ = bucket.ask(now, cost, Verb::Consume);
     }
     cost
 }

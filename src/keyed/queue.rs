@@ -209,7 +209,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedQueue<K, N, S> {
         Ok(answer)
     }
 
-    /// Takes the tokens if nobody is waiting and there are enough; otherwise joins the line.
+    /// Takes the tokens if no call waits and there are enough; otherwise joins the line.
     fn join<'a, 'b: 'a, Q>(
         &'b self,
         key: &'a Q,

@@ -184,7 +184,6 @@ impl Limit {
     /// assert_eq!(same, empty);
     /// # Ok::<(), tollgate::limit::ConfigError>(())
     /// ```
-    #[must_use]
     pub fn decide(&self, state: State, now: i64, cost: u64, verb: Verb) -> (Decision, State) {
         let mut next = state;
         let decision = self.apply(&mut next, now, cost, verb);
@@ -227,7 +226,6 @@ impl Limit {
     }
 
     /// The answer that [`Limit::consume`] would give, with nothing taken.
-    #[must_use]
     pub fn peek(&self, state: &State, now: i64, cost: u64) -> Decision {
         self.decide(*state, now, cost, Verb::Consume).0
     }

@@ -85,6 +85,7 @@ impl Verb {
 
 /// The answer of one limit, or of several together. All moments are Unix milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use = "a request that is not allowed must not go on"]
 pub enum Decision {
     /// Yes.
     Allow {
@@ -124,7 +125,6 @@ impl Decision {
 
     /// The answer of two limits that must both agree. `Never` outweighs `Wait`, which outweighs `Allow`; of two alike,
     /// the smaller `max`, the later `retry_at`, the larger `tokens` and the later `ready_at` win.
-    #[must_use]
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Never { max: a }, Self::Never { max: b }) => Self::Never { max: a.min(b) },

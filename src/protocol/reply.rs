@@ -183,7 +183,6 @@ impl Decided {
     }
 
     /// The decision of all limits together, without those in shadow.
-    #[must_use]
     pub fn decision(&self) -> Decision {
         let start = Decision::Allow { tokens: 0, ready_at: self.now };
         self.limits.iter().fold(start, |all, limit| all.and(limit.decision))

@@ -94,7 +94,7 @@ impl Model {
         let buckets = self.limits.iter().zip(&mut self.states).zip(costs);
         let lacking = buckets.map(|((limit, state), &cost)| {
             let lacking = cost.saturating_sub(limit.remaining(state, now));
-            limit.refund(state, now, lacking);
+            let _ = limit.refund(state, now, lacking);
             lacking
         });
         let lacking = lacking.collect();

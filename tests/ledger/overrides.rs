@@ -356,7 +356,7 @@ impl ByHand {
             let [left, clipped] = [limit.remaining(state, self.now), next.remaining(&as_is, self.now)];
             let change = left.cast_signed() - clipped.cast_signed() + more.max(-left.cast_signed());
             if change > 0 {
-                next.refund(&mut as_is, self.now, change.unsigned_abs());
+                let _ = next.refund(&mut as_is, self.now, change.unsigned_abs());
                 return as_is;
             }
             next.lowered(&as_is, change.unsigned_abs())

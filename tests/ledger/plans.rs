@@ -276,7 +276,7 @@ fn tokens_given_back_by_reservations_count_at_the_numbers_in_force() {
     plans.world.decided(action, vec![5]); // given back in 60 s
     plans.take(Verb::Consume, 15);
     let refused = |plans: &mut Plans| plans.world.decided(Action::Take(Verb::Consume), vec![20]).decision();
-    refused(&mut plans);
+    let _ = refused(&mut plans);
     plans.change(slower(5), Carry::default());
     let found = refused(&mut plans);
     plans.world.crash(usize::MAX);

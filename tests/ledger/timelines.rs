@@ -426,7 +426,7 @@ impl Exact {
         let (awake, _) = self.0.split_at_mut(policy.limits().len());
         let is_granted = awake.iter().all(|(_, limit)| limit.peek(now, cost, Verb::Consume).is_allow());
         for (_, limit) in awake.iter_mut().filter(|_| is_granted) {
-            limit.ask(now, cost, Verb::Consume);
+            let _ = limit.ask(now, cost, Verb::Consume);
         }
         is_granted
     }
