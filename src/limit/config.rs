@@ -21,7 +21,8 @@ pub enum Kind {
     FixedWindow,
 }
 
-/// One limit as its owner writes it, not yet checked. [`Limit::new`](super::Limit::new) checks them.
+/// One limit as its owner writes it, not yet checked: [`Limit::new`](super::Limit::new) does that. A literal ends with
+/// `..Config::token_bucket(…)`, so that a field that is added breaks nothing.
 ///
 /// ```
 /// use std::time::Duration;
