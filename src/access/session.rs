@@ -42,6 +42,8 @@ pub struct SessionSettings<'a> {
     pub secret: Option<&'a str>,
     /// The names of all policies, if these are valid.
     pub policies: Option<&'a [&'a str]>,
+    /// The names of those with one budget for all keys.
+    pub shared: &'a [&'a str],
 }
 
 /// A session: its grant, its expiry and its key.
@@ -100,6 +102,10 @@ impl Sessions {
         let named = named.chain(policies.iter().flatten().map(|name| ("policies", &**name)));
         for (field, name) in named.filter(|(_, name)| settings.policies.is_some_and(|all| !all.contains(name))) {
             errors.add(&place(field), &format!("there is no policy {}", shown(name)));
+        }
+        if let Some(name) = policy.as_deref().filter(|name| settings.shared.contains(name)) {
+            let problem = format!("{} has one budget for all, but sessions are counted by address", shown(name));
+            errors.add(&place("policy"), &problem);
         }
         if errors.0.len() > before {
             return None;
@@ -241,9 +247,6 @@ const TURNSTILE: &str = "https://challenges.cloudflare.com/turnstile/v0/siteveri
 
 const DEFAULT_TTL_MS: i64 = 3_600_000;
 
-/// Maximum lifetime of a session. Servers whose clocks are a minute behind accept its grant, which lasts a day at most by their clocks.
-const LONGEST_TTL_MS: i64 = MAX_LIFE_MS - 60_000;
-
 /// In 2001, with as many digits as any moment until 2286.
 const SOME_MOMENT: i64 = 1_000_000_000_000;
 
@@ -253,7 +256,7 @@ fn place(field: &str) -> String {
 
 fn ttl_ms(json: Json<'_>) -> Option<i64> {
     let ms = i64::try_from(length::millis_of(&json.string()?).ok()?).ok()?;
-    (1_000..=MAX_LIFE_MS).contains(&ms).then_some(ms.min(LONGEST_TTL_MS))
+    (1_000..=MAX_LIFE_MS).contains(&ms).then_some(ms)
 }
 
 fn hostnames(json: Json<'_>) -> Option<Vec<String>> {
@@ -296,6 +299,7 @@ mod tests {
         sessions: Some(r#"{"policy":"visits","policies":["api","daily"]}"#),
         secret: Some("a-turnstile-secret"),
         policies: Some(&["api", "daily", "visits"]),
+        shared: &["daily"],
     };
 
     fn read<'a>(sessions: SessionSettings<'a>, grant_keys: Option<&'a str>) -> Result<Credentials, Vec<String>> {
@@ -368,7 +372,7 @@ mod tests {
             ("999ms", None),
             ("1500ms", Some(1_500)),
             ("1h 30m", Some(5_400_000)),
-            ("1day", Some(86_340_000)),
+            ("1day", Some(86_400_000)),
             ("86400001ms", None),
             ("99999999999999999999s", None),
             ("", None),
@@ -518,6 +522,16 @@ mod tests {
             assert_eq!(errors(Some(secret), policies, Some(KEYS)), [not_graphic], "{secret:?}");
         }
         assert_eq!(errors(secret, None, Some(KEYS)), [""; 0], "policies with errors are named elsewhere");
+    }
+
+    #[test]
+    fn sessions_are_counted_by_a_policy_with_keys_and_may_use_one_without() {
+        assert!(with(r#"{"policy":"visits","policies":["daily"]}"#).is_ok());
+        let errors = with(r#"{"policy":"daily","policies":["api"]}"#).err().unwrap_or_default();
+        assert_eq!(
+            errors,
+            ["TOLLGATE_SESSIONS.policy: daily has one budget for all, but sessions are counted by address"]
+        );
     }
 
     #[test]

@@ -68,6 +68,9 @@ impl Setup {
         let policies = policies_in(env).policies;
         let policy_names: Option<Vec<_>> =
             policies.as_ref().ok().map(|policies| policies.iter().map(|policy| policy.name()).collect());
+        let shared =
+            policies.iter().flat_map(|policies| policies.iter()).filter(|policy| policy.frontend().has_one_budget);
+        let shared: Vec<_> = shared.map(|policy| policy.name()).collect();
         let credentials = Credentials::new(CredentialSettings {
             tokens: text(env, "TOLLGATE_TOKENS").as_deref(),
             grant_keys: text(env, "TOLLGATE_GRANT_KEYS").as_deref(),
@@ -76,6 +79,7 @@ impl Setup {
                 sessions: text(env, "TOLLGATE_SESSIONS").as_deref(),
                 secret: text(env, "TURNSTILE_SECRET").as_deref(),
                 policies: policy_names.as_deref(),
+                shared: &shared,
             },
         });
         let callers = credentials.map(|credentials| Callers::WithCredentials(Box::new(credentials)));

@@ -180,6 +180,10 @@ fn exactly_the_configured_credentials_are_accepted() {
     let unknown = with_sessions(r#"{"policy":"visits","policies":["api","unknown"]}"#);
     let lines = wrong(Setup::of_service(&unknown)).lines;
     assert_eq!(lines, ["TOLLGATE_SESSIONS.policies: there is no policy unknown"]);
+    let policies = r#"{"api":"10/1m","visits":{"rate":"5/1m","key":[]}}"#;
+    let shared = with_sessions(r#"{"policy":"visits","policies":["api"]}"#).json("POLICIES", policies);
+    let lines = wrong(Setup::of_service(&shared)).lines;
+    assert_eq!(lines, ["TOLLGATE_SESSIONS.policy: visits has one budget for all, but sessions are counted by address"]);
 }
 
 /// The registry's object hashes keys as frontends do, or no override would be found.

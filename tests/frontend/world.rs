@@ -288,6 +288,7 @@ pub(crate) fn settings(deployment: &Deployment<'_>) -> Settings {
             sessions: deployment.sessions,
             secret: deployment.sessions.map(|_| "the-secret-of-the-captcha"),
             policies: Some(&names),
+            shared: &[],
         },
         ..CredentialSettings::default()
     });
