@@ -95,7 +95,7 @@ impl Grants {
         if now >= exp {
             return Err(GrantError::Expired { ms_ago: now.saturating_sub(exp) });
         }
-        if exp.saturating_sub(now) > MAX_LIFE_MS {
+        if exp.saturating_sub(now) > MAX_LIFE_MS.saturating_add(MAX_AHEAD_MS) {
             return Err(GrantError::TooLong { ms_left: exp.saturating_sub(now) });
         }
         if let Some(nbf) = moment("nbf").transpose()?.filter(|&nbf| now < nbf) {
@@ -143,6 +143,9 @@ const MIN_KEY_LEN: usize = 32;
 
 /// A day. A grant cannot be revoked.
 pub(super) const MAX_LIFE_MS: i64 = 86_400_000;
+
+/// How far the clock of whoever signs a grant of a whole day may be ahead.
+const MAX_AHEAD_MS: i64 = 60_000;
 
 /// The `kid` of a header with HS256 and no unsupported extension.
 fn kid_of(header: &str) -> Result<String, GrantError> {
@@ -219,7 +222,7 @@ impl fmt::Display for GrantError {
             }
             Self::OtherAlgorithm => f.write_str("its `alg` is not HS256"),
             Self::OtherType => f.write_str("its `typ` is neither absent nor JWT"),
-            Self::Critical => f.write_str("it has `crit`, and no extension is understood"),
+            Self::Critical => f.write_str("it has `crit`, which is not supported"),
             Self::NoKid => f.write_str("it has no `kid`"),
             Self::UnknownKid => write!(f, "{SETTING} has no key of its `kid`, or is not set"),
             Self::WrongSignature => f.write_str("its signature is wrong"),
@@ -459,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_valid_from_nbf_until_just_before_exp_and_for_a_day_at_most() {
+    fn a_grant_is_valid_from_nbf_until_just_before_exp_and_for_a_day_and_a_minute_at_most() {
         for (claim, value, expected) in [
             ("exp", "1700000000", Err(GrantError::Expired { ms_ago: 0 })),
             ("exp", "1700000000.000", Err(GrantError::Expired { ms_ago: 0 })),
@@ -468,10 +471,10 @@ mod tests {
             ("exp", "1699999999.999", Err(GrantError::Expired { ms_ago: 1 })),
             ("exp", "0", Err(GrantError::Expired { ms_ago: NOW })),
             ("exp", "-1e999", Err(GrantError::Expired { ms_ago: i64::MAX })),
-            ("exp", "1700086400", Ok(right())),
-            ("exp", "17000864e2", Ok(right())),
-            ("exp", "1700086400.0001", Err(GrantError::TooLong { ms_left: 86_400_001 })),
-            ("exp", "1700086401", Err(GrantError::TooLong { ms_left: 86_401_000 })),
+            ("exp", "1700086460", Ok(right())),
+            ("exp", "17000864.6e2", Ok(right())),
+            ("exp", "1700086460.0001", Err(GrantError::TooLong { ms_left: 86_460_001 })),
+            ("exp", "1700086461", Err(GrantError::TooLong { ms_left: 86_461_000 })),
             ("exp", "1e999", Err(GrantError::TooLong { ms_left: i64::MAX - NOW })),
             ("exp", "1700000060000", Err(GrantError::TooLong { ms_left: 1_700_000_060_000_000 - NOW })), // milliseconds
             ("nbf", "1700000000", Ok(right())),
@@ -495,7 +498,7 @@ mod tests {
             ),
             (GrantError::OtherAlgorithm.to_string(), "its `alg` is not HS256"),
             (GrantError::OtherType.to_string(), "its `typ` is neither absent nor JWT"),
-            (GrantError::Critical.to_string(), "it has `crit`, and no extension is understood"),
+            (GrantError::Critical.to_string(), "it has `crit`, which is not supported"),
             (GrantError::NoKid.to_string(), "it has no `kid`"),
             (GrantError::UnknownKid.to_string(), "TOLLGATE_GRANT_KEYS has no key of its `kid`, or is not set"),
             (GrantError::WrongSignature.to_string(), "its signature is wrong"),
@@ -512,8 +515,8 @@ mod tests {
             (GrantError::Expired { ms_ago: 5 }.to_string(), "it has expired 5 ms ago"),
             (GrantError::NotYet { ms_left: 5 }.to_string(), "it is not valid for another 5 ms"),
             (
-                GrantError::TooLong { ms_left: 86_400_001 }.to_string(),
-                "it expires in 86400001 ms; a grant may last 86400000 ms, a day, at most",
+                GrantError::TooLong { ms_left: 86_460_001 }.to_string(),
+                "it expires in 86460001 ms; a grant may last 86400000 ms, a day, at most",
             ),
         ] {
             assert_eq!(error, expected);
