@@ -120,9 +120,15 @@ impl Kept {
     }
 }
 
+/// Who ended an override whose `until` has passed. Like all such names it has a space, which a token's has not.
+pub(super) const ITS_UNTIL: &str = "its until";
+
+/// Precedes the id of a deployment that has changed a policy.
+pub(super) const DEPLOYMENT: &str = "deployment ";
+
 /// The actor whose share an act counts toward: all deployments have one.
 pub(super) fn actor(by: &str) -> &str {
-    if by.starts_with("deployment ") { "deployment" } else { by }
+    if by.starts_with(DEPLOYMENT) { DEPLOYMENT } else { by }
 }
 
 pub(super) fn row_name(number: u64) -> String {

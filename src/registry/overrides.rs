@@ -5,7 +5,7 @@
 
 use std::ops::Bound;
 
-use super::log::Act;
+use super::log::{Act, ITS_UNTIL};
 use super::room::{MAX_OVERRIDES, Room, room_for_prefixes};
 use super::stored_overrides::{Entry, KEPT_MS, NO_TEXT, StoredOverrides, hash_of, hashes, nameless, row_name};
 use super::{Registry, Writes};
@@ -133,7 +133,7 @@ impl Registry {
             let Some(entry) = self.overrides.all.get(&hash) else { continue };
             ended.push(Entry { text: NO_TEXT.to_owned(), ended_at: Some(at), ..(**entry).clone() });
         }
-        self.record_overrides(&ended, "until", None, None, writes);
+        self.record_overrides(&ended, ITS_UNTIL, None, None, writes);
         for entry in ended {
             writes.push(entry.row());
             self.overrides.put(entry);
@@ -206,7 +206,7 @@ impl Registry {
             some.map(|entry| entry.without_history(since)).collect::<Vec<_>>()
         };
         let (late, ended) = (forgotten(true), forgotten(false));
-        self.record_overrides(&late, "until", None, None, writes); // their ends were not recorded yet
+        self.record_overrides(&late, ITS_UNTIL, None, None, writes); // their ends were not recorded yet
         for entry in late.into_iter().chain(ended) {
             writes.push(entry.row());
             self.overrides.put(entry);

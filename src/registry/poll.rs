@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::deployment::{Deployment, HEARD_EVERY_MS, MAX_DEPLOYMENTS, row_name};
 use super::entry::{Entry, hash_of, succeeding, usual_carry};
+use super::log::DEPLOYMENT;
 use super::{Moments, Registry, Writes};
 use crate::json::Json;
 use crate::limit::Carry;
@@ -80,7 +81,7 @@ impl Registry {
             };
             changed.push((name, entry, carry));
         }
-        let by = format!("deployment {id}");
+        let by = format!("{DEPLOYMENT}{id}");
         for (name, entry, carry) in changed {
             self.put(&name, entry, &by, carry, now, writes);
         }

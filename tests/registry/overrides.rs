@@ -188,7 +188,7 @@ fn an_override_ends_on_time_and_the_registry_says_so() {
     world.crash();
     world.refresh(&mut one);
     let ended = format!(
-        r#""by":"until","act":"override.deleted","policy":"api","key":"{}","before":{{"policy":"api","banned":true,"until":{until}}},"after":null}}"#,
+        r#""by":"its until","act":"override.deleted","policy":"api","key":"{}","before":{{"policy":"api","banned":true,"until":{until}}},"after":null}}"#,
         hash(b"a")
     );
     assert_eq!(world.acts().last(), Some(&ended));
@@ -334,7 +334,7 @@ fn overrides_that_end_together_are_ended_in_steps_and_counted() {
     let acts = world.acts();
     let removed = acts[before..].iter().map(|act| {
         let (start, rest) = act.split_once(r#""before":{"set":0,"removed":"#).unwrap();
-        assert!(start.starts_with(r#""by":"until","act":"override.deleted","policy":""#), "{act}");
+        assert!(start.starts_with(r#""by":"its until","act":"override.deleted","policy":""#), "{act}");
         rest.strip_suffix(r#"},"after":null}"#).unwrap().parse::<u32>().unwrap()
     });
     assert_eq!((removed.clone().count(), removed.sum::<u32>()), (6, 1_200));
@@ -871,7 +871,7 @@ fn late_ends_make_room_for_other_lengths_and_are_recorded() {
     world.now = until;
     assert_eq!(world.set(&prefixes(17..=17, BAN), "").unwrap().created, 1);
     let acts = world.acts();
-    let ended = |act: &&String| act.starts_with(r#""by":"until","act":"override.deleted""#);
+    let ended = |act: &&String| act.starts_with(r#""by":"its until","act":"override.deleted""#);
     assert_eq!((acts[before..].iter().filter(ended).count(), acts.len()), (2, before + 3));
     let removed = [500, 700].map(|count| format!(r#""before":{{"set":0,"removed":{count}}}"#));
     assert!(removed.iter().all(|removed| acts[before..].iter().any(|act| act.contains(removed))), "{acts:?}");
