@@ -72,7 +72,8 @@ test("token prints a new token and its hash each time", async () => {
   for (const [options, lines] of [
     [[], `scopes = ["consume"]\n`],
     [["--scopes", "consume, adjust"], `scopes = ["consume","adjust"]\n`],
-    [["--policies", "api,llm"], `scopes = ["consume"]\npolicies = ["api","llm"]\n`],
+    [["--policies", "api,llm.v1"], `scopes = ["consume"]\npolicies = ["api","llm.v1"]\n`],
+    [["--policies", "a".repeat(64)], `scopes = ["consume"]\npolicies = ["${"a".repeat(64)}"]\n`],
   ]) {
     const said = await tollgate(["token", "backend", ...options]);
     const [token] = said.match(/^tg_[\w-]{43}$/m);
@@ -89,9 +90,10 @@ test("grant signs what was requested, with the first key", async () => {
   assert.deepEqual(plain.claims, { aud: "tollgate", key: "alice", policies: ["api"], verbs: ["consume", "peek"] });
   assert.ok(plain.leftS > 3500 && plain.leftS <= 3600);
   for (const [options, claims, seconds] of [
-    [["--key", `["tenant","user"]`, "--expires", "90s"], { key: ["tenant", "user"] }, 90],
+    [["--key", "[1]"], { key: "[1]" }, 3600],
+    [["--key-json", `["tenant","user"]`, "--expires", "90s"], { key: ["tenant", "user"] }, 90],
     [
-      ["--key", `{"ip":"203.0.113.9"}`, "--verbs", "inspect", "--expires", "10m"],
+      ["--key-json", `{"ip":"203.0.113.9"}`, "--verbs", "inspect", "--expires", "10m"],
       { key: { ip: "203.0.113.9" }, verbs: ["inspect"] },
       600,
     ],
@@ -253,11 +255,13 @@ test("a mistake is reported on one line, and is no crash", async () => {
       /--scopes cannot have "reset": it is a list of consume, adjust, admin/,
     ],
     [["token", "a", "--policies", "api,"], /--policies has "", which is not a name/],
+    [["token", "a", "--policies", "a".repeat(65)], /--policies has "a{65}", which is not a name/],
     [["grant-key", "2026"], /must not be a number: take 'k2026'/],
     [["grant", "--policies", "api"], /a grant is for one key: --key alice/],
     [["grant", "--key", "a"], /one or more policies: --policies api/],
-    [["grant", "--key", "[1]", "--policies", "api"], /a list of texts .* not \[1\]/],
-    [["grant", "--key", "{", "--policies", "api"], /--key is not valid JSON/],
+    [["grant", "--key", "a", "--key-json", `["b"]`, "--policies", "api"], /a grant is for one key/],
+    [["grant", "--key-json", "[1]", "--policies", "api"], /a list of texts .* not \[1\]/],
+    [["grant", "--key-json", "{", "--policies", "api"], /--key-json is not JSON/],
     [[...asked, "--verbs", "reset"], /--verbs cannot have "reset": it is a list of consume, peek,/],
     [[...asked, "--expires", "1 hour"], /90s, 10m, 1h or 1d, not "1 hour"/],
     [[...asked, "--expires", "0s"], /1 to 86400 seconds, not 0/],

@@ -228,7 +228,7 @@ test("a concurrent change by somebody else is an error, and is not overwritten",
       [
         1,
         `tollgate: llm: Precondition failed (412): nothing was changed: the policy "llm" has the version ${llm}; done: api; not sent: trial; ` +
-          "somebody has changed it since it was read: look at it (npx tollgate policies diff conflict.json), then apply again\n",
+          "it was changed since it was read: look at it (npx tollgate policies diff conflict.json), then apply again\n",
       ],
     );
     const { policies } = (await service.ask("GET", "/v1/policies")).body;

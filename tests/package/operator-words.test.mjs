@@ -139,7 +139,7 @@ test("errors are one line, with a correction, and the exit code says who refused
       ["policies"],
       {},
       2,
-      "policies needs a word more: npx tollgate policies list, npx tollgate policies diff, npx tollgate policies apply",
+      "policies is incomplete: npx tollgate policies list, npx tollgate policies diff, npx tollgate policies apply",
     ],
     [["policies", "delete"], {}, 2, /^there is no command policies delete: npx tollgate policies list, /],
     [

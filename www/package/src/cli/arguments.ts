@@ -34,7 +34,7 @@ export function list(what: string, text: string, known?: readonly string[]): str
   for (const name of names) {
     if (known && !known.includes(name))
       throw new Mistake(`--${what} cannot have ${JSON.stringify(name)}: it is a list of ${known.join(", ")}`);
-    if (!known && !NAME.test(name)) throw new Mistake(`--${what} has ${JSON.stringify(name)}, which is not a name`);
+    if (!known && !/^[\w.-]{1,64}$/.test(name)) throw new Mistake(`--${what} has ${JSON.stringify(name)}, which is not a name`);
   }
   return names;
 }
@@ -43,7 +43,7 @@ export function list(what: string, text: string, known?: readonly string[]): str
 export function oneOf<Command>(of: string, commands: Readonly<Record<string, Command>>, name?: string): Command {
   if (name !== undefined && Object.hasOwn(commands, name)) return commands[name]!;
   const known = Object.keys(commands).map((command) => `npx tollgate ${of} ${command}`);
-  const found = name === undefined ? `${of} needs a word more` : `there is no command ${of} ${name}`;
+  const found = name === undefined ? `${of} is incomplete` : `there is no command ${of} ${name}`;
   throw new Mistake(`${found}: ${known.join(", ")}`);
 }
 

@@ -6,9 +6,9 @@ import { GRANT_VERBS, type GrantOptions, type GrantVerb, mintGrant, randomText }
 import { list, Mistake, NAME, parse, seconds } from "./arguments.js";
 
 export async function grant(args: string[]): Promise<string> {
-  const { values } = parse(args, ["key", "policies", "verbs", "expires", "audience"], 0);
-  const { key, policies, verbs, expires, audience } = values;
-  if (!key) throw new Mistake("a grant is for one key: --key alice");
+  const { values } = parse(args, ["key", "key-json", "policies", "verbs", "expires", "audience"], 0);
+  const { key, "key-json": json, policies, verbs, expires, audience } = values;
+  if (!key === !json) throw new Mistake("a grant is for one key: --key alice, or --key-json '[\"tenant\",\"user\"]'");
   if (!policies) throw new Mistake("a grant is for one or more policies: --policies api");
   const keys = process.env.TOLLGATE_GRANT_KEYS ?? devVars().TOLLGATE_GRANT_KEYS;
   if (!keys) {
@@ -18,14 +18,14 @@ export async function grant(args: string[]): Promise<string> {
   }
   try {
     return await mintGrant(keys, {
-      key: /^[[{]/.test(key) ? JSON.parse(key) : key,
+      key: json ? JSON.parse(json) : key,
       policies: list("policies", policies),
       ...(verbs !== undefined && { verbs: list("verbs", verbs, GRANT_VERBS) as GrantVerb[] }),
       ...(expires !== undefined && { expiresInS: seconds("expires", expires) }),
       ...(audience !== undefined && { audience }),
     } satisfies GrantOptions);
   } catch (error) {
-    if (error instanceof SyntaxError) throw new Mistake(`--key is not valid JSON: ${error.message}`);
+    if (error instanceof SyntaxError) throw new Mistake(`--key-json is not JSON: ${error.message}`);
     if (error instanceof TollgateError) throw new Mistake(error.message);
     throw error;
   }
@@ -43,8 +43,8 @@ and where your backend signs grants:
 
 Wrangler reads it from .dev.vars only if wrangler.toml names it under [secrets]: required = ["TOLLGATE_KEY_SECRET", "TOLLGATE_GRANT_KEYS"].
 
-To replace a key without a gap, put the new one before the old one in the same JSON object: the first signs, all are accepted. Remove
-the old one when its last grant has ended, a day later at most.`;
+To replace a key without a gap, put the new one after the old one in the same JSON object and deploy; then put it first: all are
+accepted, and the first signs. Remove the old one when its last grant has ended, a day later at most.`;
 }
 
 /** The local service's secrets. */

@@ -28,7 +28,8 @@ const USAGE = `Usage: npx tollgate <command>
     --policies <list> for which policies; all if left out
   grant-key [id]      makes a key that signs grants; if left out, its id is the date
   grant               signs a grant for a browser or an app with the first key in TOLLGATE_GRANT_KEYS
-    --key <key>       whose budget: a text, or JSON: ["tenant","user"] or {"ip":"203.0.113.9"}
+    --key <key>       whose budget: a text
+    --key-json <key>  any other key: ["tenant","user"] or {"ip":"203.0.113.9"}
     --policies <list> for which policies
     --verbs <list>    what it may do: ${GRANT_VERBS.join(", ")}; consume,peek if left out
     --expires <time>  for how long: 90s, 10m, 1h, at most 1d; 1h if left out
@@ -52,12 +53,12 @@ To operate a service that runs. TOLLGATE_URL in the environment is its address, 
     --env <name>      those of an environment of Wrangler
   policies apply <file>
                       creates and replaces policies, so that the service has those of the file; others stay. Nothing is changed if
-                      the service would refuse one of them. One that somebody has changed since it was read is not overwritten; the
+                      the service would refuse one of them. One that was changed since it was read is not overwritten; the
                       first change that fails is the last
     --env <name>      those of an environment of Wrangler
-    --carry <how>     what becomes of the tokens that keys have: additive (the default), as_is (the default with shards), proportional, reset
+    --carry <how>     what happens to the tokens that keys have: additive (the default), as_is (the default with shards), proportional, reset
     --dry-run         changes nothing, and says what would change, and for whom
-  inspect <key>       says how a key stands: buckets, reservations, latest decisions
+  inspect <key>       shows the state of a key: buckets, reservations, latest decisions
   explain <key>       says why a request would be granted or refused; takes nothing
     --policy <name>   under which policy
     --cost <cost>     how many tokens, or how many of each limit: {"requests":1,"tokens":500}; 1 if left out
@@ -75,7 +76,7 @@ To operate a service that runs. TOLLGATE_URL in the environment is its address, 
                       lets the policy count for a key again
     --policy <name>   under which policy
     --prefix <text>   the override of a prefix, instead of a key
-    --carry <how>     what becomes of the tokens that keys have: additive (the default), as_is (the default with shards), reset
+    --carry <how>     what happens to the tokens that keys have: additive (the default), as_is (the default with shards), reset
   audit               says who has changed what, the latest first
     --limit <count>   how many acts; 20 if left out
     --hash <digits>   only those on the key of this hash

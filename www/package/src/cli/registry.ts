@@ -189,7 +189,7 @@ function stopped(error: unknown, compared: readonly Compared[], file: string): u
       .join(", ") || "none";
   const isStale = error instanceof Refusal && error.problem.status === 412;
   const next = isStale
-    ? `somebody has changed it since it was read: look at it (npx tollgate policies diff ${file}), then apply again`
+    ? `it was changed since it was read: look at it (npx tollgate policies diff ${file}), then apply again`
     : "run apply again to resume: what was changed stays changed";
   error.message = `${named("failed")}: ${error.message}; done: ${named("new", "changed")}; not sent: ${named("not_sent")}; ${next}`;
   return error;
