@@ -58,7 +58,7 @@ pub fn exposition(counts: &Counts, began_at: i64, isolates: Option<usize>, may_n
 
     let help = "Calls and requests that were made again, by reason.";
     family(&mut text, "tollgate_repeats_total", help, by_word::<Repeat>("reason", &counts.repeats));
-    let help = "Questions of isolates to the registry of policies, by outcome.";
+    let help = "Requests of isolates to the registry of policies, by outcome.";
     family(&mut text, "tollgate_registry_polls_total", help, by_word::<PollOutcome>("outcome", &counts.polls));
     let help = "Notices to the webhook and to the queue, by outcome.";
     family(&mut text, "tollgate_notices_total", help, by_word::<NoticeOutcome>("outcome", &counts.notices));

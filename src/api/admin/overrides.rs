@@ -81,7 +81,10 @@ impl AdminQuestion<'_> {
             }
         };
         let tokens = match carry {
-            None | Some(Carry::Additive) => "what is spent stays spent",
+            None => {
+                "what is spent stays spent; under a policy with `shards` keys keep their tokens, up to the new capacity"
+            }
+            Some(Carry::Additive) => "what is spent stays spent",
             Some(Carry::AsIs) => "keys keep their tokens, up to the new capacity",
             // Not possible for overrides.
             Some(Carry::Proportional) => "keys keep their share of the capacity",
