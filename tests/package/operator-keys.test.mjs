@@ -122,7 +122,7 @@ test("reset, credit and block report the state before and after", async () => {
   before  no override
   after   an override that bans it; npx tollgate explain says until when
   1 key or prefix: under an override; time before the change counts as the policy says
-  what is spent stays spent; at the latest ten seconds from then
+  what is spent stays spent (with shards: keys keep their tokens); at the latest ten seconds from then
 `,
     ],
     [
@@ -131,7 +131,7 @@ test("reset, credit and block report the state before and after", async () => {
   before  another override, which npx tollgate audit shows
   after   an override that bans it; npx tollgate explain says until when
   1 key or prefix: under another override; time before the change counts as the one before says
-  what is spent stays spent; at the latest ten seconds from then
+  what is spent stays spent (with shards: keys keep their tokens); at the latest ten seconds from then
 `,
     ],
   ])

@@ -81,9 +81,7 @@ impl AdminQuestion<'_> {
             }
         };
         let tokens = match carry {
-            None => {
-                "what is spent stays spent; under a policy with `shards` keys keep their tokens, up to the new capacity"
-            }
+            None => "what is spent stays spent (with shards: keys keep their tokens)",
             Some(Carry::Additive) => "what is spent stays spent",
             Some(Carry::AsIs) => "keys keep their tokens, up to the new capacity",
             // Not possible for overrides.
