@@ -79,9 +79,9 @@ test("token prints a new token and its hash each time", async () => {
     const [token] = said.match(/^tg_[\w-]{43}$/m);
     const sha256 = createHash("sha256").update(token).digest("hex");
     assert.ok(said.includes(`\n[vars.TOLLGATE_TOKENS.backend]\nsha256 = "${sha256}"\n${lines}`), said);
+    assert.ok(!seen.has(token));
     seen.add(token);
   }
-  assert.equal(seen.size, 3);
 });
 
 test("grant signs what was requested, with the first key", async () => {
