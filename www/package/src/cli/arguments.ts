@@ -34,7 +34,8 @@ export function list(what: string, text: string, known?: readonly string[]): str
   for (const name of names) {
     if (known && !known.includes(name))
       throw new Mistake(`--${what} cannot have ${JSON.stringify(name)}: it is a list of ${known.join(", ")}`);
-    if (!known && !/^[\w.-]{1,64}$/.test(name)) throw new Mistake(`--${what} has ${JSON.stringify(name)}, which is not a name`);
+    if (!known && !/^[\w.-]{1,64}$/.test(name))
+      throw new Mistake(`--${what} has ${JSON.stringify(name)}, which is not a name`);
   }
   return names;
 }

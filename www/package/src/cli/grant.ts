@@ -8,7 +8,7 @@ import { list, Mistake, NAME, parse, seconds } from "./arguments.js";
 export async function grant(args: string[]): Promise<string> {
   const { values } = parse(args, ["key", "key-json", "policies", "verbs", "expires", "audience"], 0);
   const { key, "key-json": json, policies, verbs, expires, audience } = values;
-  if (!key === !json) throw new Mistake("a grant is for one key: --key alice, or --key-json '[\"tenant\",\"user\"]'");
+  if (!key === !json) throw new Mistake('a grant is for one key: --key alice, or --key-json \'["tenant","user"]\'');
   if (!policies) throw new Mistake("a grant is for one or more policies: --policies api");
   const keys = process.env.TOLLGATE_GRANT_KEYS ?? devVars().TOLLGATE_GRANT_KEYS;
   if (!keys) {
