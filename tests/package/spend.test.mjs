@@ -148,6 +148,49 @@ test("work that ends in spite of an abort is settled, and its result returned", 
   assert.deepEqual(calls, settled({ requests: 1, tokens: 30 }));
 });
 
+test("an abort before the answer to the reservation cancels it, too", async () => {
+  const arrived = Promise.withResolvers();
+  const answered = Promise.withResolvers();
+  const calls = [];
+  const fetch = async (url, { body, signal }) => {
+    calls.push([url.split("/").at(-1), JSON.parse(body)]);
+    if (calls.length > 1) return Response.json({ policy: "llm" });
+    arrived.resolve();
+    const aborted = Promise.withResolvers();
+    signal.addEventListener("abort", () => aborted.reject(signal.reason));
+    await Promise.race([answered.promise, aborted.promise]);
+    return Response.json({ policy: "llm", allowed: true, reservation: "r", now: 5, ready_at: 5 });
+  };
+  const client = new Client({ url: "https://example.com", token: "token", fetcher: { fetch } });
+  const abort = new AbortController();
+  const spent = client.spend(REQUEST, () => assert.fail("called"), { signal: abort.signal });
+  await arrived.promise;
+  abort.abort("gone");
+  answered.resolve();
+  await assert.rejects(spent, (reason) => reason === "gone");
+  assert.deepEqual(calls.slice(1), cancelled);
+});
+
+test("after an abort nothing is reserved, and a refusal is not returned", async () => {
+  const { client, calls } = make();
+  const signal = AbortSignal.abort("gone");
+  await assert.rejects(
+    client.spend(REQUEST, () => assert.fail("called"), { signal }),
+    (reason) => reason === "gone",
+  );
+  assert.deepEqual(calls, []);
+  const abort = new AbortController();
+  const fetch = async () => {
+    abort.abort("gone");
+    return Response.json({ policy: "llm", allowed: false }, { status: 429 });
+  };
+  const refusing = new Client({ url: "https://example.com", token: "token", fetcher: { fetch } });
+  await assert.rejects(
+    refusing.spend(REQUEST, () => {}, { signal: abort.signal }),
+    (reason) => reason === "gone",
+  );
+});
+
 test("an abort during the wait cancels, and calls no work", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const { client, calls } = make({ waitMs: 3_600_000 });

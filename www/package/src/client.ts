@@ -465,8 +465,14 @@ export class Client<P extends PolicyNames = string, Throws extends boolean = fal
     work: (report: (cost: NonNullable<Exclude<BudgetRequest<P>, InlineCost>["cost"]>) => void) => Result,
     options?: CallOptions,
   ): Promise<Spent<Awaited<Result>> | Refused | Problem> {
-    const answer = await this.consume({ max_wait_ms: LONGEST_TIMER_MS, ...request, mode: "reserve" }, options);
-    if (!answer.allowed) return answer;
+    const { signal, ...keyed } = options ?? {};
+    signal?.throwIfAborted();
+    // An abort does not end the wait for this answer: only then can the reservation be cancelled.
+    const answer = await this.consume({ max_wait_ms: LONGEST_TIMER_MS, ...request, mode: "reserve" }, keyed);
+    if (!answer.allowed) {
+      signal?.throwIfAborted();
+      return answer;
+    }
     // Undefined members are not sent.
     const only = { cost: undefined, mode: undefined, max_wait_ms: undefined };
     const reserved: object = { ...request, ...only, reservation: answer.reservation };
@@ -475,7 +481,7 @@ export class Client<P extends PolicyNames = string, Throws extends boolean = fal
       this[verb]({ ...reserved, cost } as ReservationRequest<P>).catch((error) => error);
     let result: Awaited<Result>;
     try {
-      await sleep(answer.ready_at - answer.now, options?.signal);
+      await sleep(answer.ready_at - answer.now, signal);
       result = await work((real) => {
         cost = real;
       });
