@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate } from "node:timers/promises";
-import { limitFetch } from "../../build/package/index.js";
+import { Limiter, limitFetch } from "../../build/package/index.js";
 import { START } from "./clock.mjs";
 import { make, origin } from "./fetching.mjs";
 
@@ -99,6 +99,32 @@ test("a request may be given as the options, as a proxy does", async () => {
       Array(2).fill(["PUT", "text", "1"]),
     );
   }
+});
+
+test("a request may be of another library's class, as undici's", async () => {
+  class Foreign {
+    url = "https://example.com/";
+    method = "POST";
+    headers = new Headers();
+    body = new Response("hello").body;
+    clone() {
+      const copy = new Foreign();
+      [this.body, copy.body] = this.body.tee();
+      return copy;
+    }
+    text = () => new Response(this.body).text();
+    arrayBuffer = () => new Response(this.body).arrayBuffer();
+  }
+  const sent = [];
+  const fetch = async (request, init) => {
+    sent.push(await new Response(init?.body ?? request.body).text());
+    return new Response(null, { status: sent.length < 2 ? 429 : 200, headers: { "retry-after": "0" } });
+  };
+  const limiter = new Limiter({ rate: 100, periodMs: 1000 });
+  const cost = async (request) => (await request.text()).length;
+  const api = limitFetch(limiter, { fetch, cost, jitterMs: 0 });
+  assert.equal((await api(new Foreign())).status, 200);
+  assert.deepEqual(sent, ["hello", "hello"]);
 });
 
 test("a call that is rejected before it is sent leaves the body to the caller", async () => {

@@ -26,7 +26,9 @@ export function split(args: FetchArguments): [copy: Request, args: FetchArgument
     const [first, second] = new Response(init!.body as ReadableStream).body!.tee();
     return [new Request(input, { ...init, body: second }), [input, { ...init, body: first }]];
   }
-  return [new Request((!init?.body && (input as Partial<Request>).clone?.()) || input, init), args];
+  // The class of the request may be another library's.
+  const copy = init ? undefined : (input as Partial<Request>).clone?.();
+  return [copy ?? new Request((!init?.body && (input as Partial<Request>).clone?.()) || input, init), args];
 }
 
 /** Frees what a body holds that will not be read. Those of other libraries may be no streams of the platform. */
