@@ -191,3 +191,23 @@ test("a response is cancelled when a signal aborts the retry", async () => {
   await setImmediate();
   assert.equal(gone, 1);
 });
+
+test("a retry does not wait for a body that fails or is aborted", { timeout: 10_000 }, async () => {
+  for (const isAborted of [true, false]) {
+    let source;
+    const body = new ReadableStream({ start: (controller) => (source = controller) });
+    const abort = new AbortController();
+    let isDiscarded = false;
+    // As a server that answers before it has read the request.
+    const answer = new ReadableStream({ cancel: () => (isDiscarded = true) });
+    const fetch = async () => new Response(answer, { status: 429, headers: { "retry-after": "0" } });
+    const limiter = new Limiter({ rate: 100, periodMs: 100 });
+    const api = limitFetch(limiter, { fetch, jitterMs: 0 });
+    const sent = api("https://example.com/", { method: "POST", body, duplex: "half", signal: abort.signal });
+    await setImmediate();
+    if (isAborted) abort.abort("gone");
+    else source.error("gone");
+    await assert.rejects(sent, (reason) => reason === "gone");
+    assert.equal(isDiscarded, true);
+  }
+});

@@ -31,6 +31,15 @@ export function split(args: FetchArguments): [copy: Request, args: FetchArgument
   return [copy ?? new Request((!init?.body && (input as Partial<Request>).clone?.()) || input, init), args];
 }
 
+/** Reads the body, until the signal aborts. Firefox has none as a stream, nor have some libraries: those are read to the end. */
+export function bytesOf(request: Request, signal: AbortSignal | null | undefined): Promise<ArrayBuffer> {
+  const read = request.body?.pipeThrough?.(
+    new TransformStream<Uint8Array, Uint8Array<ArrayBuffer>>(),
+    signal ? { signal } : {},
+  );
+  return (read ? new Response(read) : request).arrayBuffer();
+}
+
 /** Frees what a body holds that will not be read. Those of other libraries may be no streams of the platform. */
 export function discard(message: Response | Request | undefined): void {
   message?.body?.cancel?.().catch(() => {});

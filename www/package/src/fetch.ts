@@ -2,7 +2,7 @@
 import type { Cost } from "./budget.js";
 import type { Clock } from "./clock.js";
 import { checkIndex, checkWhole, TollgateError } from "./errors.js";
-import { discard, type FetchArguments, readArguments, split } from "./fetch-arguments.js";
+import { bytesOf, discard, type FetchArguments, readArguments, split } from "./fetch-arguments.js";
 import { followedResponse } from "./followed-response.js";
 import type { AcquireOptions } from "./queue.js";
 import { requestedPauseMs } from "./requested-pause.js";
@@ -142,7 +142,14 @@ export function limitFetch<Name extends string = never>(
         discard(spare);
         return response;
       }
-      if (spare) args = [args[0], { ...args[1], body: await spare.arrayBuffer() }];
+      if (spare) {
+        try {
+          args = [args[0], { ...args[1], body: await bytesOf(spare, signal) }];
+        } catch (error) {
+          discard(response);
+          throw error;
+        }
+      }
       spare = undefined;
     }
   };
