@@ -103,6 +103,8 @@ test("a granted response that reports nothing left pauses the limiter", async ()
     ['"a;r=0;t=99, b";r=3;t=2',                   0],
     ['"a\\", \\"b;r=0;t=99";r=3;t=2',             0],
     ['"a\\\\";r=0;t=2, "b";r=3;t=9',              2000],
+    ['"api";r=0;t=1.5',                           1500],
+    ['"api";r=0.5;t=4',                           0],
     ['"api";xr=0;t=4',                            0],
     ['"api";r=0;xt=4',                            0],
     ['"api";r=0;t=soon',                          0],

@@ -280,6 +280,16 @@ test("Fastify waits for a response that onRefused sends later", async (t) => {
   assert.deepEqual([response.status, await response.text(), handled], [429, "later", 1]);
 });
 
+test("an error of onRefused is answered as an error, not as a refusal", async () => {
+  for (const kind of ["Express", "Fastify"]) {
+    const onRefused = () => {
+      throw new Error("wrong");
+    };
+    const { send } = await serve(kind, rateLimit({ limiter: keyed({ rate: 1, periodMs: 60_000 }).limiter, onRefused }));
+    assert.deepEqual([(await send("/")).status, (await send("/")).status], [200, 500], kind);
+  }
+});
+
 test("Fastify reads no body before it refuses, unless a function may need it", async () => {
   const { send } = await serve("Fastify", rateLimit({ limiter: keyed().limiter, cost: 1 }));
   const wrong = { method: "POST", headers: { "content-type": "text/unknown" }, body: 1 };

@@ -125,7 +125,12 @@ export function rateLimit<
     }
     status(answer.status);
     if (answer.status === 429 && options.onRefused) {
-      await options.onRefused(answer, request, response);
+      try {
+        await options.onRefused(answer, request, response);
+      } catch (error) {
+        status(500); // or Express and Fastify would answer the error with that of the refusal
+        throw error;
+      }
       return false;
     }
     for (const [name, value] of Object.entries(written.headers)) {

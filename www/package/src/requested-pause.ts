@@ -23,7 +23,7 @@ export function requestedPauseMs({ status, headers }: Response, now: number): nu
     if (parseFloat(`${remaining ?? otherwise}`) === 0 && ms > longest) longest = ms;
   };
   const field = `,${headers.get("ratelimit")}`.replace(/"(\\.|[^"\\])*"/g, "");
-  const number = (text: string, name: string) => new RegExp(`[;,\\s]${name}=(\\d+)`).exec(text)?.[1];
+  const number = (text: string, name: string) => new RegExp(`[;,\\s]${name}=(\\d+(?:\\.\\d+)?)`).exec(text)?.[1];
   // A list of structured fields. Without their strings, commas separate the items. `r` tokens remain; `t` is a time in
   // seconds.
   for (const item of field.split(",")) read(number(item, "r"), number(item, "t"), FIRST_UNIX_S);
