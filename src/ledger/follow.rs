@@ -13,6 +13,8 @@
 //! * To a version older than the bucket's own, it was carried over at some moment since its last request. If those numbers have no account,
 //!   its level is carried over as is: to the lower of the results for the first and the last of these moments. As a function of the moment
 //!   it is concave, so it is nowhere lower than at both ends.
+//! * To a version that it has followed before, when frontends without the registry, or with an earlier version, asked since: the change is
+//!   not made again. The account of those numbers goes on; if there is none, the level is carried over as is.
 //! * From a time whose versions were merged into one, a bucket goes through the weakest of them, which it enters at the moment it was last
 //!   carried over or later: see `policy/weakest.rs`.
 
@@ -49,21 +51,14 @@ pub(super) fn follow(
     }
     let current = || policy.limits().iter().map(|limit| (limit.account(), limit.limit()));
     if timeline.since() == 0 || timeline.since() == since {
-        let step = Step { at: now, carry: Carry::Additive, limits: current().collect(), merged: None };
+        let step =
+            Step { at: now, carry: Carry::Additive, limits: current().collect(), merged: None, is_repeated: false };
         return carried(old, &step, leases, now, phase);
     }
     if timeline.since() < since {
         // No limit before its own moment.
         let last_asked_at = old.iter().map(NamedState::at).min().unwrap_or(now);
-        let carried_at = |old, at: i64| {
-            let as_is = |limit: &Limit, known: &[&NamedState]| match known.first() {
-                Some(in_force) if in_force.is_of_kind(limit) => {
-                    Some(NamedState::clone(in_force).carried(limit, Carry::AsIs, at, phase))
-                }
-                _ => succeeding(limit, known, (at, now), phase),
-            };
-            accounts(old, current(), as_is, |limit| limit.new_state(at, phase))
-        };
+        let carried_at = |old, at: i64| known_or_as_is(old, current(), (at, now), phase);
         let first = carried_at(old.clone(), last_asked_at.min(now)).into_iter().take(policy.limits().len());
         let mut last = carried_at(old, now);
         for (last, first) in last.iter_mut().zip(first) {
@@ -76,8 +71,15 @@ pub(super) fn follow(
         carry: version.carry,
         limits: version.limits.iter().map(|(name, limit)| (name.as_deref(), limit)).collect(),
         merged: version.merged.map(|merged| merged.carry),
+        is_repeated: since < version.since && version.since <= reached,
     });
-    let last = Step { at: timeline.since(), carry: timeline.carry(), limits: current().collect(), merged: None };
+    let last = Step {
+        at: timeline.since(),
+        carry: timeline.carry(),
+        limits: current().collect(),
+        merged: None,
+        is_repeated: since < timeline.since() && timeline.since() <= reached,
+    };
     let mut steps: Vec<_> = earlier.chain([last]).collect();
     // If its last request was under numbers that no registry has seen, it follows the versions from then on.
     let asked_at = if since == 0 { old.iter().map(NamedState::at).max().unwrap_or(now) } else { since };
@@ -91,12 +93,6 @@ pub(super) fn follow(
             steps.drain(..first);
         }
         None => _ = steps.drain(..if since == 0 { first } else { known }),
-    }
-    // A bucket is reset only once.
-    for step in &mut steps {
-        if step.carry == Carry::Reset && since < step.at && step.at <= reached {
-            step.carry = Carry::AsIs;
-        }
     }
     steps.iter().fold(old, |old, step| carried(old, step, leases, now, phase))
 }
@@ -161,12 +157,18 @@ struct Step<'a> {
     limits: Vec<(Option<&'a str>, &'a Limit)>,
     /// How buckets were carried over between the versions it stands for, if there are several.
     merged: Option<Carry>,
+    /// Whether the bucket has followed it before. Each change is made to a bucket only once.
+    is_repeated: bool,
 }
 
 /// The step's limits, in its order, then the others.
 fn carried(mut old: Vec<NamedState>, step: &Step<'_>, leases: &Leases, now: i64, phase: u64) -> Vec<NamedState> {
     let at = step.at.min(now);
     let limits = || step.limits.iter().copied();
+    if step.is_repeated && step.carry != Carry::Additive {
+        let all = known_or_as_is(old, limits(), (at, now), phase);
+        return without_left(all, step.limits.len(), leases, at);
+    }
     if step.carry == Carry::Additive {
         let begin = |limit: &Limit, known: &[&NamedState]| succeeding(limit, known, (at, now), phase);
         let all = accounts(old, limits(), begin, |limit| limit.new_state(at, phase));
@@ -187,6 +189,22 @@ fn carried(mut old: Vec<NamedState>, step: &Step<'_>, leases: &Leases, now: i64,
     }
     all.extend(old);
     without_left(all, step.limits.len(), leases, at)
+}
+
+/// The accounts of these limits, in their order, then the others. One that is new gets the level of the account in force, as is.
+fn known_or_as_is<'a>(
+    old: Vec<NamedState>,
+    limits: impl IntoIterator<Item = (Option<&'a str>, &'a Limit)>,
+    (at, now): (i64, i64),
+    phase: u64,
+) -> Vec<NamedState> {
+    let as_is = |limit: &Limit, known: &[&NamedState]| match known.first() {
+        Some(in_force) if in_force.is_of_kind(limit) => {
+            Some(NamedState::clone(in_force).carried(limit, Carry::AsIs, at, phase))
+        }
+        _ => succeeding(limit, known, (at, now), phase),
+    };
+    accounts(old, limits, as_is, |limit| limit.new_state(at, phase))
 }
 
 /// Drops limits beyond the first `count` that are full and have no leases, and those beyond [`MAX_DORMANT`].

@@ -359,6 +359,37 @@ fn a_bucket_of_a_policy_without_a_registry_follows_the_first_version() {
     assert_eq!(world.levels(), [43], "the version of the registry was in force all the time");
 }
 
+/// A deployment that adds the registry, or removes it, spreads: isolates of both ask in turn.
+#[test]
+fn a_change_is_followed_once_even_if_frontends_without_the_registry_ask_in_turn() {
+    let small = || policy(r#"{"rate":10,"period":"1s","capacity":10,"write_ahead":0}"#);
+    let large = || policy(r#"{"rate":10,"period":"1s","capacity":1000,"write_ahead":0}"#);
+    for (carry, crashes) in Carry::ALL.into_iter().flat_map(|carry| [(carry, false), (carry, true)]) {
+        let unregistered = Arc::new(small());
+        let changed = Arc::new(large().succeeding(&small().in_force_since(START - 10), START - 5, carry));
+        let mut world = World::empty(&unregistered);
+        world.decided(CONSUME, vec![1]);
+        learn(&mut world, &changed);
+        let mut level = world.levels()[0];
+        let mut granted = 1;
+        for spent in [0, 1_000].into_iter().flat_map(|spent| [spent; 5]) {
+            world.now += 1_000;
+            (world.policy, world.as_of) = (Arc::clone(&unregistered), None);
+            world.levels();
+            if crashes {
+                world.crash(usize::MAX);
+            }
+            learn(&mut world, &changed);
+            level = (level + 10).min(1_000);
+            assert_eq!(world.levels(), [level], "{carry:?}");
+            let taken = world.decided(Action::Take(Verb::ConsumeUpTo), vec![spent]);
+            let taken = if taken.decision().is_allow() { crate::world::tokens(&taken.limits[0]) } else { 0 };
+            (level, granted) = (level - i64::try_from(taken).unwrap(), granted + taken);
+        }
+        assert!(granted <= 1_000 + 10 * 10, "{carry:?}: {granted}");
+    }
+}
+
 /// Versions of a policy of one limit, or two.
 const VERSIONS: [&str; 7] = [
     r#"{"limits":[{"name":"a","rate":10,"period":"1s","capacity":40,"write_ahead":0,"max_debt":5}]}"#,
@@ -555,6 +586,88 @@ proptest! {
         let configs = latest.limits().iter().map(|named| named.limit().config());
         for (config, level) in configs.zip(world.levels()) {
             prop_assert!(config.rate == 0 || level == config.capacity.cast_signed());
+        }
+    }
+}
+
+/// Numbers of one limit, as rate per second and capacity.
+type Numbers = (u64, u64);
+
+#[derive(Clone, Debug)]
+enum Turn {
+    Change(usize, Carry),
+    /// Takes at most this much: in a frontend with the registry's latest version, with an earlier one although it knows the latest, or
+    /// without the registry.
+    Latest(u64),
+    Earlier(usize, u64),
+    Unregistered(usize, u64),
+    Wait(i64),
+    Crash,
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    let cost = || prop_oneof![2 => Just(0_u64), 2 => 1..20_u64, 1 => Just(2_000_u64)];
+    prop_oneof![
+        1 => (0..4_usize, prop::sample::select(Carry::ALL.to_vec())).prop_map(|(index, carry)| Turn::Change(index, carry)),
+        6 => cost().prop_map(Turn::Latest),
+        3 => (1..4_usize, cost()).prop_map(|(back, cost)| Turn::Earlier(back, cost)),
+        4 => (0..4_usize, cost()).prop_map(|(index, cost)| Turn::Unregistered(index, cost)),
+        4 => (0..3_000_i64).prop_map(Turn::Wait),
+        1 => Just(Turn::Crash),
+    ]
+}
+
+proptest! {
+    #![proptest_config(chance::config(2_000))]
+
+    /// Each change that forgets what was spent may add the largest capacity, once.
+    #[test]
+    fn versions_with_and_without_the_registry_grant_no_more_in_turn_than_the_laxest(
+        numbers in prop::array::uniform4((0..30_u64, prop_oneof![1..12_u64, 100..1_000_u64])),
+        turns in prop::collection::vec(turn(), 1..80),
+    ) {
+        let json = |(rate, capacity): Numbers| {
+            format!(r#"{{"rate":{rate},"period":"1s","capacity":{capacity},"write_ahead":0}}"#)
+        };
+        let plain = numbers.map(|numbers| Arc::new(policy(&json(numbers))));
+        let mut versions = vec![Arc::new(Policy::clone(&plain[0]).in_force_since(START - 10))];
+        let mut world = world(&versions[0]);
+        let (mut granted, mut fills) = (0, 1);
+        for turn in &turns {
+            let latest = Arc::clone(versions.last().unwrap());
+            let since = latest.timeline().since();
+            let (policy, as_of, cost) = match *turn {
+                Turn::Change(index, carry) => {
+                    world.now += 1;
+                    versions.push(Arc::new(Policy::clone(&plain[index]).succeeding(&latest, world.now, carry)));
+                    fills += u64::from(carry != Carry::Additive);
+                    continue;
+                }
+                Turn::Latest(cost) => (latest, Some(since), cost),
+                Turn::Earlier(back, cost) => {
+                    (Arc::clone(&versions[versions.len().saturating_sub(1 + back)]), Some(since), cost)
+                }
+                Turn::Unregistered(index, cost) => (Arc::clone(&plain[index]), None, cost),
+                Turn::Wait(ms) => {
+                    world.now += ms;
+                    continue;
+                }
+                Turn::Crash => {
+                    world.crash(usize::MAX);
+                    continue;
+                }
+            };
+            (world.policy, world.as_of) = (policy, as_of);
+            if let ObjectReply::Decided(decided) =
+                world.ask(Action::Take(Verb::ConsumeUpTo), Some(vec![cost]), None)
+            {
+                let taken = &decided.limits[0];
+                granted += if taken.decision.is_allow() { crate::world::tokens(taken) } else { 0 };
+            }
+            let most = numbers.iter().map(|(_, capacity)| *capacity).max().unwrap() * fills;
+            let fastest = numbers.iter().map(|(rate, _)| *rate).max().unwrap();
+            let ms = (world.now - START).unsigned_abs();
+            prop_assert!(granted <= most + fastest * ms / 1_000, "{granted} of {most}: {turns:?}");
         }
     }
 }
