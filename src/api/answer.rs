@@ -4,7 +4,7 @@ use super::endpoint::Endpoint;
 use super::inspect::inspection;
 use super::keys::{Act, explanation};
 use super::lease::leased;
-use super::problem::{Problem, bad_request};
+use super::problem::Problem;
 use super::rate_limit::{banned_fields, limit_field, policy_field};
 use super::refusal::{Refusal, respond, violated};
 use super::reply::Reply;
@@ -19,8 +19,8 @@ impl ResolvedRequest {
     /// The problem that matches an object's reply other than a decision.
     pub fn reply(&self, reply: &ObjectReply) -> Result<Reply, Problem> {
         let decided = decided(reply, self.by_grant)?;
-        if let Some(detail) = self.beyond_shards.as_ref().filter(|_| !decided.is_replayed) {
-            return bad_request(detail.clone());
+        if let Some(problem) = self.impossible.as_ref().filter(|_| !decided.is_replayed) {
+            return Err(problem.clone());
         }
         let [item] = self.items.as_slice() else {
             return Err(Problem::Unavailable { cause: Cause::Failed });
@@ -65,8 +65,8 @@ impl ResolvedRequest {
         };
         let decided = decided(reply, self.by_grant).ok()?;
         let [item] = self.items.as_slice() else { return None };
-        let is_beyond = self.beyond_shards.is_some() && !decided.is_replayed;
-        (!is_beyond).then_some(())?;
+        let is_impossible = self.impossible.is_some() && !decided.is_replayed;
+        (!is_impossible).then_some(())?;
         Some(Act::of(item, &item.answers(&decided.limits).ok()?, decided).to_record(word, by, key))
     }
 

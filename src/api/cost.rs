@@ -67,7 +67,7 @@ impl<'a> Cost<'a> {
     /// [`Problem::BadRequest`] if an unknown limit is named or a limit is missing, and [`Problem::CostTooLarge`] for more than `verb` could
     /// ever grant, if it can grant anything: if nothing can pass, no cost is right, and the limit refuses.
     pub fn of(&self, policy: &Policy, verb: Verb) -> Result<Costs, Problem> {
-        let costs = Costs { enforced: self.of_enforced(policy)?, shadow: self.of_shadow(policy) };
+        let costs = self.of_any_size(policy)?;
         // It must fit one shard; the first has the largest capacity.
         let limits = policy.shards().first().map_or(policy.limits(), |shard| shard.limits());
         for (limit, &cost) in limits.iter().zip(&costs.enforced) {
@@ -77,6 +77,14 @@ impl<'a> Cost<'a> {
             }
         }
         Ok(costs)
+    }
+
+    /// The same, even if it can never be granted.
+    ///
+    /// # Errors
+    /// [`Problem::BadRequest`], as [`Cost::of`].
+    pub(super) fn of_any_size(&self, policy: &Policy) -> Result<Costs, Problem> {
+        Ok(Costs { enforced: self.of_enforced(policy)?, shadow: self.of_shadow(policy) })
     }
 
     /// The largest one.

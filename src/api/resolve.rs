@@ -29,8 +29,9 @@ pub struct ResolvedRequest {
     pub(super) random: u64,
     /// Whether its caller has a grant.
     pub(super) by_grant: bool,
-    /// Why its sharded policy cannot do it. It may have been done before the policy had shards: see [`ResolvedRequest::recalled`].
-    pub(super) beyond_shards: Option<String>,
+    /// Why its policy cannot do it. It may have been done before the policy had shards, or when it had more tokens: see
+    /// [`ResolvedRequest::recalled`].
+    pub(super) impossible: Option<Problem>,
 }
 
 /// One budget of the request.
@@ -54,6 +55,39 @@ impl ResolvedRequest {
     /// [`Problem::Forbidden`], [`Problem::UnknownPolicy`], [`Problem::BadRequest`] for a missing key, for limits in a request under the
     /// name of a policy, and for a batch with the same policy and key twice, and the errors of [`Cost::of`].
     pub fn new(request: &Request<'_>, policies: &Policies, caller: &Caller<'_>, now: i64) -> Result<Self, Problem> {
+        Self::of(request, policies, caller, now, |cost, policy, verb| cost.of(policy, verb))
+    }
+
+    /// The request with an `Idempotency-Key` whose cost is too large, which is `problem`. It may have been done when the policy had more
+    /// tokens: then the object has the earlier answer.
+    ///
+    /// # Errors
+    /// The problem, if the request has others, is a batch, or would take nothing.
+    pub fn done_before(
+        request: &Request<'_>,
+        policies: &Policies,
+        caller: &Caller<'_>,
+        now: i64,
+        problem: Problem,
+    ) -> Result<Self, Problem> {
+        let is_single = matches!(request.action, Action::Take(_) | Action::Reserve(_) | Action::Extend(_))
+            && request.endpoint != Endpoint::Batch;
+        if !is_single || !matches!(problem, Problem::CostTooLarge { .. } | Problem::BadRequest { .. }) {
+            return Err(problem);
+        }
+        match Self::of(request, policies, caller, now, |cost, policy, _| cost.of_any_size(policy)) {
+            Ok(resolved) => Ok(Self { impossible: Some(problem), ..resolved }),
+            Err(_) => Err(problem),
+        }
+    }
+
+    fn of(
+        request: &Request<'_>,
+        policies: &Policies,
+        caller: &Caller<'_>,
+        now: i64,
+        costs_of: impl Fn(&Cost<'_>, &Policy, Verb) -> Result<Costs, Problem>,
+    ) -> Result<Self, Problem> {
         let Request { endpoint, action, .. } = *request;
         let verb = match action {
             // A cost that can never pass is explained, too.
@@ -62,7 +96,7 @@ impl ResolvedRequest {
             Action::Settle(_) | Action::Cancel(_) => Verb::Charge,
             Action::Hold(_) | Action::Extend(_) => Verb::Consume,
         };
-        let mut beyond_shards = None;
+        let mut impossible = None;
         let mut resolved = |item: &Item<'_>| {
             caller.may_use(&item.policy)?;
             if item.inline.is_some() {
@@ -118,10 +152,10 @@ impl ResolvedRequest {
                 _ => Some(&Cost::DEFAULT),
             };
             let cost = item.cost.as_ref().or(default);
-            let costs = cost.map(|cost| cost.of(&policy, verb)).transpose();
+            let costs = cost.map(|cost| costs_of(cost, &policy, verb)).transpose();
             let costs =
                 costs.map_err(|problem| beyond.clone().map_or(problem, |detail| Problem::BadRequest { detail }))?;
-            beyond_shards = beyond_shards.take().or(beyond);
+            impossible = impossible.take().or(beyond.map(|detail| Problem::BadRequest { detail }));
             Ok(ResolvedItem {
                 key,
                 costs,
@@ -147,7 +181,7 @@ impl ResolvedRequest {
             (Some(leasing), [item]) => Some(leasing.resolve(&item.policy)?),
             _ => None,
         };
-        Ok(Self { endpoint, action, items, lease, by_grant: caller.has_grant(), random: 0, beyond_shards })
+        Ok(Self { endpoint, action, items, lease, by_grant: caller.has_grant(), random: 0, impossible })
     }
 
     /// A request for `cost` tokens of `policy`.
@@ -165,7 +199,7 @@ impl ResolvedRequest {
             wants_snapshot: false,
         };
         let (endpoint, action, items) = (Endpoint::Consume, Action::Take(Verb::Consume), vec![item]);
-        Ok(Self { endpoint, action, items, lease: None, by_grant: false, random: 0, beyond_shards: None })
+        Ok(Self { endpoint, action, items, lease: None, by_grant: false, random: 0, impossible: None })
     }
 
     /// Adds random bits, if refusals are to be spread: see [`FrontendTerms::jitter_ms`]. Without bits, they are not.

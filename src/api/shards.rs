@@ -1,7 +1,7 @@
 //! Requests about a budget in several objects: see [`Policy::shards`].
 
 use super::cost::Costs;
-use super::problem::{Problem, bad_request};
+use super::problem::Problem;
 use super::resolve::{ResolvedItem, ResolvedRequest};
 use crate::limit::Verb;
 use crate::policy::Policy;
@@ -31,20 +31,22 @@ impl ResolvedRequest {
         if has_idempotency_key && self.is_sharded() && self.takes_from_one_shard() {
             // A shard remembers grants but not refusals: another shard could grant a repetition.
             let detail = "a policy with shards cannot take an Idempotency-Key with `consume`: leave it out";
-            self.beyond_shards.get_or_insert_with(|| detail.to_owned());
+            self.impossible.get_or_insert_with(|| Problem::BadRequest { detail: detail.to_owned() });
         }
-        match self.beyond_shards {
-            Some(detail) if !has_idempotency_key => bad_request(detail),
+        match self.impossible {
+            Some(problem) if !has_idempotency_key => Err(problem),
             _ => Ok(self),
         }
     }
 
-    /// The request that asks the first shard whether an act that shards cannot do was done before. `None` if they can.
+    /// The request that asks the key's own object, which is the first shard, whether an act that is impossible now was done before. `None`
+    /// if it is possible.
     #[must_use]
     pub fn recalled(&self) -> Option<Self> {
-        self.beyond_shards.as_ref()?;
-        let mut first = self.of_shards();
+        self.impossible.as_ref()?;
+        let mut first = if self.is_sharded() { self.of_shards() } else { self.clone() };
         first.items.truncate(1);
+        first.lease = None;
         first.action = Action::Look(Verb::Refund);
         for item in &mut first.items {
             item.costs = Some(Costs { enforced: vec![0; item.policy.limits().len()], ..Costs::default() });
@@ -55,7 +57,7 @@ impl ResolvedRequest {
     /// Whether an object must return its earlier answer to a request with this id, even to a look.
     #[must_use]
     pub const fn is_recalled(&self) -> bool {
-        self.beyond_shards.is_some()
+        self.impossible.is_some()
     }
 
     /// A shard of the item's policy, if one of them answered: their capacities differ by at most one token, and the first has the largest.

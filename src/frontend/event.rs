@@ -1,8 +1,9 @@
 //! The outcome for one budget, from which counters, live decisions, data points and notices are made.
 
-use crate::api::{Notice, Tally};
-use crate::metrics::{DecidedBy, LiveDecision, Outcome};
+use crate::api::{Notice, Problem, Tally};
+use crate::metrics::{DecidedBy, INLINE_POLICIES, LiveDecision, Outcome};
 use crate::policy::Cause;
+use crate::protocol::Action;
 
 /// The outcome for one budget of a request.
 #[derive(Clone, Copy, Debug)]
@@ -42,8 +43,18 @@ impl<'a> Event<'a> {
         Self { decision, tally: Some(tally) }
     }
 
-    /// A request for `cost` tokens of `limit` that can never be granted, so no object was called.
-    pub(super) const fn never(at: i64, policy: &'a str, limit: Option<&'a str>, cost: u64) -> Self {
+    /// The event for a request to take a cost that can never be granted, so no object has decided it; `None` for other problems.
+    pub(super) fn too_large(action: Action, problem: &'a Problem, is_inline: bool, at: i64) -> Option<Self> {
+        let (Action::Take(_) | Action::Reserve(_), Problem::CostTooLarge { limit, cost, .. }) = (action, problem)
+        else {
+            return None;
+        };
+        let (policy, limit) = limit.split_once('/').map_or((&**limit, None), |(policy, limit)| (policy, Some(limit)));
+        let policy = if is_inline { INLINE_POLICIES } else { policy };
+        Some(Self::never(at, policy, limit, *cost))
+    }
+
+    const fn never(at: i64, policy: &'a str, limit: Option<&'a str>, cost: u64) -> Self {
         let decision = LiveDecision {
             at,
             policy,

@@ -15,9 +15,9 @@ use crate::api::{
     SESSION_PATH, SessionRequest, inspected, require_json,
 };
 use crate::edge::{Due, PolicySnapshot};
-use crate::metrics::{INLINE_POLICIES, NoticeOutcome, PollOutcome, weight};
+use crate::metrics::{NoticeOutcome, PollOutcome, weight};
 use crate::policy::{Cause, FrontendTerms};
-use crate::protocol::{Action, RequestId};
+use crate::protocol::RequestId;
 
 /// The service as seen by one frontend.
 #[derive(Debug)]
@@ -320,9 +320,14 @@ impl Service {
     ) -> Result<Call, Problem> {
         let settings = self.settings()?;
         let in_force = settings.in_force(asked.newer);
-        let whole = ResolvedRequest::new(request, in_force.policies(), caller, now.at)
+        let (policies, is_repeatable) = (in_force.policies(), asked.idempotency_key.is_some());
+        let whole = match ResolvedRequest::new(request, policies, caller, now.at) {
+            Err(problem) if is_repeatable => ResolvedRequest::done_before(request, policies, caller, now.at, problem),
+            whole => whole,
+        };
+        let whole = whole
             .inspect_err(|problem| self.tell_too_large(request, problem, now))?
-            .within_shards(asked.idempotency_key.is_some())?
+            .within_shards(is_repeatable)?
             .spread(&mut *random);
         let keys: Vec<_> = whole.items().iter().map(|item| settings.names.object_name(&item.key)).collect();
         let by_grant = caller.has_grant();
@@ -370,16 +375,12 @@ impl Service {
 
     /// Reports a cost that can never be granted, which is refused here without a call.
     fn tell_too_large(&self, request: &Request<'_>, problem: &Problem, now: Now) {
-        let (Action::Take(_) | Action::Reserve(_), Problem::CostTooLarge { limit, cost, .. }) =
-            (request.action, problem)
-        else {
-            return;
-        };
-        let (policy, limit) = limit.split_once('/').map_or((&**limit, None), |(policy, limit)| (policy, Some(limit)));
+        let Problem::CostTooLarge { limit, .. } = problem else { return };
+        let policy = limit.split_once('/').map_or(&**limit, |(policy, _)| policy);
         let is_inline = request.items.iter().any(|item| item.policy == policy && item.inline.is_some());
-        let policy = if is_inline { INLINE_POLICIES } else { policy };
-        let event = Event::never(now.at, policy, limit, *cost);
-        self.isolate.record(now, |report| report(&event));
+        if let Some(event) = Event::too_large(request.action, problem, is_inline, now.at) {
+            self.isolate.record(now, |report| report(&event));
+        }
     }
 
     /// The reply to a problem, marked if stale policies may have contributed to it.

@@ -169,3 +169,25 @@ fn requests_from_before_there_were_shards_are_recognized() {
     }
     assert_eq!(world.asked.len(), 3, "the key's own object alone");
 }
+
+/// What a request took does not depend on what its policy says by the time it is repeated.
+#[test]
+fn a_repeated_request_gets_its_answer_even_if_its_cost_is_too_large_by_now() {
+    let body = r#"{"policy":"wide","key":"k","cost":9}"#;
+    let consume = Asked { idempotency_key: Some("an order"), ..asked("/v1/consume", body) };
+    for (number, now) in [r#"{"wide":"4/1m"}"#, POLICIES].into_iter().enumerate() {
+        let mut world = World::new(r#"{"wide":"16/1m"}"#);
+        assert_eq!(world.ask(&consume).status, 200);
+        world.deploy(now);
+        let again = world.ask(&consume);
+        assert_eq!((again.status, &again.body["replayed"]), (200, &true.into()), "{number}: {}", again.body);
+        world.asked.clear();
+        for idempotency_key in [Some("another"), None] {
+            let refused = world.ask(&Asked { idempotency_key, ..consume });
+            let max = if number == 0 { 4 } else { 2 };
+            assert_eq!((refused.status, &refused.body["max_cost"]), (400, &max.into()), "{}", refused.body);
+        }
+        assert_eq!(world.asked.len(), 1, "only one that may have been done before is asked for");
+        assert!(matches!(world.asked[0].action, Action::Look(_)));
+    }
+}

@@ -367,7 +367,13 @@ impl Call {
                 reply.marked(|marks| marks.source = is_marked.then(|| source.word()))
             }
             Err(Problem::Unavailable { cause }) => self.failure(&[cause], cause, now),
-            Err(problem) => problem.reply(),
+            Err(problem) => {
+                let (action, is_inline) = (whole.action(), whole.has_inline());
+                if let Some(event) = Event::too_large(action, &problem, is_inline, now.at) {
+                    self.isolate.record(now, |report| report(&event));
+                }
+                problem.reply()
+            }
         }
     }
 
@@ -393,6 +399,7 @@ impl Call {
         };
         // Only requests that take tokens fail open; other callers must learn of the failure.
         let would_take = matches!(self.asked.whole.action(), Action::Take(verb) if verb.takes());
+        let would_take = would_take && !self.asked.whole.is_recalled();
         if would_take && self.asked.whole.items().iter().all(opens) {
             self.isolate.count(|counts| counts.degraded(cause));
             self.end(End::Undecided(BudgetOutcome::Degraded, cause), now);

@@ -28,6 +28,8 @@ pub(super) fn requests_of(
     hold_ids: &[u64],
 ) -> Vec<ObjectRequest> {
     let (parts, terms) = (asked.parts(), &asked.terms);
+    let recalled = parts.recalled().filter(|_| asked.of_shards.is_none());
+    let parts = recalled.as_ref().unwrap_or(parts);
     let lease = lease.or_else(|| parts.lease().cloned());
     let wants_notices = terms.receivers != Receivers::None && parts.may_notify();
     let requests = objects.iter().enumerate().map(|(index, object)| {
