@@ -55,7 +55,7 @@ impl ResolvedRequest {
     /// [`Problem::Forbidden`], [`Problem::UnknownPolicy`], [`Problem::BadRequest`] for a missing key, for limits in a request under the
     /// name of a policy, and for a batch with the same policy and key twice, and the errors of [`Cost::of`].
     pub fn new(request: &Request<'_>, policies: &Policies, caller: &Caller<'_>, now: i64) -> Result<Self, Problem> {
-        Self::of(request, policies, caller, now, |cost, policy, verb| cost.of(policy, verb))
+        Self::of(request, policies, caller, now, false)
     }
 
     /// The request with an `Idempotency-Key` whose cost is too large, which is `problem`. It may have been done when the policy had more
@@ -75,18 +75,19 @@ impl ResolvedRequest {
         if !is_single || !matches!(problem, Problem::CostTooLarge { .. } | Problem::BadRequest { .. }) {
             return Err(problem);
         }
-        match Self::of(request, policies, caller, now, |cost, policy, _| cost.of_any_size(policy)) {
+        match Self::of(request, policies, caller, now, true) {
             Ok(resolved) => Ok(Self { impossible: Some(problem), ..resolved }),
             Err(_) => Err(problem),
         }
     }
 
+    /// `is_of_any_size`: also a request whose cost can never be granted.
     fn of(
         request: &Request<'_>,
         policies: &Policies,
         caller: &Caller<'_>,
         now: i64,
-        costs_of: impl Fn(&Cost<'_>, &Policy, Verb) -> Result<Costs, Problem>,
+        is_of_any_size: bool,
     ) -> Result<Self, Problem> {
         let Request { endpoint, action, .. } = *request;
         let verb = match action {
@@ -152,7 +153,9 @@ impl ResolvedRequest {
                 _ => Some(&Cost::DEFAULT),
             };
             let cost = item.cost.as_ref().or(default);
-            let costs = cost.map(|cost| costs_of(cost, &policy, verb)).transpose();
+            let costs_of =
+                |cost: &Cost<'_>| if is_of_any_size { cost.of_any_size(&policy) } else { cost.of(&policy, verb) };
+            let costs = cost.map(costs_of).transpose();
             let costs =
                 costs.map_err(|problem| beyond.clone().map_or(problem, |detail| Problem::BadRequest { detail }))?;
             impossible = impossible.take().or(beyond.map(|detail| Problem::BadRequest { detail }));
