@@ -144,7 +144,7 @@ const MIN_KEY_LEN: usize = 32;
 /// A day. A grant cannot be revoked.
 pub(super) const MAX_LIFE_MS: i64 = 86_400_000;
 
-/// How far the clock of whoever signs a grant of a whole day may be ahead.
+/// A minute: whoever signs a grant of a whole day may have a clock that is ahead by this much.
 const MAX_AHEAD_MS: i64 = 60_000;
 
 /// The `kid` of a header with HS256 and no unsupported extension.
