@@ -89,6 +89,32 @@ test("a body that can be sent only once is sent in every attempt, with the calle
   }
 });
 
+test("an address that only the caller's fetch can resolve has a cost, and a body that is sent again", async () => {
+  const { limiter, settle } = make([]);
+  const urls = [];
+  const cost = async (request) => {
+    urls.push(request.url);
+    return (await request.text()).length;
+  };
+  const table = [
+    [{}, undefined],
+    [{ cost }, undefined],
+    [{ cost }, { method: "POST", body: "text" }],
+    [{ cost }, { method: "POST", body: ReadableStream.from([Buffer.from("text")]), duplex: "half" }],
+    [{}, { method: "POST", body: ReadableStream.from([Buffer.from("text")]), duplex: "half" }],
+  ];
+  for (const [options, init] of table) {
+    const sent = [];
+    const fetch = async (input, init) => {
+      sent.push([input, await new Response(init?.body).text()]);
+      return new Response("", { status: sent.length < 3 ? 429 : 200 });
+    };
+    await settle(limitFetch(limiter, { fetch, jitterMs: 0, ...options })("/relative?q", init));
+    assert.deepEqual(sent, Array(3).fill(["/relative?q", init ? "text" : ""]));
+  }
+  assert.deepEqual(urls, Array(3).fill("http://localhost/relative?q"));
+});
+
 test("a request may be given as the options, as a proxy does", async () => {
   const made = (url) => new Request(url, { method: "PUT", body: "text", headers: { "x-own": "1" } });
   for (const cost of [1, async (request) => (await request.text()).length]) {

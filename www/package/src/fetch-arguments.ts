@@ -24,11 +24,17 @@ export function split(args: FetchArguments): [copy: Request, args: FetchArgument
     // `fetch(url, request)`: a request has no members of its own that could be passed on with another body.
     if ((init as Partial<Request>).clone) return split([new Request(input, init)]);
     const [first, second] = new Response(init!.body as ReadableStream).body!.tee();
-    return [new Request(input, { ...init, body: second }), [input, { ...init, body: first }]];
+    return [made(input, { ...init, body: second }), [input, { ...init, body: first }]];
   }
   // The class of the request may be another library's.
-  const copy = init ? undefined : (input as Partial<Request>).clone?.();
-  return [copy ?? new Request((!init?.body && (input as Partial<Request>).clone?.()) || input, init), args];
+  const clone = init?.body ? undefined : (input as Partial<Request>).clone?.();
+  return [clone && !init ? clone : made(clone ?? input, init), args];
+}
+
+/** The request of these arguments. The caller's own `fetch` may know where an address begins that has no origin. */
+function made(input: string | URL | Request, init: RequestInit | undefined): Request {
+  const isRelative = typeof input === "string" && !globalThis.location;
+  return new Request(isRelative ? new URL(input, "http://localhost") : input, init);
 }
 
 /** Reads the body, until the signal aborts. Firefox has none as a stream, nor have some libraries: those are read to the end. */

@@ -3,8 +3,8 @@
 /** How long the response asks to wait, in milliseconds. Moments are by its `Date` and `Age`, or without a date by `now`. */
 export function requestedPauseMs({ status, headers }: Response, now: number): number | undefined {
   // A cache says how old what it repeats is.
-  const serverNow = Date.parse(headers.get("date")!) + 1000 * (Number(headers.get("age")) || 0) || now;
-  const lengthOf = (text: string | null | undefined, firstMs: number) => lengthIn(`${text}`, firstMs, serverNow);
+  const dated = Date.parse(headers.get("date")!) + 1000 * (Number(headers.get("age")) || 0);
+  const lengthOf = (text: string | null | undefined, firstMs: number) => lengthIn(`${text}`, firstMs, now, dated);
   if (status >= 400) {
     const ms = [lengthOf(headers.get("retry-after-ms"), 0), lengthOf(headers.get("retry-after"), FIRST_UNIX_S)];
     const first = ms.find((length) => length >= 0);
@@ -45,16 +45,20 @@ export function requestedPauseMs({ status, headers }: Response, now: number): nu
  * The length of time in a text, or until the moment in it, in whole milliseconds, rounded up; `NaN` if it has neither. A
  * number below `firstMs` is in seconds; from there on it is in milliseconds, until numbers are Unix time.
  */
-function lengthIn(text: string, firstMs: number, now: number): number {
+function lengthIn(text: string, firstMs: number, now: number, dated: number): number {
+  // A date has whole seconds. When in its second it was written, our own clock says if it agrees; otherwise it counts as
+  // its end, because a pause must not be longer than meant.
+  const serverNow = Math.floor(now / 1000) * 1000 === dated ? now : dated + 999 || now;
   let ms = NaN;
   if (/^\d+(\.\d+)?$/.test(text)) {
     const number = Number(text);
     ms = number * (number < firstMs || (number >= FIRST_UNIX_S && number < FIRST_UNIX_MS) ? 1000 : 1);
-    if (number >= FIRST_UNIX_S) ms -= now;
+    if (number >= FIRST_UNIX_S) ms -= serverNow;
   } else if (/^(\d+(\.\d+)?(ms|[dhms]))+$/.test(text)) {
     ms = 0;
     for (const [, number, unit] of text.matchAll(/([\d.]+)([a-z]+)/g)) ms += Number(number) * UNITS[unit!]!;
-  } else if (/^\w{3,9},? .*GMT|^\d{4}-.*T.*(Z|[+-]\d\d:\d\d)$/i.test(text)) ms = Date.parse(text) - now;
+  } else if (/^\w{3,9},? .*GMT/i.test(text)) ms = Date.parse(text) - (dated || now); // both in whole seconds
+  else if (/^\d{4}-.*T.*(Z|[+-]\d\d:\d\d)$/i.test(text)) ms = Date.parse(text) - serverNow;
   return Math.ceil(Number(ms.toFixed(3))); // a product may be a little more than exact
 }
 
