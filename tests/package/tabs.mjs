@@ -72,7 +72,10 @@ export const remaining = (tab) => tab.evaluate(() => limiter.remaining());
 /** Resolves when a tab knows that this much is left. */
 export const knows = (tab, expected) =>
   tab.waitForFunction((expected) => limiter.remaining() === expected, expected, { polling: 5, timeout: 10_000 });
-/** Calls `acquire` and resolves when it waits in the queue, or has ended. Its outcome is in `landed`. */
+/**
+ * Calls `acquire` and resolves when it waits in the queue, or has ended. Its outcome is in `landed`, with the moment of
+ * the decision, not when a busy tab learned of it.
+ */
 export const queue = (tab, id, options = {}) =>
   tab.evaluate(
     async ([id, options]) => {
@@ -81,7 +84,7 @@ export const queue = (tab, id, options = {}) =>
       ends[id] = new AbortController();
       const before = limiter.waiting;
       limiter.acquire({ ...options, signal: ends[id].signal }).then(
-        (decision) => (landed[id] = { decision, at: limiter.clock.now() }),
+        (decision) => (landed[id] = { decision, at: decision.readyAt }),
         (error) =>
           (landed[id] = {
             error: error.name === "TollgateError" ? error.code : error.name,
@@ -99,14 +102,15 @@ export const landed = (tab, id) =>
     .waitForFunction((id) => globalThis.landed?.[id], id, { polling: 5, timeout: 20_000 })
     .then((handle) => handle.jsonValue());
 export const hasLanded = (tab, id) => tab.evaluate((id) => id in (globalThis.landed ?? {}), id);
-/** Consumes as fast as possible until {@link relax}, and records the moments of the grants and of the last refusal. */
+/** Consumes as fast as possible until {@link relax}, and records the moments of the grants, as decided, and of the last refusal. */
 export const hammer = (tab, cost = 1) =>
   tab.evaluate((cost) => {
     globalThis.hammered = { granted: [], refusedAt: 0 };
     const loop = async () => {
       while (!hammered.isOver) {
         const now = limiter.clock.now();
-        if (await limiter.tryConsume(cost)) hammered.granted.push(limiter.clock.now());
+        const { allowed, readyAt } = await limiter.decide({ cost });
+        if (allowed) hammered.granted.push(readyAt);
         else hammered.refusedAt = now;
       }
     };

@@ -47,7 +47,7 @@ export function requestedPauseMs({ status, headers }: Response, now: number): nu
  */
 function lengthIn(text: string, firstMs: number, now: number, dated: number): number {
   // A date has whole seconds. When in its second it was written, our own clock says if it agrees; otherwise it counts as
-  // its end, because a pause must not be longer than meant.
+  // its end, because a pause must not be longer than meant. Only another such date is as coarse.
   const serverNow = Math.floor(now / 1000) * 1000 === dated ? now : dated + 999 || now;
   let ms = NaN;
   if (/^\d+(\.\d+)?$/.test(text)) {
@@ -57,7 +57,7 @@ function lengthIn(text: string, firstMs: number, now: number, dated: number): nu
   } else if (/^(\d+(\.\d+)?(ms|[dhms]))+$/.test(text)) {
     ms = 0;
     for (const [, number, unit] of text.matchAll(/([\d.]+)([a-z]+)/g)) ms += Number(number) * UNITS[unit!]!;
-  } else if (/^\w{3,9},? .*GMT/i.test(text)) ms = Date.parse(text) - (dated || now); // both in whole seconds
+  } else if (/^\w{3,9},? .*GMT/i.test(text)) ms = Date.parse(text) - (dated || now);
   else if (/^\d{4}-.*T.*(Z|[+-]\d\d:\d\d)$/i.test(text)) ms = Date.parse(text) - serverNow;
   return Math.ceil(Number(ms.toFixed(3))); // a product may be a little more than exact
 }
