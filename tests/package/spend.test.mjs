@@ -66,22 +66,75 @@ test("the reservation is closed once, at what was reported last", async (t) => {
   }
 });
 
-test("what failed work has reported is settled again if that fails, and reported on the console in the end", async (t) => {
+/** Stops the time of a test. Returns what lets it pass. */
+function stopTime(t) {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const warn = t.mock.method(console, "warn", () => {});
   const [wall, monotonic] = [Date.now(), performance.now()];
   let elapsedMs = 0;
   t.mock.method(Date, "now", () => wall + elapsedMs);
   t.mock.method(performance, "now", () => monotonic + elapsedMs);
-  const advance = async (ms) => {
+  return async (ms) => {
     elapsedMs += ms;
     t.mock.timers.tick(ms);
     await rest();
   };
-  const lost = () => Promise.reject(new TypeError("offline"));
-  const busy = { status: 503, type: "t" };
-  const forbidden = { status: 403, type: "t" };
-  const done = { status: 200 };
+}
+
+const lost = () => Promise.reject(new TypeError("offline"));
+const busy = { status: 503, type: "t" };
+const forbidden = { status: 403, type: "t" };
+const done = { status: 200 };
+
+test("with an idempotency key a reservation is requested again if its answer is lost", async (t) => {
+  const advance = stopTime(t);
+  const refused = { status: 429, type: "t", allowed: false };
+  // biome-ignore format: a table
+  const table = [
+    // key       answers                    attempts  at most this late  outcome
+    ["k",        [done],                    1,        0,                 200],
+    ["k",        [lost, done],              2,        1000,              200],
+    ["k",        [busy, lost, busy, done],  4,        7000,              200],
+    ["k",        [lost, refused],           2,        1000,              429],
+    ["k",        [refused, done],           1,        0,                 429],
+    ["k",        [forbidden, done],         1,        0,                 403],
+    ["k",        Array(5).fill(busy),       4,        7000,              503],
+    ["k",        Array(5).fill(lost),       4,        7000,              "network_failed"],
+    [undefined,  [lost, done],              1,        0,                 "network_failed"], // a second one would be another
+    [undefined,  [busy, done],              1,        0,                 503],
+  ];
+  for (const throws of [false, true]) {
+    for (const [idempotencyKey, answers, attempts, lateMs, expected] of table) {
+      const row = JSON.stringify([throws, idempotencyKey, answers.map(({ status }) => status ?? "lost")]);
+      const left = [...answers];
+      const keys = [];
+      const fetch = async (url, { headers }) => {
+        if (!url.endsWith("consume")) return Response.json({ policy: "llm" });
+        keys.push(headers["idempotency-key"]);
+        const next = left.shift();
+        if (next === lost) return next();
+        const granted = { policy: "llm", allowed: true, reservation: "r", now: 5, ready_at: 5 };
+        return Response.json(next === done ? granted : { policy: "llm", ...next }, { status: next.status });
+      };
+      const client = new Client({ url: "https://example.com", token: "token", fetcher: { fetch }, throws });
+      let outcome;
+      client
+        .spend(REQUEST, () => {}, { idempotencyKey })
+        .then(
+          ({ status }) => (outcome = status),
+          (error) => (outcome = error.answer?.status ?? error.code),
+        );
+      await rest();
+      await advance(0); // for the wait until the tokens may be used
+      for (let ms = 0; ms < lateMs; ms += 500) await advance(500);
+      await advance(0);
+      assert.deepEqual([outcome, keys], [expected, Array(attempts).fill(idempotencyKey)], row);
+    }
+  }
+});
+
+test("what failed work has reported is settled again if that fails, and reported on the console in the end", async (t) => {
+  const advance = stopTime(t);
+  const warn = t.mock.method(console, "warn", () => {});
   // biome-ignore format: a table
   const table = [
     // answers                    attempts  at most this late  warnings

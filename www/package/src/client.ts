@@ -448,8 +448,9 @@ export class Client<P extends PolicyNames = string, Throws extends boolean = fal
   /**
    * Reserves the cost, waits until it may be used, calls `work` and settles the reservation at the cost that `work` has
    * reported last; if it has not, at the reserved one. If `work` throws, as it should when it is aborted, settles what it
-   * has reported, or else cancels the reservation. This settlement is repeated without an answer or after a 503, three times at most;
-   * if it fails, that is reported on the console. Returns the answer of the server if that is not a reservation.
+   * has reported, or else cancels the reservation. Without an answer or after a 503, this settlement is repeated, three times at most;
+   * if it fails, that is reported on the console. With an `idempotencyKey` the reservation is requested again in the same way; without one,
+   * what a lost answer reserved stays reserved until it expires. Returns the answer of the server if that is not a reservation.
    *
    * ```js
    * const spent = await tollgate.spend({ policy: "llm", key, cost: { requests: 1, tokens: 4000 } }, async (report) => {
@@ -468,7 +469,8 @@ export class Client<P extends PolicyNames = string, Throws extends boolean = fal
     const { signal, ...keyed } = options ?? {};
     signal?.throwIfAborted();
     // An abort does not end the wait for this answer: only then can the reservation be cancelled.
-    const answer = await this.consume({ max_wait_ms: LONGEST_TIMER_MS, ...request, mode: "reserve" }, keyed);
+    const reserve = () => this.consume({ max_wait_ms: LONGEST_TIMER_MS, ...request, mode: "reserve" }, keyed);
+    const answer = await (keyed.idempotencyKey === undefined ? reserve() : persistently(reserve));
     if (!answer.allowed) {
       signal?.throwIfAborted();
       return answer;
@@ -477,8 +479,9 @@ export class Client<P extends PolicyNames = string, Throws extends boolean = fal
     const only = { cost: undefined, mode: undefined, max_wait_ms: undefined };
     const reserved: object = { ...request, ...only, reservation: answer.reservation };
     let cost: Cost<string> | undefined;
-    const close = async (verb: "settle" | "cancel", cost?: Cost<string>): Promise<{ readonly status?: number }> =>
-      this[verb]({ ...reserved, cost } as ReservationRequest<P>).catch((error) => error);
+    const close = async (verb: "settle" | "cancel", cost?: Cost<string>): Promise<Granted | Problem> =>
+      this[verb]({ ...reserved, cost } as ReservationRequest<P>);
+    const asValue = (error: TollgateError) => error;
     let result: Awaited<Result>;
     try {
       await sleep(answer.ready_at - answer.now, signal);
@@ -488,19 +491,26 @@ export class Client<P extends PolicyNames = string, Throws extends boolean = fal
     } catch (error) {
       const reported = cost;
       if (reported === undefined)
-        await close("cancel"); // if that fails, it expires
+        await close("cancel").catch(asValue); // if that fails, it expires
       else {
         // The caller does not see this answer. A reservation is settled once, however often this is repeated.
-        let settled = await close("settle", reported);
-        for (let pauseMs = FIRST_PAUSE_MS; pauseMs <= LAST_PAUSE_MS && (settled.status ?? 503) === 503; pauseMs *= 2) {
-          await sleep(pauseMs * (1 - Math.random() / 2));
-          settled = await close("settle", reported);
-        }
-        if (settled.status !== 200) console.warn("tollgate: not settled:", reported, settled);
+        const settled = await persistently(() => close("settle", reported)).catch(asValue);
+        if (!("status" in settled && settled.status === 200)) console.warn("tollgate: not settled:", reported, settled);
       }
       throw error;
     }
-    return { status: 200, result, settled: (await close("settle", cost)) as Granted | Problem | TollgateError };
+    return { status: 200, result, settled: await close("settle", cost).catch(asValue) };
+  }
+}
+
+/** Calls again without an answer and after a 503, with growing pauses. */
+async function persistently<Answer>(call: () => Promise<Answer>): Promise<Answer> {
+  for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs *= 2) {
+    const answered = call();
+    // A client that throws has the answer as its error's cause.
+    const { cause, status = cause?.status ?? 503 } = await answered.catch((error) => error);
+    if (status !== 503 || pauseMs > LAST_PAUSE_MS) return answered;
+    await sleep(pauseMs * (1 - Math.random() / 2));
   }
 }
 
@@ -526,7 +536,7 @@ let warn = () => {
   warn = () => {};
   console.warn("tollgate: public token");
 };
-/** The pauses before a settlement is repeated: about one second, then two, then four. */
+/** The pauses before a call is repeated: about one second, then two, then four. */
 const FIRST_PAUSE_MS = 1_000;
 const LAST_PAUSE_MS = 4_000;
 /** The longest delay of `setTimeout`; with a longer one it fires at once. */
