@@ -219,8 +219,15 @@ test("anything but a bare address is refused with a correction, and keeps no key
     const { message } = assertRefused(() => limiter.tryConsume({ ip }), "ip_malformed", JSON.stringify(ip));
     assert.match(message, /such as "192\.0\.2\.1" or "2001:db8::1", without a port/);
   }
-  for (const key of [{}, { ip: undefined }, { ip: 7 }, ["a"]])
-    assertRefused(() => limiter.tryConsume(key), "key_not_text", JSON.stringify(key));
+  for (const [key, shown] of [
+    [{}, "[object Object]"],
+    [{ ip: undefined }, "{ ip: undefined }"],
+    [{ ip: 7 }, "{ ip: 7 }"],
+    [["a"], "a"],
+  ]) {
+    const { message } = assertRefused(() => limiter.tryConsume(key), "key_not_text", shown);
+    assert.ok(message.endsWith(`, not ${shown}`), message);
+  }
   for (const ipv6Prefix of [31, 129, 64.5]) {
     assert.throws(() => keyed({ rate: 1, periodMs: 1 }, { ipv6Prefix }), { code: /^ipv6Prefix_/ });
   }

@@ -223,8 +223,10 @@ export class KeyedLimiter<Name extends string = never> {
   /** The text under which the key is kept. */
   #textOf(key: Key): string {
     if (typeof key !== "string") {
-      if (typeof key?.ip !== "string")
-        throw new TollgateError("key_not_text", `key must be a text or { ip: "<address>" }, not ${String(key)}`);
+      if (typeof key?.ip !== "string") {
+        const shown = "ip" in Object(key) ? `{ ip: ${String(key.ip)} }` : String(key);
+        throw new TollgateError("key_not_text", `key must be a text or { ip: "<address>" }, not ${shown}`);
+      }
       return ADDRESS + networkOf(key.ip, this.#ipv6Prefix);
     }
     if (key.length > MAX_KEY_LENGTH) {
