@@ -25,6 +25,28 @@ const verb = (path) =>
   };
 Object.assign(Tollgate.prototype, verbs(verb));
 
+/**
+ * For Workers that use the platform's own rate limiting binding. The policy is in the `props` of the service binding, and with it no
+ * right but to take its tokens.
+ */
+export class RateLimit extends WorkerEntrypoint {
+  async limit({ key }) {
+    const { policy, key_prefix } = this.ctx.props ?? {};
+    if (typeof policy !== "string") throw new Error(NO_POLICY);
+    const props = JSON.stringify({ scopes: ["consume"], policies: [policy], key_prefix });
+    const text = await ask(frontendOf(this.env), this.env.KEYS, "/v1/consume", { policy, key }, undefined, props);
+    const status = statusOf(text);
+    // A 503 is a refusal, too: a policy with `on_error = "open"` has none.
+    if (REFUSALS.includes(status)) return { success: false };
+    if (status !== 200) throw new Error(`tollgate: ${JSON.parse(bodyOf(text)).detail}`);
+    return { success: true };
+  }
+}
+
+const REFUSALS = [429, 503];
+const NO_POLICY =
+  'tollgate: a service binding to the entry point RateLimit needs `props` with the name of its policy, such as { policy = "api" }';
+
 /** A method for each of {@link keyVerbs}. */
 class Keys extends RpcTarget {
   #env;

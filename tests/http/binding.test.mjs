@@ -11,14 +11,15 @@ const policies = {
   api: { rate: 1_000, period: "1day", lease: "2s", max_debt: 1_000 },
   other: { rate: 1_000, period: "1day" },
   spent: { rate: 0, period: "1day", capacity: 10 },
+  few: { rate: 2, period: "1day" },
 };
 
 /** A service, and how to call it through a binding with these `props`. */
-async function bound(props) {
+async function bound(props, entrypoint = "Tollgate") {
   const designated = props === undefined ? "" : `, props = (json = ${JSON.stringify(JSON.stringify(props))})`;
   const before = {
     modules: { "by-rpc.mjs": fileURLToPath(new URL("by-rpc.mjs", import.meta.url)) },
-    bindings: { TOLLGATE: `service = (name = "main", entrypoint = "Tollgate"${designated})` },
+    bindings: { TOLLGATE: `service = (name = "main", entrypoint = "${entrypoint}"${designated})` },
   };
   const tollgate = await start({ policies, registry: true, tokens: { all: all.entry }, before });
   // A visitor's own credential, which must be ignored.
@@ -160,4 +161,40 @@ test("a mistake in `props` is a 500 for every call, and the log names it", async
     await tollgate.logged(line);
     await tollgate.stop();
   }
+});
+
+test("RateLimit has the method of the platform's binding, and no other right", async () => {
+  const { tollgate, call, pass } = await bound({ policy: "few" }, "RateLimit");
+  const answers = [];
+  for (const key of ["alice", "alice", "alice", "bob"]) answers.push((await call("limit", { key })).success);
+  assert.deepEqual(answers, [true, true, false, true]);
+  for (const [ask, thrown] of [
+    [{}, /tollgate: .*key/],
+    [{ key: 7 }, /tollgate: .*key/],
+    [{ key: "x".repeat(10_000) }, /tollgate: .*key/],
+  ]) {
+    assert.match((await call("limit", ask)).thrown, thrown);
+  }
+  for (const verb of ["consume", "reset", "keys.block"])
+    assert.match((await call(verb, api)).thrown, /TypeError/, verb);
+  assert.notEqual((await pass("GET", "/v1/policies")).status, 200);
+  await tollgate.stop();
+});
+
+test("RateLimit without a policy that exists says what is wrong", async () => {
+  const needs = /needs `props` with the name of its policy, such as \{ policy = "api" \}/;
+  for (const [props, key, thrown] of [
+    [undefined, "alice", needs],
+    [{}, "alice", needs],
+    [{ policy: 7 }, "alice", needs],
+    [{ policy: "typo" }, "alice", /tollgate: .*typo/],
+    [{ policy: "few", key_prefix: "acme:" }, "alice", /acme:/],
+  ]) {
+    const { tollgate, call } = await bound(props, "RateLimit");
+    assert.match((await call("limit", { key })).thrown ?? "", thrown, JSON.stringify(props));
+    await tollgate.stop();
+  }
+  const { tollgate, call } = await bound({ policy: "few", key_prefix: "acme:" }, "RateLimit");
+  assert.deepEqual(await call("limit", { key: "acme:alice" }), { success: true });
+  await tollgate.stop();
 });

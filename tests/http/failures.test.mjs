@@ -326,4 +326,17 @@ test("RPC gives the same answers, and throws nothing", async () => {
   assert.deepEqual(body, { allowed: true, policy: "open", degraded: "failed" });
   await own.logged("did not answer");
   await own.stop();
+  // The platform's own method has no word for it but a refusal.
+  for (const [policy, success] of [
+    ["closed", false],
+    ["open", true],
+  ]) {
+    const limiter = `service = (name = "main", entrypoint = "RateLimit", props = (json = "{\\"policy\\":\\"${policy}\\"}"))`;
+    const { modules } = before;
+    const asked = { policies: POLICIES, around: unreachable, before: { modules, bindings: { TOLLGATE: limiter } } };
+    const limiting = await start(asked);
+    const body = JSON.stringify({ verb: "limit", ask: { key: "by RPC" } });
+    assert.deepEqual((await limiting.send({ path: "/before", body })).body, { success }, policy);
+    await limiting.stop();
+  }
 });

@@ -168,6 +168,20 @@ test("`props` with the scope `admin` may operate; with a mistake every call is a
   );
 });
 
+test("the entry point RateLimit takes the place of the platform's rate limiting binding", async () => {
+  const { service } = makePair("platform");
+  const props = { policy: "api" };
+  const services = [{ binding: "LIMITER", service: "service-platform", entrypoint: "RateLimit", props }];
+  const caller = makeProject("caller-platform", { main: "platform.mjs", classes: {}, services });
+  const worker = await wranglerDev([caller, service]);
+  for (const way of ["plain", "hono"]) {
+    const statuses = [];
+    for (const key of ["a", "a", "a", "a", "b"]) statuses.push((await worker.send(`/${way}/${way}-${key}`)).status);
+    assert.deepEqual(statuses, [200, 200, 200, 429, 200], way);
+  }
+  await worker.kill();
+});
+
 const KEY_VERBS = {
   inspect: { key: "plain" },
   explain: { policy: "api", key: "plain" },

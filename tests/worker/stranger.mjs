@@ -24,7 +24,15 @@ export const tokens = (...scopes) => ({
 export const KEY_SECRET = "the-key-secret-of-the-tests";
 
 export const { folder } = await stranger({
-  beside: ["vite", "vitest", "@cloudflare/vite-plugin", "@cloudflare/vitest-plugin", "hono", "wrangler"],
+  beside: [
+    "vite",
+    "vitest",
+    "@cloudflare/vite-plugin",
+    "@cloudflare/vitest-plugin",
+    "hono",
+    "hono-rate-limiter",
+    "wrangler",
+  ],
 });
 cpSync(fileURLToPath(new URL("programs", import.meta.url)), folder, { recursive: true });
 

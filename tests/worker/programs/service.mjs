@@ -1,2 +1,2 @@
-// A minimal service: the two lines of the documentation.
-export { default, KeyObject, Tollgate } from "tollgate/worker";
+// A minimal service: the two lines of the documentation, with both entry points.
+export { default, KeyObject, RateLimit, Tollgate } from "tollgate/worker";

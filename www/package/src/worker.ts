@@ -354,6 +354,28 @@ export interface BindingProps {
 // biome-ignore lint/suspicious/noExplicitAny: the platform's types are not ours
 export const Tollgate: new (context: any, env: any) => Tollgate = built.Tollgate;
 
+/** An entry point with the method of the platform's own rate limiting binding. */
+export interface RateLimit {
+  /** How the platform's types recognize entry points. */
+  readonly __WORKER_ENTRYPOINT_BRAND: never;
+  /**
+   * Takes a token of the key under the binding's policy. `success` is false if there is none, and if nothing could be decided, unless the
+   * policy has `on_error`. Rejects for a wrong key, an unknown policy and errors in the settings.
+   */
+  limit(request: { readonly key: Key }): Promise<{ readonly success: boolean }>;
+}
+/** What `props` of a service binding to {@link RateLimit} say. */
+export interface RateLimitProps extends Pick<BindingProps, "key_prefix"> {
+  readonly policy: string;
+}
+
+/**
+ * For Workers that use the platform's rate limiting binding: a service binding to this entry point takes its place, with {@link
+ * RateLimitProps} as `props`.
+ */
+// biome-ignore lint/suspicious/noExplicitAny: the platform's types are not ours
+export const RateLimit: new (context: any, env: any) => RateLimit = built.RateLimit;
+
 /** The service by HTTP, for callers with a token. */
 const service: { fetch(request: Request, env: object): Promise<Response> } = built.default;
 export default service;

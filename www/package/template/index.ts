@@ -1,2 +1,2 @@
 // The whole service. What it limits is in wrangler.toml.
-export { default, KeyObject, PolicyRegistry, Tollgate } from "tollgate/worker";
+export { default, KeyObject, PolicyRegistry, RateLimit, Tollgate } from "tollgate/worker";
