@@ -13,12 +13,11 @@ const text = Array.from(readFileSync(process.argv[2]), (byte) => {
   const place = (byte + 1) % 256;
   return PREFIXES[Math.floor(place / COUNT)] + String.fromCharCode(FIRST + (place % COUNT));
 }).join("");
-const bytesOf = (text) =>
-  Uint8Array.from(
-    text.match(/[ !]?./g),
-    (c) => c.charCodeAt(c.length - 1) - 36 + (c[1] ? 92 * (34 - c.charCodeAt()) : 0),
-  );
+/** The bytes of `text`: printed, so the same is checked. */
+const BYTES =
+  "Uint8Array.from(text.match(/[ !]?./g), (c) => c.charCodeAt(c.length - 1) - 36 + 92 * Math.max(0, 34 - c.charCodeAt()))";
+const bytesOf = new Function("text", `return ${BYTES}`);
 
 if (Buffer.compare(bytesOf(text), readFileSync(process.argv[2])) !== 0)
   throw new Error("the text does not decode to the bytes");
-console.log(`const text = ${JSON.stringify(text)};\nexport const wasm = () => (${bytesOf})(text);`);
+console.log(`const text = ${JSON.stringify(text)};\nexport const wasm = () => ${BYTES};`);

@@ -144,7 +144,7 @@ const MIN_KEY_LEN: usize = 32;
 /// A day. A grant cannot be revoked.
 pub(super) const MAX_LIFE_MS: i64 = 86_400_000;
 
-/// A minute: whoever signs a grant of a whole day may have a clock that is ahead by this much.
+/// How far the signer's clock may be ahead: a minute, so that a small difference refuses no grant of a whole day.
 const MAX_AHEAD_MS: i64 = 60_000;
 
 /// The `kid` of a header with HS256 and no unsupported extension.

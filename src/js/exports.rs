@@ -123,7 +123,8 @@ pub extern "C" fn restore(bucket: &mut Bucket, tokens: f64, drops: f64, at: f64,
     true
 }
 
-/// [`Limit::carry`] with [`Carry::AsIs`]: the bucket takes over the tokens that `old`, another one, has at `now`.
+/// [`Limit::carry`] with [`Carry::AsIs`]: the bucket takes over the tokens that `old`, another one, has at `now`. scripts/build-library puts
+/// it into a module of its own, whose memory has copies of both.
 #[unsafe(no_mangle)]
 pub extern "C" fn carry(bucket: &mut Bucket, old: &Bucket, now: f64) {
     bucket.state = bucket.limit.carry(&old.limit, old.state, Carry::AsIs, i64_from_f64(now), 0);

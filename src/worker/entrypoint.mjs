@@ -26,17 +26,19 @@ const verb = (path) =>
 Object.assign(Tollgate.prototype, verbs(verb));
 
 /**
- * For Workers that use the platform's own rate limiting binding. The policy is in the `props` of the service binding, and with it no
- * right but to take its tokens.
+ * For Workers that use the platform's own rate limiting binding. The `props` of the service binding have the policy, and it has no right
+ * but to take tokens under that.
  */
 export class RateLimit extends WorkerEntrypoint {
-  async limit({ key }) {
-    const { policy, key_prefix } = this.ctx.props ?? {};
-    if (typeof policy !== "string") throw new Error(NO_POLICY);
+  async limit(request) {
+    const { policy, key_prefix, ...wrong } = this.ctx.props ?? {};
+    if (typeof policy !== "string" || Object.keys(wrong).length > 0) throw new Error(WRONG_PROPS);
+    const { key, ...unknown } = Object(request);
+    for (const name in unknown) throw new Error(`tollgate: limit takes { key }, not ${name}`);
     const props = JSON.stringify({ scopes: ["consume"], policies: [policy], key_prefix });
     const text = await ask(frontendOf(this.env), this.env.KEYS, "/v1/consume", { policy, key }, undefined, props);
     const status = statusOf(text);
-    // A 503 is a refusal, too: a policy with `on_error = "open"` has none.
+    // A 503 is a refusal, too: this policy does not fail open.
     if (REFUSALS.includes(status)) return { success: false };
     if (status !== 200) throw new Error(`tollgate: ${JSON.parse(bodyOf(text)).detail}`);
     return { success: true };
@@ -44,8 +46,8 @@ export class RateLimit extends WorkerEntrypoint {
 }
 
 const REFUSALS = [429, 503];
-const NO_POLICY =
-  'tollgate: a service binding to the entry point RateLimit needs `props` with the name of its policy, such as { policy = "api" }';
+const WRONG_PROPS =
+  'tollgate: the `props` of a service binding to the entry point RateLimit have the name of its policy, such as { policy = "api" }, and perhaps a key_prefix';
 
 /** A method for each of {@link keyVerbs}. */
 class Keys extends RpcTarget {

@@ -171,22 +171,28 @@ test("RateLimit has the method of the platform's binding, and no other right", a
   for (const [ask, thrown] of [
     [{}, /tollgate: .*key/],
     [{ key: 7 }, /tollgate: .*key/],
+    [{ key: "" }, /tollgate: .*key/],
     [{ key: "x".repeat(10_000) }, /tollgate: .*key/],
+    [{ key: "alice", delta: 2 }, /tollgate: limit takes { key }, not delta/],
+    [undefined, /tollgate: .*key/],
   ]) {
     assert.match((await call("limit", ask)).thrown, thrown);
   }
   for (const verb of ["consume", "reset", "keys.block"])
     assert.match((await call(verb, api)).thrown, /TypeError/, verb);
+  assert.notEqual((await pass("POST", "/v1/consume", { policy: "few", key: "carol" })).status, 200);
   assert.notEqual((await pass("GET", "/v1/policies")).status, 200);
   await tollgate.stop();
 });
 
 test("RateLimit without a policy that exists says what is wrong", async () => {
-  const needs = /needs `props` with the name of its policy, such as \{ policy = "api" \}/;
+  const needs = /the `props` of .* have the name of its policy, such as \{ policy = "api" \}/;
   for (const [props, key, thrown] of [
     [undefined, "alice", needs],
     [{}, "alice", needs],
     [{ policy: 7 }, "alice", needs],
+    [{ policy: "few", key_prefx: "acme:" }, "alice", needs],
+    [{ policy: "few", scopes: ["admin"] }, "alice", needs],
     [{ policy: "typo" }, "alice", /tollgate: .*typo/],
     [{ policy: "few", key_prefix: "acme:" }, "alice", /acme:/],
   ]) {

@@ -31,10 +31,12 @@ test("a refused request is retried when the server said", async () => {
     [429, { "retry-after": `${(START + 9000) / 1000}` },                        9000], // a moment, by mistake
     [429, { "retry-after": "Tuesday, 14-Nov-23 22:13:29 GMT" },                 9000], // the form of RFC 850
     [429, { "retry-after": `${START + 9000}` },                                 9000],
-    [429, { "retry-after": `${server + 9000}`, date: seconds(server) },         8001], // written before that second ended
+    [429, { "retry-after": `${server + 9000}`, date: seconds(server) },         9000],
     [429, { "retry-after": `${START + 9000}`, date: seconds(START) },           9000],
     [429, { "retry-after": `${START + 9000}`, date: seconds(START - 1000) },    9001],
-    [429, { "retry-after": new Date(server + 9000).toISOString(), date: seconds(server) }, 8001],
+    [429, { "retry-after": new Date(server + 9000).toISOString(), date: seconds(server) }, 9000],
+    [429, { "retry-after": `${START}`, date: seconds(START) },                  0], // now
+    [429, { "retry-after": `${START - 1}`, date: seconds(START) },              1000], // in the past
     [429, { "retry-after": new Date(START + 9000).toISOString() },              9000],
     [429, { "retry-after-ms": "250", "retry-after": "1" },                      250],
     [503, { "retry-after-ms": "250.5" },                                        251],
@@ -63,7 +65,7 @@ test("a refused request is retried when the server said", async () => {
     [429, { "ratelimit-limit": "10", "ratelimit-reset": "5" },                  5000],
     [503, { "x-ratelimit-remaining": "0", "x-ratelimit-reset": "5" },           5000],
     [429, { "x-ratelimit-remaining": "0", "x-ratelimit-reset": `${START / 1000 + 9}` }, 9000], // as GitHub does
-    [429, { "x-ratelimit-remaining": "0", "x-ratelimit-reset": `${server / 1000 + 9}`, date: seconds(server) }, 8001],
+    [429, { "x-ratelimit-remaining": "0", "x-ratelimit-reset": `${server / 1000 + 9}`, date: seconds(server) }, 9000],
     [429, { "x-ratelimit-remaining": "0", "x-ratelimit-reset": "1.5" },         1500],
     [429, { "x-ratelimit-remaining": "3", "x-ratelimit-reset": "5" },           1000], // not the reason for the refusal
     [429, { "x-ratelimit-remaining": "0", "x-ratelimit-reset": `${START / 1000 - 9}` }, 1000], // in the past
@@ -124,22 +126,28 @@ test("a granted response that reports nothing left pauses the limiter", async ()
   }
 });
 
-test("a moment is not paused for longer than meant, although a Date has whole seconds", async () => {
+test("a Date has whole seconds; our own clock says which part, if it agrees", async () => {
   // biome-ignore format: a table
   const table = [
-    // our clock  Date      pause until 9 s
-    [999,         0,        8001], // the same second, so our clock says when
-    [0,           0,        9000],
-    [1000,        0,        8001], // the response took a moment
-    [-1,          0,        8001],
+    // our clock  until 9 s  until 0.5 s
+    [0,           9000,      500],
+    [499,         8501,      1],
+    [500,         8500,      0],
+    [999,         8001,      0],
+    [1000,        8001,      0], // the response was on its way
+    [2999,        8001,      0],
+    [3000,        9000,      500], // another clock
+    [-1,          9000,      500],
   ];
-  for (const reset of [START / 1000 + 9, START + 9000, new Date(START + 9000).toISOString()]) {
-    for (const [now, date, pauseMs] of table) {
-      const headers = { "x-ratelimit-remaining": "0", "x-ratelimit-reset": `${reset}`, date: seconds(START + date) };
-      const { api, url, settle, pausedMs, clock } = make([[200, headers]]);
-      clock.set(START + now);
-      await settle(api(url));
-      assert.equal(pausedMs(), pauseMs, `${reset} at ${now}`);
+  for (const [now, ...pauses] of table) {
+    for (const [i, moment] of [START + 9000, START + 500].entries()) {
+      for (const reset of [moment / 1000, moment, new Date(moment).toISOString()]) {
+        const headers = { "x-ratelimit-remaining": "0", "x-ratelimit-reset": `${reset}`, date: seconds(START) };
+        const { api, url, settle, pausedMs, clock } = make([[200, headers]]);
+        clock.set(START + now);
+        await settle(api(url));
+        assert.equal(pausedMs(), pauses[i], `${reset} at ${now}`);
+      }
     }
   }
 });

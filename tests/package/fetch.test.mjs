@@ -89,7 +89,7 @@ test("a body that can be sent only once is sent in every attempt, with the calle
   }
 });
 
-test("an address that only the caller's fetch can resolve has a cost, and a body that is sent again", async () => {
+test("a URL that only the caller's fetch can resolve has a cost, and a body that is sent again", async () => {
   const { limiter, settle } = make([]);
   const urls = [];
   const cost = async (request) => {

@@ -222,7 +222,8 @@ test("anything but a bare address is refused with a correction, and keeps no key
   for (const [key, shown] of [
     [{}, "[object Object]"],
     [{ ip: undefined }, "{ ip: undefined }"],
-    [{ ip: 7 }, "{ ip: 7 }"],
+    [{ ip: 7 }, "{ ip: number }"],
+    [{ ip: ["192.0.2.1"] }, "{ ip: object }"],
     [["a"], "a"],
   ]) {
     const { message } = assertRefused(() => limiter.tryConsume(key), "key_not_text", shown);

@@ -35,6 +35,7 @@ test("has the modules of www/package/src with their types, the Worker, and nothi
     "LICENSE-MIT",
     "README.md",
     "answers-wasm.js",
+    "carry-wasm.js",
     "core.wasm",
     "leases-wasm.js",
     "leases.wasm",

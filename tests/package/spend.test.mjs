@@ -125,10 +125,42 @@ test("with an idempotency key a reservation is requested again if its answer is 
         );
       await rest();
       await advance(0); // for the wait until the tokens may be used
+      assert.equal(keys.length, 1, row);
+      if (lateMs > 0) await advance(499);
+      assert.equal(keys.length, 1, row);
       for (let ms = 0; ms < lateMs; ms += 500) await advance(500);
       await advance(0);
       assert.deepEqual([outcome, keys], [expected, Array(attempts).fill(idempotencyKey)], row);
     }
+  }
+});
+
+test("an abort ends the pauses before a lost reservation is requested again, and what was reserved is cancelled", async () => {
+  const table = [
+    // The answers, and whether there is a reservation to cancel.
+    [[lost, done], true],
+    [[lost, lost], false],
+    [[busy, busy], false],
+  ];
+  for (const [answers, isReserved] of table) {
+    const abort = new AbortController();
+    const verbs = [];
+    const fetch = async (url) => {
+      verbs.push(url.split("/").at(-1));
+      if (verbs.length > answers.length) return Response.json({ policy: "llm" });
+      setImmediate().then(() => abort.abort("gone"));
+      const answer = answers[verbs.length - 1];
+      if (answer === lost) return lost();
+      if (answer === busy) return Response.json({ policy: "llm", ...busy }, { status: 503 });
+      return Response.json({ policy: "llm", allowed: true, reservation: "r", now: 5, ready_at: 5 });
+    };
+    const client = new Client({ url: "https://example.com", token: "token", fetcher: { fetch } });
+    const options = { idempotencyKey: "k", signal: abort.signal };
+    await assert.rejects(
+      client.spend(REQUEST, () => assert.fail("called"), options),
+      (reason) => reason === "gone",
+    );
+    assert.deepEqual(verbs, ["consume", "consume", ...(isReserved ? ["cancel"] : [])]);
   }
 });
 
@@ -161,6 +193,8 @@ test("what failed work has reported is settled again if that fails, and reported
     client.spend(REQUEST, work).catch((error) => (outcome = error));
     await rest();
     await advance(0); // for the wait until the tokens may be used
+    if (lateMs > 0) await advance(499);
+    assert.equal(calls.length, 1, row);
     for (let ms = 0; ms < lateMs; ms += 500) await advance(500);
     assert.equal(outcome, error, row);
     assert.deepEqual(calls, Array(attempts).fill(settled(7)[0]), row);

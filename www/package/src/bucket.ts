@@ -1,6 +1,6 @@
 // One limit for one key, with time as an argument.
 import type { Cost } from "./budget.js";
-import { allocate, consume, core, load } from "./core.js";
+import { allocate, consume, core, load, NUMBER_BYTES } from "./core.js";
 import { checkIndex, checkOptions, checkWhole, TollgateError } from "./errors.js";
 
 /** One rule: a token bucket or a fixed window. All numbers are whole; `tollgate/rate` makes them of 2.5 per second. */
@@ -120,7 +120,7 @@ export class Bucket {
     // A period of 0 ms has no rate.
     const check = (i: number, max?: number) => checkWhole(...parameters[i]!, Number(i === 1), max);
     const numbers = parameters.map((_, i) => check(i)) as [number, number, number, number, number, number];
-    const max = address + core.size();
+    const max = address - NUMBER_BYTES;
     const tooLarge = core.make(address, max, checkIndex("kind", kind, KINDS), checkMoment(now), ...numbers);
     if (tooLarge) check(tooLarge - 1, new Float64Array(core.memory.buffer, max, 1)[0]);
   }

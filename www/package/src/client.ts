@@ -470,7 +470,11 @@ export class Client<P extends PolicyNames = string, Throws extends boolean = fal
     signal?.throwIfAborted();
     // An abort does not end the wait for this answer: only then can the reservation be cancelled.
     const reserve = () => this.consume({ max_wait_ms: LONGEST_TIMER_MS, ...request, mode: "reserve" }, keyed);
-    const answer = await (keyed.idempotencyKey === undefined ? reserve() : persistently(reserve));
+    const reserving = keyed.idempotencyKey === undefined ? reserve() : persistently(reserve, signal);
+    const answer = await reserving.catch((error) => {
+      signal?.throwIfAborted();
+      throw error;
+    });
     if (!answer.allowed) {
       signal?.throwIfAborted();
       return answer;
@@ -503,14 +507,15 @@ export class Client<P extends PolicyNames = string, Throws extends boolean = fal
   }
 }
 
-/** Calls again without an answer and after a 503, with growing pauses. */
-async function persistently<Answer>(call: () => Promise<Answer>): Promise<Answer> {
+/** Calls again without an answer and after a 503, with growing pauses; after an abort once, at once: then what was done can be cancelled. */
+async function persistently<Answer>(call: () => Promise<Answer>, signal?: AbortSignal): Promise<Answer> {
   for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs *= 2) {
+    const isLast = pauseMs > LAST_PAUSE_MS || signal?.aborted;
     const answered = call();
-    // A client that throws has the answer as its error's cause.
-    const { cause, status = cause?.status ?? 503 } = await answered.catch((error) => error);
-    if (status !== 503 || pauseMs > LAST_PAUSE_MS) return answered;
-    await sleep(pauseMs * (1 - Math.random() / 2));
+    // A client that throws has the answer in its error.
+    const { answer, status = answer?.status ?? 503 } = await answered.catch((error) => error);
+    if (status !== 503 || isLast) return answered;
+    await sleep(pauseMs * (1 - Math.random() / 2), signal).catch(() => {});
   }
 }
 

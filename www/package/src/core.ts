@@ -21,7 +21,6 @@ export interface Core {
   decide(bucket: number, verb: number, now: number, cost: number, maxWaitMs: number, apply: boolean): number;
   get(bucket: number, which: number, now: number): number;
   restore(bucket: number, tokens: number, drops: number, at: number, apply: boolean): number;
-  carry(bucket: number, old: number, now: number): void;
 }
 
 /**
@@ -71,14 +70,14 @@ export function exportsOf(source: CoreSource | (() => CoreSource) | undefined): 
 }
 
 /**
- * Returns the address of a new bucket, with room for one number behind it. Both belong to `owner` until it is garbage
+ * Returns the address of a new bucket, with room for one number before it. Both belong to `owner` until it is garbage
  * collected. Nothing else allocates memory in the module.
  */
 export function allocate(owner: object): number {
-  const step = core.size() + 8; // bytes of the number
   if (free.length === 0) {
     const page = core.memory.grow(1) * PAGE_BYTES;
-    for (let at = step; at <= PAGE_BYTES; at += step) free.push(page + at - step);
+    const size = core.size();
+    for (let at = NUMBER_BYTES; at + size <= PAGE_BYTES; at += NUMBER_BYTES + size) free.push(page + at);
   }
   const address = free.pop()!;
   registry?.register(owner, address);
@@ -93,5 +92,7 @@ const free: number[] = [];
 // Workers with a compatibility date before May 2025 have no registry; there memory is never reused.
 const registry = globalThis.FinalizationRegistry && new FinalizationRegistry<number>((address) => free.push(address));
 
+/** Of a 64-bit float. */
+export const NUMBER_BYTES = 8;
 /** Memory grows by whole pages. One holds 390 buckets, more than most programs make. */
-const PAGE_BYTES = 65_536;
+export const PAGE_BYTES = 65_536;

@@ -31,10 +31,14 @@ export function split(args: FetchArguments): [copy: Request, args: FetchArgument
   return [clone && !init ? clone : made(clone ?? input, init), args];
 }
 
-/** The request of these arguments. The caller's own `fetch` may know where an address begins that has no origin. */
+/** The request of these arguments. A relative URL may be one that only the caller's own `fetch` can resolve. */
 function made(input: string | URL | Request, init: RequestInit | undefined): Request {
-  const isRelative = typeof input === "string" && !globalThis.location;
-  return new Request(isRelative ? new URL(input, "http://localhost") : input, init);
+  try {
+    return new Request(input, init);
+  } catch (error) {
+    if (typeof input !== "string") throw error;
+    return new Request(new URL(input, "http://localhost"), init);
+  }
 }
 
 /** Reads the body, until the signal aborts. Firefox has none as a stream, nor have some libraries: those are read to the end. */

@@ -13,7 +13,7 @@ export interface LimitFetchOptions<Name extends string = never> extends Omit<Acq
   readonly fetch?: (...args: FetchArguments) => Promise<Response>;
   /**
    * How many tokens a request costs, each time it is sent, or a function that returns it. That may read the body of the
-   * copy that it gets, which is to `http://localhost` if nothing says where a relative address begins. Default: 1.
+   * copy that it gets. Where relative URLs have no base, as in Node, its own is `http://localhost`. Default: 1.
    */
   readonly cost?: Cost<Name> | ((request: Request) => Cost<Name> | Promise<Cost<Name>>);
   /**

@@ -224,7 +224,7 @@ export class KeyedLimiter<Name extends string = never> {
   #textOf(key: Key): string {
     if (typeof key !== "string") {
       if (typeof key?.ip !== "string") {
-        const shown = "ip" in Object(key) ? `{ ip: ${String(key.ip)} }` : String(key);
+        const shown = "ip" in Object(key) ? `{ ip: ${typeof key.ip} }` : String(key);
         throw new TollgateError("key_not_text", `key must be a text or { ip: "<address>" }, not ${shown}`);
       }
       return ADDRESS + networkOf(key.ip, this.#ipv6Prefix);

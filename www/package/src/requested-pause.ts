@@ -1,10 +1,10 @@
 // How long a server asks its clients to wait, in the headers of its response.
 
-/** How long the response asks to wait, in milliseconds. Moments are by its `Date` and `Age`, or without a date by `now`. */
+/** How long the response asks to wait, in milliseconds. Moments are by the server's clock if there is a `Date`, otherwise by ours. */
 export function requestedPauseMs({ status, headers }: Response, now: number): number | undefined {
   // A cache says how old what it repeats is.
   const dated = Date.parse(headers.get("date")!) + 1000 * (Number(headers.get("age")) || 0);
-  const lengthOf = (text: string | null | undefined, firstMs: number) => lengthIn(`${text}`, firstMs, now, dated);
+  const lengthOf = (text: string | null | undefined, firstMs: number) => lengthIn(`${text}`, firstMs, { now, dated });
   if (status >= 400) {
     const ms = [lengthOf(headers.get("retry-after-ms"), 0), lengthOf(headers.get("retry-after"), FIRST_UNIX_S)];
     const first = ms.find((length) => length >= 0);
@@ -45,23 +45,37 @@ export function requestedPauseMs({ status, headers }: Response, now: number): nu
  * The length of time in a text, or until the moment in it, in whole milliseconds, rounded up; `NaN` if it has neither. A
  * number below `firstMs` is in seconds; from there on it is in milliseconds, until numbers are Unix time.
  */
-function lengthIn(text: string, firstMs: number, now: number, dated: number): number {
-  // A date has whole seconds. When in its second it was written, our own clock says if it agrees; otherwise it counts as
-  // its end, because a pause must not be longer than meant. Only another such date is as coarse.
-  const serverNow = Math.floor(now / 1000) * 1000 === dated ? now : dated + 999 || now;
+function lengthIn(text: string, firstMs: number, { now, dated }: Dated): number {
   let ms = NaN;
   if (/^\d+(\.\d+)?$/.test(text)) {
     const number = Number(text);
     ms = number * (number < firstMs || (number >= FIRST_UNIX_S && number < FIRST_UNIX_MS) ? 1000 : 1);
-    if (number >= FIRST_UNIX_S) ms -= serverNow;
+    if (number >= FIRST_UNIX_S) ms = untilMoment(ms, { now, dated });
   } else if (/^(\d+(\.\d+)?(ms|[dhms]))+$/.test(text)) {
     ms = 0;
     for (const [, number, unit] of text.matchAll(/([\d.]+)([a-z]+)/g)) ms += Number(number) * UNITS[unit!]!;
-  } else if (/^\w{3,9},? .*GMT/i.test(text)) ms = Date.parse(text) - (dated || now);
-  else if (/^\d{4}-.*T.*(Z|[+-]\d\d:\d\d)$/i.test(text)) ms = Date.parse(text) - serverNow;
+  } else if (/^\w{3,9},? .*GMT/i.test(text))
+    ms = Date.parse(text) - (dated || now); // both in whole seconds
+  else if (/^\d{4}-.*T.*(Z|[+-]\d\d:\d\d)$/i.test(text)) ms = untilMoment(Date.parse(text), { now, dated });
   return Math.ceil(Number(ms.toFixed(3))); // a product may be a little more than exact
 }
 
+/** Our clock, and the server's in whole seconds, if it has told. */
+interface Dated {
+  readonly now: number;
+  readonly dated: number;
+}
+
+/** The time until a moment. One within the second of the `Date` is not in the past. */
+function untilMoment(moment: number, { now, dated }: Dated): number {
+  if (!dated) return moment - now;
+  // Our clock says which part of that second it was, if it agrees but for the response's time on its way.
+  const sinceMs = now >= dated && now < dated + LONGEST_WAY_MS ? Math.min(now - dated, 999) : 0;
+  return Math.max(moment - dated - sinceMs, Math.min(0, moment - dated));
+}
+
+/** Longer than most responses take, and shorter than most wrong clocks are wrong. */
+const LONGEST_WAY_MS = 3000;
 /** In milliseconds. */
 const UNITS: Record<string, number> = { d: 86_400_000, h: 3_600_000, m: 60_000, s: 1000, ms: 1 };
 /** More seconds than a day has. From here on, a reset whose unit is unknown is in milliseconds. */

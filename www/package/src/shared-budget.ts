@@ -9,7 +9,7 @@ import {
   type Snapshot,
 } from "./bucket.js";
 import { Budget, type Cost } from "./budget.js";
-import { core } from "./core.js";
+import { carry } from "./carry.js";
 import { isChange, later, postpone } from "./limiter.js";
 import { reasonOf, waitTooLong } from "./queue.js";
 import type { Waiter } from "./waiters.js";
@@ -281,7 +281,7 @@ export class SharedBudget<Name extends string> {
     this.#own.begin(now);
     for (const [i, { name }] of limits.entries()) {
       const other = before.buckets[name ? old.findIndex((limit) => limit.name === name) : i];
-      if (other) core.carry(Bucket.addressOf(buckets[i]!), Bucket.addressOf(other), now);
+      if (other) carry(Bucket.addressOf(buckets[i]!), Bucket.addressOf(other), now);
     }
   }
 }

@@ -360,7 +360,7 @@ export interface RateLimit {
   readonly __WORKER_ENTRYPOINT_BRAND: never;
   /**
    * Takes a token of the key under the binding's policy. `success` is false if there is none, and if nothing could be decided, unless the
-   * policy has `on_error`. Rejects for a wrong key, an unknown policy and errors in the settings.
+   * policy fails open. Rejects for a wrong key, such as an empty one, an unknown policy and errors in the settings.
    */
   limit(request: { readonly key: Key }): Promise<{ readonly success: boolean }>;
 }
