@@ -102,17 +102,20 @@ test("a URL that only the caller's fetch can resolve has a cost, and a body that
     [{ cost }, { method: "POST", body: "text" }],
     [{ cost }, { method: "POST", body: ReadableStream.from([Buffer.from("text")]), duplex: "half" }],
     [{}, { method: "POST", body: ReadableStream.from([Buffer.from("text")]), duplex: "half" }],
+    [{ cost }, new Request("https://example.com", { method: "POST", body: "text" })],
+    [{}, new Request("https://example.com", { method: "POST", body: "text" })],
   ];
   for (const [options, init] of table) {
     const sent = [];
     const fetch = async (input, init) => {
+      assert.equal(init?.method ?? "GET", init ? "POST" : "GET");
       sent.push([input, await new Response(init?.body).text()]);
       return new Response("", { status: sent.length < 3 ? 429 : 200 });
     };
     await settle(limitFetch(limiter, { fetch, jitterMs: 0, ...options })("/relative?q", init));
     assert.deepEqual(sent, Array(3).fill(["/relative?q", init ? "text" : ""]));
   }
-  assert.deepEqual(urls, Array(3).fill("http://localhost/relative?q"));
+  assert.deepEqual(urls, Array(4).fill("http://localhost/relative?q"));
 });
 
 test("a request may be given as the options, as a proxy does", async () => {

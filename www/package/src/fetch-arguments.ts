@@ -22,13 +22,23 @@ export function split(args: FetchArguments): [copy: Request, args: FetchArgument
   const [input, init] = args;
   if (isStream(init?.body)) {
     // `fetch(url, request)`: a request has no members of its own that could be passed on with another body.
-    if ((init as Partial<Request>).clone) return split([new Request(input, init)]);
+    if ((init as Partial<Request>).clone) return split(merged(input, init as Request));
     const [first, second] = new Response(init!.body as ReadableStream).body!.tee();
     return [made(input, { ...init, body: second }), [input, { ...init, body: first }]];
   }
   // The class of the request may be another library's.
   const clone = init?.body ? undefined : (input as Partial<Request>).clone?.();
   return [clone && !init ? clone : made(clone ?? input, init), args];
+}
+
+/** The same arguments, without a request as the options. */
+function merged(input: string | URL | Request, init: Request): FetchArguments {
+  try {
+    return [new Request(input, init)];
+  } catch {
+    const { method, headers, body, signal, credentials, redirect } = init;
+    return [input, { method, headers, body, signal, credentials, redirect, duplex: "half" } as RequestInit];
+  }
 }
 
 /** The request of these arguments. A relative URL may be one that only the caller's own `fetch` can resolve. */
