@@ -76,6 +76,15 @@ test("a refused request is retried when the server said", async () => {
     [429, { "x-ratelimit-remaining-requests": "59", "x-ratelimit-reset-requests": "9s",
             "x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "120ms" }, 120],
     [429, { "x-ratelimit-remaining-tokens": "7", "x-ratelimit-reset-tokens": "6m0s" }, 1000],
+    [429, { "x-ratelimit-remaining": "0", "x-ratelimit-reset-ms": "45000" },    45_000],
+    [429, { "x-ratelimit-reset-ms": "45000" },                                  45_000],
+    [429, { "x-ratelimit-reset-requests": "30s", "x-ratelimit-reset-tokens": "20s" }, 20_000], // of either
+    [429, { "anthropic-ratelimit-unified-reset": `${START / 1000 + 30}`,
+            "anthropic-ratelimit-unified-7d-reset": `${START / 1000 + 400_000}` }, 30_000],
+    [429, { "x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "120ms",
+            "x-ratelimit-reset-requests": "24h0m0s" },                          120],
+    [429, { "x-ratelimit-remaining-tokens": "9", "x-ratelimit-reset-tokens": "120ms",
+            "x-ratelimit-reset-requests": "3s" },                               3000],
   ];
   for (const text of ["soon", "", "-5", "5, 5", "1e3", "Infinity", "NaN", "0x10", "5x", "May 2038", "٣"]) {
     table.push([429, { "retry-after": Buffer.from(text).toString("latin1") }, 1000]);
@@ -274,6 +283,7 @@ test("a granted response with older headers pauses the limiter if they report no
     [{ "x-ratelimit-remaining": "0", "x-ratelimit-reset": `${START / 1000 + 4}` },    4000],
     [{ "x-ratelimit-remaining": "1", "x-ratelimit-reset": "4" },                      0],
     [{ "x-ratelimit-reset": "4" },                                                    0],
+    [{ "x-ratelimit-remaining": "0", "x-ratelimit-reset-ms": "4000" },                4000],
     [{ "x-ratelimit-remaining": "0" },                                                0],
     [{ "x-ratelimit-remaining": "none", "x-ratelimit-reset": "4" },                   0],
     [{ "x-ratelimit-remaining": "", "x-ratelimit-reset": "4" },                       0],

@@ -94,6 +94,56 @@ test("a copy that settle does not read is cancelled", async () => {
   assert.equal(cancelled.length, 1);
 });
 
+test("when the caller cancels, the transfer ends, its slot is free, and the copy fails", async (t) => {
+  const warned = t.mock.method(console, "warn", () => {});
+  const cancels = {
+    cancel: (body) => body.cancel("enough"),
+    "a reader's cancel": async (body) => {
+      const reader = body.getReader();
+      await reader.read();
+      await reader.cancel("enough");
+    },
+    break: async (body) => {
+      for await (const _ of body) break;
+    },
+  };
+  for (const [name, cancel] of Object.entries(cancels)) {
+    for (const type of ["bytes", undefined]) {
+      for (const options of [{ maxConcurrent: 1 }, {}]) {
+        const limiter = new Limiter(NAMED, { clock: new FakeClock(), ...options });
+        const cancelled = [];
+        const endless = new ReadableStream({
+          type,
+          pull: (controller) => controller.enqueue(new Uint8Array(1)),
+          cancel: (reason) => void cancelled.push(reason),
+        });
+        const seen = [];
+        const settle = async (response) => {
+          try {
+            for await (const chunk of response.body) seen.push(chunk.length);
+          } catch {
+            return { requests: 1, tokens: 2 };
+          }
+        };
+        const fetch = async () => new Response(endless);
+        const { body } = await limitFetch(limiter, { fetch, settle, cost: { requests: 1, tokens: 50 } })(origin);
+        await cancel(body);
+        await settled();
+        const row = JSON.stringify([name, type, options]);
+        assert.equal(cancelled.length, 1, row);
+        assert.deepEqual(left(limiter), [9, 98], row);
+        await limiter.acquire();
+      }
+    }
+  }
+  assert.equal(warned.mock.callCount(), 0);
+  const fetch = async () => new Response(new ReadableStream());
+  const { body } = await limitFetch(new Limiter(NAMED), { fetch, settle: (response) => response.text() })(origin);
+  await body.cancel();
+  await settled();
+  assert.match(String(warned.mock.calls[0].arguments[1]), /AbortError: the response's body was cancelled/);
+});
+
 test("if settle fails, the cost stays, and the console says why unless the request was aborted", async (t) => {
   const warned = t.mock.method(console, "warn", () => {});
   const error = new Error("no usage");

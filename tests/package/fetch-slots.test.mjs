@@ -329,11 +329,10 @@ test("a body that cannot be followed frees the slot at once", async () => {
   reader.releaseLock();
 });
 
-test("a response made for a test may have only a status and a way to get headers", async () => {
+test("a response made for a test may have only a status, or a way to get headers beside it", async () => {
   const limiter = new Limiter({ rate: 9, periodMs: 1 }, { clock: new FakeClock(), maxConcurrent: 1 });
-  const simple = { status: 200, headers: { get: () => null } };
-  assert.equal(await limitFetch(limiter, { fetch: async () => simple })(origin), simple);
-  await assert.rejects(limitFetch(limiter, { fetch: async () => ({ status: 200 }) })(origin), TypeError);
+  for (const simple of [{ status: 200, headers: { get: () => null } }, { status: 200 }])
+    assert.equal(await limitFetch(limiter, { fetch: async () => simple })(origin), simple);
   await limiter.onIdle();
 });
 

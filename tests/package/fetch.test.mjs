@@ -118,6 +118,49 @@ test("a URL that only the caller's fetch can resolve has a cost, and a body that
   assert.deepEqual(urls, Array(4).fill("http://localhost/relative?q"));
 });
 
+test("the caller's own fetch may take what the platform's would not", async () => {
+  const { limiter, settle } = make([]);
+  const iterator = () => new Map([["authorization", "s"]]).entries();
+  const stream = () => ReadableStream.from([Buffer.from("text")]);
+  const table = [
+    [{ method: "POST", headers: iterator() }, (sent) => assert.deepEqual([...sent.headers], [["authorization", "s"]])],
+    [
+      { method: "POST", headers: { ":authority": "a" } },
+      (sent) => assert.deepEqual(sent.headers, { ":authority": "a" }),
+    ],
+    [{ method: "POST", body: stream() }, async (sent) => assert.equal(await new Response(sent.body).text(), "text")],
+  ];
+  for (const [init, check] of table) {
+    let sent;
+    const fetch = async (_, init) => {
+      sent ??= init;
+      return new Response("");
+    };
+    await settle(limitFetch(limiter, { fetch })(origin, init));
+    await check(sent);
+  }
+  const json = { ok: true, status: 200, json: async () => 7 };
+  assert.equal(await settle(limitFetch(limiter, { fetch: async () => json })(origin)), json);
+});
+
+test("a 503 is retried if the request has an idempotency key, however its headers are given", async () => {
+  for (const headers of [
+    { "Idempotency-Key": "k" },
+    [["idempotency-key", "k"]],
+    new Headers({ "idempotency-key": "k" }),
+    new Map([["Idempotency-Key", "k"]]),
+  ]) {
+    const { api, url, settle, seen } = make([[503]]);
+    assert.equal((await settle(api(url, { method: "POST", headers }))).status, 200);
+    assert.deepEqual(
+      seen().map((request) => request.headers["idempotency-key"]),
+      ["k", "k"],
+    );
+  }
+  const { api, url, settle } = make([[503]]);
+  assert.equal((await settle(api(url, { method: "POST", headers: { keys: "k" } }))).status, 503);
+});
+
 test("a request may be given as the options, as a proxy does", async () => {
   const made = (url) => new Request(url, { method: "PUT", body: "text", headers: { "x-own": "1" } });
   for (const cost of [1, async (request) => (await request.text()).length]) {

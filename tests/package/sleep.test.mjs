@@ -38,6 +38,8 @@ const CALLS = {
   refund: (limiter) => limiter.refund(0),
   acquire: (limiter) => void limiter.acquire().catch(() => {}),
   resume: (limiter) => limiter.resume(),
+  release: (limiter) => limiter.release(undefined),
+  onIdle: (limiter) => void limiter.onIdle(),
 };
 
 test("the first call of any kind admits the calls that are due", async (t) => {

@@ -199,8 +199,37 @@ test("what failed work has reported is settled again if that fails, and reported
     assert.equal(outcome, error, row);
     assert.deepEqual(calls, Array(attempts).fill(settled(7)[0]), row);
     assert.equal(warn.mock.callCount(), warnings, row);
-    if (warnings) assert.deepEqual(warn.mock.calls[0].arguments.slice(0, 2), ["tollgate: not settled:", 7]);
+    if (warnings) assert.deepEqual(warn.mock.calls[0].arguments.slice(0, 2), ["tollgate: could not settle:", 7]);
   }
+});
+
+test("a cancellation is repeated, too", async (t) => {
+  const advance = stopTime(t);
+  const warn = t.mock.method(console, "warn", () => {});
+  for (const [answers, attempts, warnings] of [
+    [[lost, done], 2, 0],
+    [Array(5).fill(busy), 4, 1],
+  ]) {
+    const { client, calls } = make({ answers });
+    let outcome;
+    client.spend(REQUEST, () => Promise.reject("failed")).catch((reason) => (outcome = reason));
+    await rest();
+    await advance(0);
+    for (let ms = 0; ms < 7000; ms += 500) await advance(500);
+    assert.equal(outcome, "failed");
+    assert.deepEqual(calls, Array(attempts).fill(cancelled[0]));
+    assert.equal(warn.mock.callCount(), warnings);
+  }
+});
+
+test("a report is as it was when it was made", async () => {
+  const { client, calls } = make();
+  const cost = { requests: 1, tokens: 3 };
+  await client.spend(REQUEST, (report) => {
+    report(cost);
+    cost.tokens = 99;
+  });
+  assert.deepEqual(calls, settled({ requests: 1, tokens: 3 }));
 });
 
 test("what was reported before an abort is settled", async () => {

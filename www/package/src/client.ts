@@ -448,8 +448,8 @@ export class Client<P extends PolicyNames = string, Throws extends boolean = fal
   /**
    * Reserves the cost, waits until it may be used, calls `work` and settles the reservation at the cost that `work` has
    * reported last; if it has not, at the reserved one. If `work` throws, as it should when it is aborted, settles what it
-   * has reported, or else cancels the reservation. Without an answer or after a 503, this settlement is repeated, three times at most;
-   * if it fails, that is reported on the console. With an `idempotencyKey` the reservation is requested again in the same way; without one,
+   * has reported, or else cancels the reservation. Without an answer or after a 503, this is repeated, three times at most; if it
+   * fails, that is reported on the console. With an `idempotencyKey` the reservation is requested again in the same way; without one,
    * what a lost answer reserved stays reserved until it expires. Returns the answer of the server if that is not a reservation.
    *
    * ```js
@@ -490,17 +490,16 @@ export class Client<P extends PolicyNames = string, Throws extends boolean = fal
     try {
       await sleep(answer.ready_at - answer.now, signal);
       result = await work((real) => {
-        cost = real;
+        cost = typeof real === "object" ? { ...real } : real;
       });
     } catch (error) {
       const reported = cost;
-      if (reported === undefined)
-        await close("cancel").catch(asValue); // if that fails, it expires
-      else {
-        // The caller does not see this answer. A reservation is settled once, however often this is repeated.
-        const settled = await persistently(() => close("settle", reported)).catch(asValue);
-        if (!("status" in settled && settled.status === 200)) console.warn("tollgate: not settled:", reported, settled);
-      }
+      // The caller does not see this answer. A reservation is closed once, however often this is repeated.
+      const verb = reported === undefined ? "cancel" : "settle";
+      const closing = persistently(() => close(verb, reported), verb === "cancel" ? signal : undefined);
+      const closed = await closing.catch(asValue);
+      if (!("status" in closed && closed.status === 200))
+        console.warn(`tollgate: could not ${verb}:`, reported, closed);
       throw error;
     }
     return { status: 200, result, settled: await close("settle", cost).catch(asValue) };

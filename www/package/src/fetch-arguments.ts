@@ -11,10 +11,25 @@ export function readArguments([input, init]: FetchArguments) {
     signal: init?.signal === undefined ? request?.signal : init.signal,
     isIdempotent:
       /^(GET|HEAD|PUT|DELETE|OPTIONS)$/.test(method) ||
-      new Headers(init?.headers ?? request?.headers).has("idempotency-key"),
+      namesIn(init?.headers ?? request?.headers).some((name) => /^idempotency-key$/i.test(name)),
     /** Whether there is a body that can be sent only once. */
     isSentOnce: init?.body ? isStream(init.body) : !!request && request.body !== null && !/^(GET|HEAD)$/.test(method),
   };
+}
+
+/** The names of the headers. They may be such as only the caller's own `fetch` accepts; an iterator is left to that. */
+function namesIn(headers: RequestInit["headers"]): string[] {
+  if (Array.isArray(headers)) return headers.map(([name]) => `${name}`);
+  const { keys } = Object(headers) as Headers;
+  return typeof keys === "function" ? Array.from((headers as Headers).keys(), String) : Object.keys(Object(headers));
+}
+
+/** Makes a copy of what can be sent only once. Returns the arguments that still send it. */
+export function spareOf(args: FetchArguments): [spare: Request | Response, args: FetchArguments] {
+  const [input, init] = args;
+  if (!isStream(init?.body) || (init as Partial<Request>).clone) return split(args);
+  const [first, second] = new Response(init!.body as ReadableStream).body!.tee();
+  return [new Response(second), [input, { ...init, body: first }]];
 }
 
 /** Makes a copy of the request, to be read. Returns the arguments that still send it. */
@@ -23,8 +38,8 @@ export function split(args: FetchArguments): [copy: Request, args: FetchArgument
   if (isStream(init?.body)) {
     // `fetch(url, request)`: a request has no members of its own that could be passed on with another body.
     if ((init as Partial<Request>).clone) return split(merged(input, init as Request));
-    const [first, second] = new Response(init!.body as ReadableStream).body!.tee();
-    return [made(input, { ...init, body: second }), [input, { ...init, body: first }]];
+    const [spare, rest] = spareOf(args);
+    return [made(input, { ...init, body: spare.body, duplex: "half" } as RequestInit), rest];
   }
   // The class of the request may be another library's.
   const clone = init?.body ? undefined : (input as Partial<Request>).clone?.();
@@ -52,7 +67,7 @@ function made(input: string | URL | Request, init: RequestInit | undefined): Req
 }
 
 /** Reads the body, until the signal aborts. Firefox has none as a stream, nor have some libraries: those are read to the end. */
-export function bytesOf(request: Request, signal: AbortSignal | null | undefined): Promise<ArrayBuffer> {
+export function bytesOf(request: Request | Response, signal: AbortSignal | null | undefined): Promise<ArrayBuffer> {
   const read = request.body?.pipeThrough?.(
     new TransformStream<Uint8Array, Uint8Array<ArrayBuffer>>(),
     signal ? { signal } : {},

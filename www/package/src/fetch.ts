@@ -2,7 +2,7 @@
 import type { Cost } from "./budget.js";
 import type { Clock } from "./clock.js";
 import { checkIndex, checkWhole, TollgateError } from "./errors.js";
-import { bytesOf, discard, type FetchArguments, readArguments, split } from "./fetch-arguments.js";
+import { bytesOf, discard, type FetchArguments, readArguments, spareOf, split } from "./fetch-arguments.js";
 import { followedResponse } from "./followed-response.js";
 import type { AcquireOptions } from "./queue.js";
 import { requestedPauseMs } from "./requested-pause.js";
@@ -18,8 +18,8 @@ export interface LimitFetchOptions<Name extends string = never> extends Omit<Acq
   readonly cost?: Cost<Name> | ((request: Request) => Cost<Name> | Promise<Cost<Name>>);
   /**
    * Returns what a request really cost, by its response: what is missing is charged, and the rest refunded. It may read
-   * the body of the copy that it gets, also while that streams to the caller. If it fails, that is reported on the console,
-   * and the cost stays.
+   * the body of the copy that it gets, also while that streams to the caller, and that fails if the caller cancels. If `settle` fails, that
+   * is reported on the console, and the cost stays.
    */
   readonly settle?: (response: Response) => Cost<Name> | Promise<Cost<Name>>;
   /** How many times a request is retried. Default: 2. */
@@ -103,7 +103,7 @@ export function limitFetch<Name extends string = never>(
       }
     }
     /** For the body of a retry. */
-    let spare: Request | undefined;
+    let spare: Request | Response | undefined;
     let response: Response | undefined;
     for (let attempt = 0; ; attempt++) {
       let admitted: unknown;
@@ -119,7 +119,7 @@ export function limitFetch<Name extends string = never>(
       const end = () => limiter.release?.(admitted as never);
       let statedMs: number | undefined;
       try {
-        if (isSentOnce && attempt === 0 && retries > 0) [spare, args] = split(args);
+        if (isSentOnce && attempt === 0 && retries > 0) [spare, args] = spareOf(args);
         response = await fetch(...args);
         statedMs = requestedPauseMs(response, limiter.clock.now());
       } catch (error) {
@@ -135,9 +135,15 @@ export function limitFetch<Name extends string = never>(
       if (requestedMs > 0) void pause(now + Math.ceil(pauseMs));
       const isRepeatable = status === 429 || (status === 503 && isIdempotent);
       const isLast = !isRepeatable || attempt >= retries || requestedMs > maxPauseMs;
-      if (isLast && waitsForBody) response = followedResponse(response, limiter.clock, end);
-      else end();
-      if (settle) void settleBy(settle, response, taken, signal);
+      const isHeld = isLast && waitsForBody;
+      if (!isHeld) end();
+      let copy: Response | undefined;
+      if (isHeld || (isLast && settle))
+        [response, copy] = followedResponse(response, limiter.clock, isHeld ? end : () => {}, !!settle);
+      if (settle) {
+        const own = response;
+        void settleBy(settle, () => copy ?? own.clone(), taken, signal);
+      }
       if (isLast) {
         discard(spare);
         return response;
@@ -163,13 +169,13 @@ export function limitFetch<Name extends string = never>(
   /** Replaces what was taken by what `settle` returns for a copy of the response. */
   async function settleBy(
     settle: (response: Response) => Cost<Name> | Promise<Cost<Name>>,
-    response: Response,
+    copied: () => Response,
     taken: Cost<Name>,
     signal: AbortSignal | null | undefined,
   ): Promise<void> {
     let copy: Response | undefined;
     try {
-      copy = response.clone();
+      copy = copied();
       const real = await settle(copy);
       const [more, less] = [excess(real, taken), excess(taken, real)] as [Cost<Name>, Cost<Name>];
       if (isSome(more)) await limiter.charge!(more);

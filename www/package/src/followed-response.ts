@@ -4,15 +4,25 @@ import type { Clock } from "./clock.js";
 /**
  * Returns the response with a body that calls `end` once: when it has been read, is cancelled or fails, or when it has not
  * been read from for ten seconds. Calls it at once if there is no body, or none that can be followed.
+ *
+ * If `isCopied`, also returns a copy of a body that can be followed. What cancels the response's body fails the copy: a tee would only
+ * end the transfer once both are cancelled.
  */
-export function followedResponse(response: Response, clock: Clock, end: () => void): Response {
+export function followedResponse(
+  response: Response,
+  clock: Clock,
+  end: () => void,
+  isCopied: boolean,
+): [response: Response, copy?: Response] {
   const { body, status, statusText, headers, url, redirected, type } = response;
   // Some libraries have other streams, or bodies where no response can be made with one. Node has a stream for an empty body.
   if (!body?.getReader || body.locked || !canHaveBody(status) || headers.get("content-length") === "0") {
     end();
-    return response;
+    return [response];
   }
   const isOfBytes = isByteStream(body);
+  const [own, other] = isCopied ? body.tee() : [];
+  let failCopy = (_reason: unknown) => {};
   let reader: ReadableStreamDefaultReader<Uint8Array<ArrayBuffer>> | undefined;
   let isReading = false;
   let isEnded = false;
@@ -25,9 +35,9 @@ export function followedResponse(response: Response, clock: Clock, end: () => vo
   };
   // Reads through the response: Node cancels an unlocked body once its response has been collected.
   const lock = () => {
-    const own = response.body!.getReader();
-    own.closed.then(finish, finish); // also if it fails while nothing reads it
-    return own;
+    const locked = (own ?? response.body!).getReader();
+    locked.closed.then(finish, finish); // also if it fails while nothing reads it
+    return locked;
   };
   const watch = () => {
     cancelTimer = clock.at(readAt + UNREAD_MS, () => {
@@ -63,7 +73,8 @@ export function followedResponse(response: Response, clock: Clock, end: () => vo
     },
     cancel(reason) {
       finish();
-      return (reader ?? response.body!).cancel(reason);
+      failCopy(reason ?? new DOMException("the response's body was cancelled", "AbortError"));
+      return (reader ?? own ?? response.body!).cancel(reason);
     },
   };
   // Reads only when it is read.
@@ -80,7 +91,32 @@ export function followedResponse(response: Response, clock: Clock, end: () => vo
       clone: { value: () => withOrigin(Response.prototype.clone.call(made)) },
     });
   // The response itself has members of its platform, such as `cf` in a Worker.
-  return withOrigin(new Response(followed, /^[ -~]*$/.test(statusText) ? response : { status, headers }));
+  const init = /^[ -~]*$/.test(statusText) ? response : { status, headers };
+  const made = withOrigin(new Response(followed, init));
+  return other ? [made, withOrigin(new Response(copied(other), init))] : [made];
+
+  function copied(other: ReadableStream<Uint8Array<ArrayBuffer>>): ReadableStream {
+    const reader = other.getReader();
+    return new ReadableStream<Uint8Array<ArrayBuffer>>(
+      {
+        start(controller) {
+          failCopy = (reason) => {
+            controller.error(reason);
+            reader.cancel(reason).catch(() => {});
+          };
+        },
+        async pull(controller) {
+          const { done, value } = await reader.read();
+          readAt = clock.now();
+          if (!done) return controller.enqueue(value);
+          finish();
+          controller.close();
+        },
+        cancel: (reason) => reader.cancel(reason),
+      },
+      { highWaterMark: 0 },
+    );
+  }
 }
 
 /** Whether a body can be read into the caller's own buffers. */

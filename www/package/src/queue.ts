@@ -218,6 +218,7 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
    */
   release(grant: Grant | undefined): void {
     if (this.#held.delete(grant)) void this.serve();
+    else this.now();
     this.#checkIdle();
   }
 
@@ -260,6 +261,7 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
 
   /** Resolves when no call is waiting, and no throttled call or one that `maxConcurrent` counts is running. */
   onIdle(): Promise<void> {
+    this.now();
     return new Promise((resolve) => {
       this.#idle.push(resolve);
       this.#checkIdle();

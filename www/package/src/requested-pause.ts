@@ -2,6 +2,7 @@
 
 /** How long the response asks to wait, in milliseconds. Moments are by the server's clock if there is a `Date`, otherwise by ours. */
 export function requestedPauseMs({ status, headers }: Response, now: number): number | undefined {
+  if (!headers) return undefined; // made for a test
   // A cache says how old what it repeats is.
   const dated = Date.parse(headers.get("date")!) + 1000 * (Number(headers.get("age")) || 0);
   const lengthOf = (text: string | null | undefined, firstMs: number) => lengthIn(`${text}`, firstMs, { now, dated });
@@ -11,16 +12,10 @@ export function requestedPauseMs({ status, headers }: Response, now: number): nu
     if (first !== undefined) return first;
   }
   let longest = 0;
-  // A refusal that does not say what remains means that nothing does.
-  const ifUnsaid = status === 429 || status === 503 ? 0 : 1;
-  const read = (
-    remaining: string | null | undefined,
-    reset: string | null | undefined,
-    firstMs: number,
-    otherwise = 1,
-  ) => {
+  const read = (remaining: string | null | undefined, reset: string | null | undefined, firstMs: number) => {
     const ms = lengthOf(reset, firstMs);
-    if (parseFloat(`${remaining ?? otherwise}`) === 0 && ms > longest) longest = ms;
+    if (parseFloat(remaining!) === 0 && ms > longest) longest = ms;
+    return ms;
   };
   const field = `,${headers.get("ratelimit")}`.replace(/"(\\.|[^"\\])*"/g, "");
   const number = (text: string, name: string) => new RegExp(`[;,\\s]${name}=(\\d+(?:\\.\\d+)?)`).exec(text)?.[1];
@@ -29,15 +24,20 @@ export function requestedPauseMs({ status, headers }: Response, now: number): nu
   for (const item of field.split(",")) read(number(item, "r"), number(item, "t"), FIRST_UNIX_S);
   // Earlier drafts, also in seconds.
   read(number(field, "remaining"), number(field, "reset"), FIRST_UNIX_S);
+  // Of those that do not say what remains. One of them is the reason for a refusal if no other is.
+  let shortest = Infinity;
   // One header for each number, in many families: `x-ratelimit-reset-tokens`, `anthropic-ratelimit-tokens-reset`.
   // A response made for a test may have no more than `get`.
   for (const [name, reset] of headers[Symbol.iterator] ? headers : []) {
     // `-reset-after` is a length, and so more exact than the same `-reset`.
     if (!/rate-?limit.*-reset/.test(name) || headers.has(`${name}-after`)) continue;
     // A length is in seconds, as is the header of earlier drafts, without `x-`. Others do not say their unit.
-    const firstMs = /^ratelimit-reset$|-after$/.test(name) ? FIRST_UNIX_S : FIRST_MS;
-    read(headers.get(name.replace(/reset(-after)?/, "remaining")), reset, firstMs, ifUnsaid);
+    const firstMs = /-ms$/.test(name) ? 0 : /^ratelimit-reset$|-after$/.test(name) ? FIRST_UNIX_S : FIRST_MS;
+    const remaining = headers.get(name.replace(/reset(-after|-ms)?/, "remaining"));
+    const ms = read(remaining, reset, firstMs);
+    if (remaining === null && ms > 0) shortest = Math.min(shortest, ms);
   }
+  if (!longest && (status === 429 || status === 503) && shortest < Infinity) return shortest;
   return longest || undefined;
 }
 
