@@ -12,7 +12,7 @@ test("Jest, with fake timers", async () => {
   const [, code] = page.match(/^```js\n(import [^\n]* "@jest\/globals";\n.*?)^```$/ms);
   const [, flag] = page.match(/`NODE_OPTIONS=(\S+) npx jest`/);
   writeFileSync(join(folder, "waits.test.js"), code);
-  const jest = (env) => run("jest", ["--rootDir", folder, "waits.test.js"], folder, { env });
+  const jest = (env) => run("jest", ["--rootDir", folder, "--testTimeout=100000", "waits.test.js"], folder, { env });
   const { stderr } = await jest({ NODE_OPTIONS: flag });
   assert.match(stderr, /Tests: +1 passed, 1 total/);
 });

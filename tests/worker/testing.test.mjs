@@ -21,7 +21,8 @@ function vitest(name, files, policy = POLICY) {
   const project = makeProject(name, { main: `${name}.mjs`, vars: { POLICIES: { api: policy } } });
   writeFileSync(join(project, "vitest.config.js"), config.replace("wrangler.toml", "wrangler.json"));
   for (const [file, code] of Object.entries(files)) writeFileSync(join(project, file), code);
-  return run("vitest", ["run"], project, { env: { NO_COLOR: "1" } });
+  // As written, with time for a busy machine.
+  return run("vitest", ["run", "--testTimeout", "100000"], project, { env: { NO_COLOR: "1" } });
 }
 
 /** The same test again, with what `change` makes of it. */

@@ -139,7 +139,7 @@ export function limitFetch<Name extends string = never>(
       if (!isHeld) end();
       let copy: Response | undefined;
       if (isHeld || (isLast && settle))
-        [response, copy] = followedResponse(response, limiter.clock, isHeld ? end : () => {}, !!settle);
+        [response, copy] = followedResponse(response, limiter.clock, isHeld ? end : undefined, !!settle);
       if (settle) {
         const own = response;
         void settleBy(settle, () => copy ?? own.clone(), taken, signal);

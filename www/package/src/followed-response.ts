@@ -11,13 +11,13 @@ import type { Clock } from "./clock.js";
 export function followedResponse(
   response: Response,
   clock: Clock,
-  end: () => void,
+  end: (() => void) | undefined,
   isCopied: boolean,
 ): [response: Response, copy?: Response] {
   const { body, status, statusText, headers, url, redirected, type } = response;
   // Some libraries have other streams, or bodies where no response can be made with one. Node has a stream for an empty body.
   if (!body?.getReader || body.locked || !canHaveBody(status) || headers.get("content-length") === "0") {
-    end();
+    end?.();
     return [response];
   }
   const isOfBytes = isByteStream(body);
@@ -30,7 +30,7 @@ export function followedResponse(
   let cancelTimer = () => {};
   const finish = () => {
     cancelTimer();
-    if (!isEnded) end();
+    if (!isEnded) end?.();
     isEnded = true;
   };
   // Reads through the response: Node cancels an unlocked body once its response has been collected.
@@ -51,7 +51,7 @@ export function followedResponse(
     });
   };
   reader = lock();
-  watch();
+  if (end) watch();
   const source: UnderlyingDefaultSource<Uint8Array<ArrayBuffer>> = {
     async pull(controller) {
       reader ??= lock();
