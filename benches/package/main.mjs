@@ -19,7 +19,7 @@ import { parts, sizes } from "./sizes.mjs";
 const LARGEST = {
   "tollgate (Bucket)": 3481,
   "tollgate (Limiter)": 6850,
-  tollgate: 13_000,
+  tollgate: 13_100,
   "tollgate/shared": 9950,
   "tollgate/client": 1800,
   "tollgate/client (Client, acquire)": 2750,

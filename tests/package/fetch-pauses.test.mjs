@@ -78,6 +78,8 @@ test("a refused request is retried when the server said", async () => {
     [429, { "x-ratelimit-remaining-tokens": "7", "x-ratelimit-reset-tokens": "6m0s" }, 1000],
     [429, { "x-ratelimit-remaining": "0", "x-ratelimit-reset-ms": "45000" },    45_000],
     [429, { "x-ratelimit-reset-ms": "45000" },                                  45_000],
+    [429, { "x-ratelimit-remaining-requests": "5", "x-ratelimit-reset-requests-ms": "500" }, 1000],
+    [429, { "x-ratelimit-remaining": "0", "x-ratelimit-reset-after-ms": "500" }, 500],
     [429, { "x-ratelimit-reset-requests": "30s", "x-ratelimit-reset-tokens": "20s" }, 20_000], // of either
     [429, { "anthropic-ratelimit-unified-reset": `${START / 1000 + 30}`,
             "anthropic-ratelimit-unified-7d-reset": `${START / 1000 + 400_000}` }, 30_000],

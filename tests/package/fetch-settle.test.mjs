@@ -94,54 +94,93 @@ test("a copy that settle does not read is cancelled", async () => {
   assert.equal(cancelled.length, 1);
 });
 
-test("when the caller cancels, the transfer ends, its slot is free, and the copy fails", async (t) => {
+test("when the caller cancels, the transfer ends, its slot is free, and the copy ends with what was read", async (t) => {
   const warned = t.mock.method(console, "warn", () => {});
+  const read = async (body, chunks) => {
+    const reader = body.getReader();
+    for (let i = 0; i < chunks; i++) await reader.read();
+    return reader;
+  };
   const cancels = {
     cancel: (body) => body.cancel("enough"),
-    "a reader's cancel": async (body) => {
-      const reader = body.getReader();
-      await reader.read();
-      await reader.cancel("enough");
-    },
+    "a reader's cancel": async (body) => (await read(body, 3)).cancel("enough"),
     break: async (body) => {
-      for await (const _ of body) break;
+      let chunks = 0;
+      for await (const _ of body) if (++chunks === 3) break;
     },
   };
   for (const [name, cancel] of Object.entries(cancels)) {
     for (const type of ["bytes", undefined]) {
       for (const options of [{ maxConcurrent: 1 }, {}]) {
-        const limiter = new Limiter(NAMED, { clock: new FakeClock(), ...options });
-        const cancelled = [];
-        const endless = new ReadableStream({
-          type,
-          pull: (controller) => controller.enqueue(new Uint8Array(1)),
-          cancel: (reason) => void cancelled.push(reason),
-        });
-        const seen = [];
-        const settle = async (response) => {
-          try {
-            for await (const chunk of response.body) seen.push(chunk.length);
-          } catch {
-            return { requests: 1, tokens: 2 };
-          }
-        };
-        const fetch = async () => new Response(endless);
-        const { body } = await limitFetch(limiter, { fetch, settle, cost: { requests: 1, tokens: 50 } })(origin);
-        await cancel(body);
-        await settled();
-        const row = JSON.stringify([name, type, options]);
-        assert.equal(cancelled.length, 1, row);
-        assert.deepEqual(left(limiter), [9, 98], row);
-        await limiter.acquire();
+        for (const isLate of [false, true]) {
+          const limiter = new Limiter(NAMED, { clock: new FakeClock(), ...options });
+          const cancelled = [];
+          const endless = new ReadableStream({
+            type,
+            pull: (controller) => controller.enqueue(new Uint8Array(1)),
+            cancel: (reason) => void cancelled.push(reason),
+          });
+          const { promise: begun, resolve: begin } = Promise.withResolvers();
+          const settle = async (response) => {
+            if (isLate) await begun;
+            return { requests: 1, tokens: (await response.text()).length };
+          };
+          const fetch = async () => new Response(endless);
+          const { body } = await limitFetch(limiter, { fetch, settle, cost: { requests: 1, tokens: 50 } })(origin);
+          await cancel(body);
+          begin();
+          await settled();
+          const row = JSON.stringify([name, type, options, isLate]);
+          assert.equal(cancelled.length, 1, row);
+          const [requests, tokens] = left(limiter);
+          assert.equal(requests, 9, row);
+          // A stream reads a chunk ahead.
+          if (name === "cancel") assert.ok(tokens >= 98, `${row}: ${tokens}`);
+          else assert.ok(tokens <= 97 && tokens >= 94, `${row}: ${tokens}`);
+          await limiter.acquire();
+        }
       }
     }
   }
   assert.equal(warned.mock.callCount(), 0);
-  const fetch = async () => new Response(new ReadableStream());
-  const { body } = await limitFetch(new Limiter(NAMED), { fetch, settle: (response) => response.text() })(origin);
-  await body.cancel();
-  await settled();
-  assert.match(String(warned.mock.calls[0].arguments[1]), /AbortError: the response's body was cancelled/);
+});
+
+test("settle may cancel its copy, or read it into its own buffer, and the caller reads on", async () => {
+  const ways = [
+    async ({ body }) => {
+      const reader = body.getReader();
+      await reader.read();
+      await reader.cancel();
+    },
+    async ({ body }) => {
+      for await (const _ of body) break;
+    },
+    async ({ body }) => {
+      const reader = body.getReader({ mode: "byob" });
+      while (!(await reader.read(new Uint8Array(9))).done);
+    },
+  ];
+  for (const way of ways) {
+    const { limiter } = make([]);
+    const chunks = [Buffer.from("a"), Buffer.from("b")];
+    const body = new ReadableStream({
+      type: "bytes",
+      pull(controller) {
+        const next = chunks.shift();
+        if (next) return controller.enqueue(new Uint8Array(next));
+        controller.close();
+        controller.byobRequest?.respond(0);
+      },
+    });
+    const settle = async (response) => {
+      await way(response);
+      return 7;
+    };
+    const response = await limitFetch(limiter, { fetch: async () => new Response(body), settle })(origin);
+    assert.equal(await response.text(), "ab");
+    await settled();
+    assert.equal(limiter.remaining(), 93);
+  }
 });
 
 test("if settle fails, the cost stays, and the console says why unless the request was aborted", async (t) => {

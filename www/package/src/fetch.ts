@@ -18,8 +18,8 @@ export interface LimitFetchOptions<Name extends string = never> extends Omit<Acq
   readonly cost?: Cost<Name> | ((request: Request) => Cost<Name> | Promise<Cost<Name>>);
   /**
    * Returns what a request really cost, by its response: what is missing is charged, and the rest refunded. It may read
-   * the body of the copy that it gets, also while that streams to the caller, and that fails if the caller cancels. If `settle` fails, that
-   * is reported on the console, and the cost stays.
+   * the body of the copy that it gets, also while that streams to the caller, and that ends where the caller cancels. If `settle` fails,
+   * that is reported on the console, and the cost stays.
    */
   readonly settle?: (response: Response) => Cost<Name> | Promise<Cost<Name>>;
   /** How many times a request is retried. Default: 2. */

@@ -5,8 +5,8 @@ import type { Clock } from "./clock.js";
  * Returns the response with a body that calls `end` once: when it has been read, is cancelled or fails, or when it has not
  * been read from for ten seconds. Calls it at once if there is no body, or none that can be followed.
  *
- * If `isCopied`, also returns a copy of a body that can be followed. What cancels the response's body fails the copy: a tee would only
- * end the transfer once both are cancelled.
+ * If `isCopied`, also returns a copy of a body that can be followed. It ends where the response's body is cancelled, and so does the
+ * transfer: a mere tee would go on until both are cancelled.
  */
 export function followedResponse(
   response: Response,
@@ -22,9 +22,12 @@ export function followedResponse(
   }
   const isOfBytes = isByteStream(body);
   const [own, other] = isCopied ? body.tee() : [];
-  let failCopy = (_reason: unknown) => {};
+  let endCopy = (_reason: unknown) => {};
   let reader: ReadableStreamDefaultReader<Uint8Array<ArrayBuffer>> | undefined;
   let isReading = false;
+  let isCopying = false;
+  /** How many chunks the caller has read and the copy has not. */
+  let ahead = 0;
   let isEnded = false;
   let readAt = clock.now();
   let cancelTimer = () => {};
@@ -42,7 +45,7 @@ export function followedResponse(
   const watch = () => {
     cancelTimer = clock.at(readAt + UNREAD_MS, () => {
       const now = clock.now();
-      if (isReading) readAt = now;
+      if (isReading || isCopying) readAt = now;
       if (now < readAt + UNREAD_MS) return watch();
       finish();
       // Unlocked, so that it can be collected; later reads lock it again.
@@ -50,14 +53,17 @@ export function followedResponse(
       reader = undefined;
     });
   };
-  reader = lock();
-  if (end) watch();
+  if (end) {
+    reader = lock();
+    watch();
+  }
   const source: UnderlyingDefaultSource<Uint8Array<ArrayBuffer>> = {
     async pull(controller) {
       reader ??= lock();
       isReading = true;
       try {
         const { done, value } = await reader.read();
+        ahead++;
         if (!done) return controller.enqueue(value);
         finish();
         controller.close();
@@ -73,7 +79,7 @@ export function followedResponse(
     },
     cancel(reason) {
       finish();
-      failCopy(reason ?? new DOMException("the response's body was cancelled", "AbortError"));
+      endCopy(reason);
       return (reader ?? own ?? response.body!).cancel(reason);
     },
   };
@@ -81,6 +87,7 @@ export function followedResponse(
   const followed = new ReadableStream({ ...source, ...(isOfBytes && { type: "bytes" }) } as typeof source, {
     highWaterMark: 0,
   });
+  if (own) abandoned?.register(followed, own);
   /** A response made by a program has neither a URL nor a type, and its status text must be Latin-1. */
   const withOrigin = (made: Response): Response =>
     Object.defineProperties(made, {
@@ -97,27 +104,46 @@ export function followedResponse(
 
   function copied(other: ReadableStream<Uint8Array<ArrayBuffer>>): ReadableStream {
     const reader = other.getReader();
-    return new ReadableStream<Uint8Array<ArrayBuffer>>(
-      {
-        start(controller) {
-          failCopy = (reason) => {
-            controller.error(reason);
-            reader.cancel(reason).catch(() => {});
-          };
-        },
-        async pull(controller) {
+    const source: UnderlyingDefaultSource<Uint8Array<ArrayBuffer>> = {
+      start(controller) {
+        endCopy = async (reason) => {
+          try {
+            for (; ahead > 0; ahead--) controller.enqueue((await reader.read()).value!);
+            reader.cancel(reason).catch(() => {}); // ends a read that is waiting
+            if (!isCopying) controller.close();
+          } catch {} // it has been cancelled, too, or has failed
+        };
+      },
+      async pull(controller) {
+        isCopying = true;
+        ahead--;
+        try {
           const { done, value } = await reader.read();
-          readAt = clock.now();
           if (!done) return controller.enqueue(value);
           finish();
           controller.close();
-        },
-        cancel: (reason) => reader.cancel(reason),
+          (controller as unknown as ReadableByteStreamController).byobRequest?.respond(0);
+        } finally {
+          isCopying = false;
+          readAt = clock.now();
+        }
       },
-      { highWaterMark: 0 },
-    );
+      cancel(reason) {
+        reader.cancel(reason).catch(() => {}); // once the response's body ends, too
+      },
+    };
+    return new ReadableStream({ ...source, ...(isOfBytes && { type: "bytes" }) } as typeof source, {
+      highWaterMark: 0,
+    });
   }
 }
+
+/** As Node does for bodies that have no copy: a body that nobody can read any more is cancelled. */
+const abandoned =
+  globalThis.FinalizationRegistry &&
+  new FinalizationRegistry<ReadableStream>((body) => {
+    if (!body.locked) body.cancel().catch(() => {});
+  });
 
 /** Whether a body can be read into the caller's own buffers. */
 function isByteStream(body: ReadableStream): boolean {

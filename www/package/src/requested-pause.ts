@@ -33,7 +33,7 @@ export function requestedPauseMs({ status, headers }: Response, now: number): nu
     if (!/rate-?limit.*-reset/.test(name) || headers.has(`${name}-after`)) continue;
     // A length is in seconds, as is the header of earlier drafts, without `x-`. Others do not say their unit.
     const firstMs = /-ms$/.test(name) ? 0 : /^ratelimit-reset$|-after$/.test(name) ? FIRST_UNIX_S : FIRST_MS;
-    const remaining = headers.get(name.replace(/reset(-after|-ms)?/, "remaining"));
+    const remaining = headers.get(name.replace(/-ms$/, "").replace(/reset(-after)?/, "remaining"));
     const ms = read(remaining, reset, firstMs);
     if (remaining === null && ms > 0) shortest = Math.min(shortest, ms);
   }
