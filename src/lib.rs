@@ -108,6 +108,8 @@
 //!
 //! Rust 1.91 or newer.
 #![cfg_attr(not(feature = "std"), no_std)]
+// On docs.rs, each item says which feature has it.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 // Hidden modules are no public API: see above.
 #[cfg(feature = "api")]

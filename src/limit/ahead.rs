@@ -10,6 +10,7 @@ use super::state::{MAX_DROPS, State};
 impl Limit {
     /// The state with `tokens` fewer, possibly deeper in debt than any verb could take it. Use this for the copy that
     /// is stored before the tokens are spent.
+    #[doc(hidden)]
     #[must_use]
     pub fn lowered(&self, state: &State, tokens: u64) -> State {
         let level = state.level.wrapping_sub(self.clipped_drops(tokens)).max(MAX_DROPS.wrapping_neg());
@@ -17,6 +18,7 @@ impl Limit {
     }
 
     /// The state with `tokens` more, even above the capacity: undoes [`Limit::lowered`].
+    #[doc(hidden)]
     #[must_use]
     pub fn raised(&self, state: &State, tokens: u64) -> State {
         let level = state.level.wrapping_add(self.clipped_drops(tokens)).min(MAX_DROPS);

@@ -9,6 +9,7 @@ impl Limit {
     /// `how`: with as many tokens ([`Carry::AsIs`], [`Carry::Reset`]), as large a share of the capacity ([`Carry::Proportional`]), or as
     /// many tokens missing ([`Carry::Additive`]; a capacity without room for them may forget some). A full bucket stays full. Both are of
     /// one kind; windows that do not open together add nothing.
+    #[doc(hidden)]
     #[must_use]
     pub fn weaker(&self, other: &Self, how: Carry) -> Self {
         let (own, of_other) = (self.config(), other.config());
@@ -68,12 +69,14 @@ impl Limit {
     }
 
     /// Whether it refills more tokens in the same time.
+    #[doc(hidden)]
     #[must_use]
     pub fn is_faster_than(&self, other: &Self) -> bool {
         !is_below(pace(self.config()), pace(other.config()))
     }
 
     /// The same limit without refills.
+    #[doc(hidden)]
     #[must_use]
     pub fn frozen(&self) -> Self {
         Self::new(&Config { rate: 0, ..*self.config() }).unwrap_or(*self) // a rate of 0 suits every capacity

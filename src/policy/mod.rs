@@ -39,22 +39,27 @@ mod timeline;
 mod weakest;
 
 pub use error::{PolicyError, PolicyErrors};
-pub use frontend_terms::{FrontendTerms, LeaseTerms};
 pub use lint::{Admitted, Code, CrashCost, DebtFacts, Finding, Level, LimitFacts, Lint, LongRun};
 pub use named::Policy;
 pub use named_limit::NamedLimit;
-pub use notify::{NoticeKind, Notify};
-pub use object_terms::{ObjectTerms, ReservationTerms, Unsettled};
-pub use on_error::{Cause, OnError};
 pub use parse::Policies;
 pub use reader::MAX_LIMITS;
-pub use registry_terms::RegistryTerms;
 
 // For the service only, like everything hidden in here: no public API.
 #[doc(hidden)]
 pub use change::describe_change;
 #[doc(hidden)]
+pub use frontend_terms::{FrontendTerms, LeaseTerms};
+#[doc(hidden)]
 pub use named::{Standing, shadow_of, without_shadow};
+#[doc(hidden)]
+pub use notify::{NoticeKind, Notify};
+#[doc(hidden)]
+pub use object_terms::{ObjectTerms, ReservationTerms, Unsettled};
+#[doc(hidden)]
+pub use on_error::{Cause, OnError};
+#[doc(hidden)]
+pub use registry_terms::RegistryTerms;
 #[doc(hidden)]
 pub use shard::{MAX_SHARDS, Shard};
 #[doc(hidden)]

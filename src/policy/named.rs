@@ -114,18 +114,21 @@ impl Policy {
     }
 
     /// Its terms for objects besides its limits.
+    #[doc(hidden)]
     #[must_use]
     pub const fn object(&self) -> &ObjectTerms {
         &self.object
     }
 
     /// Its terms for frontends.
+    #[doc(hidden)]
     #[must_use]
     pub const fn frontend(&self) -> &FrontendTerms {
         &self.frontend
     }
 
     /// Its terms for the registry.
+    #[doc(hidden)]
     #[must_use]
     pub const fn registry(&self) -> &RegistryTerms {
         &self.registry

@@ -46,6 +46,7 @@ impl NamedLimit {
     }
 
     /// Tokens that may be spent without a write, and so the maximum that a crash may cost.
+    #[doc(hidden)]
     #[must_use]
     pub const fn write_ahead(&self) -> u64 {
         self.write_ahead
