@@ -41,6 +41,7 @@ test("has the modules of www/package/src with their types, the Worker, and nothi
     "leases.wasm",
     "lint-wasm.js",
     "lint.wasm",
+    "llms.txt",
     "package.json",
     "wasm.js",
   ];
@@ -108,9 +109,23 @@ test("its hook is for client components", () => {
   assert.match(readFileSync(join(installed, "react.js"), "utf8"), /^"use client";\n/);
 });
 
-test("has the version of the crate", () => {
-  const [, version] = readFileSync(join(root, "Cargo.toml"), "utf8").match(/^version = "(.*)"$/m);
-  assert.equal(manifest.version, version);
+test("has the version of the crate, and the template asks for it", () => {
+  const { version } = manifest;
+  const text = (path) => readFileSync(join(root, path), "utf8");
+  assert.equal(text("Cargo.toml").match(/^version = "(.*)"$/m)[1], version);
+  assert.equal(JSON.parse(text("www/package/template/package.json")).dependencies.tollgate, `^${version}`);
+});
+
+test("its llms.txt leads to every document that users read", () => {
+  const text = readFileSync(join(installed, "llms.txt"), "utf8");
+  const paths = [...text.matchAll(/^- \[.+?\]\((.+?)\): \S/gm)].map(([, path]) =>
+    path.replace(/^https:.*?\/blob\/v[^/]+\//, ""),
+  );
+  const documents = ["*.md", "docs/*.md", "{benches,src,www/package}/*.md"].flatMap((pattern) =>
+    globSync(pattern, { cwd: root }),
+  );
+  const ofMaintainers = ["CHANGELOG.md", "docs/releasing.md"];
+  assert.deepEqual(paths.toSorted(), documents.filter((path) => !ofMaintainers.includes(path)).toSorted());
 });
 
 test("publint finds nothing", async () => {
