@@ -194,7 +194,8 @@ impl Cuts {
         let Some(step) = self.steps.get_mut(cut) else { return 0 };
         let back = limit.clipped_drops(taken).saturating_sub(limit.clipped_drops(real));
         *step = plus(*step, back);
-        let (before, level) = (limit.refilled(state, now).level, self.level());
+        // The clock may have stepped back, and only the pieces have followed it that far.
+        let (before, level) = (limit.refilled(state, now.max(self.newest.at)).level, self.level());
         // Refills beyond the capacity since the state's moment may be passed on to other numbers: less of them, if more was taken. A bucket
         // that is full again was fuller at that moment, if less was taken.
         if back < 0 || level != before || (back > 0 && level == limit.full) {
@@ -227,7 +228,7 @@ impl Cuts {
             let level = i128::from(newest.level).saturating_add(sums.least().min(0));
             let level = clamped(level).max(-MAX_DROPS);
             let is_full_again = taken > 0 && level == limit.full;
-            if cut < steps.len() && (is_full_again || level != limit.refilled(&state, at).level) {
+            if cut < steps.len() && (is_full_again || level != limit.refilled(&state, at.max(newest.at)).level) {
                 state = State { level, at: newest.at };
             }
             states.push(state);

@@ -343,6 +343,13 @@ mod found {
         let steps = [take(CONSUME, 0), Step::Wait(-21_273), Step::Reserve([1; 2], None), Step::Wait(-38_728)];
         follow("window", &[&steps[..], &[Step::Reserve([0; 2], None), Step::Wait(1)]].concat());
     }
+
+    /// Cancelled, it was in the window all the same.
+    #[test]
+    fn a_window_that_a_cancelled_reservation_has_seen_open_stays_open_when_the_clock_steps_back() {
+        let reserve = || Step::Reserve([1, 0], None);
+        follow("window", &[reserve(), Step::Wait(5_000), reserve(), Step::Wait(-2), Step::Cancel(1)]);
+    }
 }
 
 proptest! {

@@ -757,71 +757,93 @@ proptest! {
     /// kept, or more numbers, no more than the largest capacity and the fastest refill; with other ways to carry, not even that.
     #[test]
     fn a_bucket_follows_policy_and_overrides_as_if_carried_by_hand((base, events) in (configs(), events())) {
-        let mut by_hand = ByHand::new(base);
-        let mut isolate = Isolate::new(policy(&json_of(&base)).in_force_since(START - 10));
-        let mut world = isolate.world();
-        // The object knows the bucket from the start.
-        world.levels();
-        let (mut changes, mut is_known, mut is_additive) = ([0; 2], true, true);
-        let (mut grants, mut largest, mut fastest) = (Vec::new(), 0, 0);
-        for event in events {
-            match event {
-                Event::Sleep(ms) => {
-                    by_hand.sleep(ms);
-                    world.now += ms;
-                    isolate.tell(&mut world);
-                }
-                Event::Consume(cost) => {
-                    let decided = world.decided(CONSUME, vec![cost]);
-                    let is_granted = by_hand.consume(cost);
-                    is_known &= changes.iter().all(|count| *count < MAX_CHANGES);
-                    if is_allowed(&decided) {
-                        grants.push((world.now, granted(&decided)[0]));
-                    }
-                    if is_known {
-                        prop_assert_eq!(is_allowed(&decided), is_granted, "{:?}", decided);
-                        let expected = by_hand.level();
-                        prop_assert_eq!(world.levels()[0], expected);
-                    } else if is_additive {
-                        let mut sum = 0;
-                        for (at, tokens) in grants.iter().rev() {
-                            sum += tokens;
-                            let ms = (world.now - at).unsigned_abs();
-                            prop_assert!(sum <= largest + fastest * ms / 1_000 + 1, "{sum} in {ms} ms");
-                        }
-                    } else {
-                        return Ok(());
-                    }
-                    is_known &= by_hand.accounts.len() <= 8; // of more, some are forgotten
-                }
-                Event::Override(index, kind, until) => {
-                    changes[index] += 1;
-                    pause(&mut by_hand, &mut world);
-                    let until = until.map(|ms| world.now + ms);
-                    by_hand.overrides[index] = kind.map(|kind| (kind, until));
-                    by_hand.carry_over(Carry::Additive);
-                    isolate.set(index, world.now, kind.map(Kind::fields).as_deref(), until);
-                    isolate.tell(&mut world);
-                }
-                Event::Policy(config, carry) => {
-                    is_additive &= carry == Carry::Additive;
-                    pause(&mut by_hand, &mut world);
-                    by_hand.base = config;
-                    by_hand.carry_over(carry);
-                    isolate.replace(policy(&json_of(&config)), world.now, carry);
-                    isolate.tell(&mut world);
-                }
-                Event::Crash => {
-                    world.crash(usize::MAX);
-                    // A bucket that was never below full is not stored: at the next request it is a new one.
-                    by_hand.is_new = !world.has_row();
-                }
+        follow_by_hand(base, events)?;
+    }
+}
+
+fn follow_by_hand(base: Config, events: Vec<Event>) -> Result<(), TestCaseError> {
+    let mut by_hand = ByHand::new(base);
+    let mut isolate = Isolate::new(policy(&json_of(&base)).in_force_since(START - 10));
+    let mut world = isolate.world();
+    // The object knows the bucket from the start.
+    world.levels();
+    let (mut changes, mut is_known, mut is_additive) = ([0; 2], true, true);
+    let (mut grants, mut largest, mut fastest) = (Vec::new(), 0, 0);
+    for event in events {
+        match event {
+            Event::Sleep(ms) => {
+                by_hand.sleep(ms);
+                world.now += ms;
+                isolate.tell(&mut world);
             }
-            for (limit, _) in &by_hand.accounts {
-                largest = largest.max(limit.config().capacity);
-                // Of `rate` and period, only the ratio is kept.
-                fastest = fastest.max((limit.config().rate * 1_000).div_ceil(limit.config().period_ms));
+            Event::Consume(cost) => {
+                let decided = world.decided(CONSUME, vec![cost]);
+                let is_granted = by_hand.consume(cost);
+                is_known &= changes.iter().all(|count| *count < MAX_CHANGES);
+                if is_allowed(&decided) {
+                    grants.push((world.now, granted(&decided)[0]));
+                }
+                if is_known {
+                    prop_assert_eq!(is_allowed(&decided), is_granted, "{:?}", decided);
+                    let expected = by_hand.level();
+                    prop_assert_eq!(world.levels()[0], expected);
+                } else if is_additive {
+                    let mut sum = 0;
+                    for (at, tokens) in grants.iter().rev() {
+                        sum += tokens;
+                        let ms = (world.now - at).unsigned_abs();
+                        prop_assert!(sum <= largest + fastest * ms / 1_000 + 1, "{sum} in {ms} ms");
+                    }
+                } else {
+                    return Ok(());
+                }
+                is_known &= by_hand.accounts.len() <= 8; // of more, some are forgotten
+            }
+            Event::Override(index, kind, until) => {
+                changes[index] += 1;
+                pause(&mut by_hand, &mut world);
+                let until = until.map(|ms| world.now + ms);
+                by_hand.overrides[index] = kind.map(|kind| (kind, until));
+                by_hand.carry_over(Carry::Additive);
+                isolate.set(index, world.now, kind.map(Kind::fields).as_deref(), until);
+                isolate.tell(&mut world);
+            }
+            Event::Policy(config, carry) => {
+                is_additive &= carry == Carry::Additive;
+                pause(&mut by_hand, &mut world);
+                by_hand.base = config;
+                by_hand.carry_over(carry);
+                isolate.replace(policy(&json_of(&config)), world.now, carry);
+                isolate.tell(&mut world);
+            }
+            Event::Crash => {
+                world.crash(usize::MAX);
+                // A bucket that was never below full is not stored: at the next request it is a new one.
+                by_hand.is_new = !world.has_row();
             }
         }
+        for (limit, _) in &by_hand.accounts {
+            largest = largest.max(limit.config().capacity);
+            // Of `rate` and period, only the ratio is kept.
+            fastest = fastest.max((limit.config().rate * 1_000).div_ceil(limit.config().period_ms));
+        }
     }
+    Ok(())
+}
+
+/// The numbers of the prefix were in force for a moment, before those of the key, under which every bucket was full at once.
+#[test]
+fn numbers_that_return_go_on_although_every_bucket_was_full_in_between() {
+    let base = Config { capacity: 33, ..Config::token_bucket(5, Duration::from_secs(1)) };
+    let events = vec![
+        Event::Override(1, Some(Kind::Times(2)), None),
+        Event::Override(0, Some(Kind::Numbers(5, 0)), None),
+        Event::Sleep(6_599),
+        Event::Override(0, Some(Kind::Numbers(6, 18)), None),
+        Event::Consume(6),
+        Event::Sleep(333),
+        Event::Override(0, None, None),
+        Event::Consume(1),
+    ];
+    follow_by_hand(base, events).unwrap();
 }

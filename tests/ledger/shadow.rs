@@ -141,111 +141,114 @@ proptest! {
         tried in 0..TRIED.len(),
         steps in steps(),
     ) {
-        let forever = r#","reservation_ttl":"10000days""#;
-        let mut world = Player::new(&policy(ENFORCED[which], Some(TRIED[tried]), forever));
-        let mut alone = World::empty(&policy(TRIED[tried], None, forever));
-        // What is open here, with what is open there, and what a committed hold has taken there.
-        let mut reservations: Vec<(u64, Option<u64>)> = Vec::new();
-        let mut holds: Vec<(u64, [u64; 2], Option<u64>)> = Vec::new();
-        for (number, step) in steps.iter().enumerate() {
-            let (now, action, costs) = match *step {
-                // A crash may cost a block, and a clock that steps back may recreate a forgotten bucket.
-                Step::Crash(_) | Step::Clean => continue,
-                Step::Arrive(_) | Step::FlushIdle | Step::Wait(_) => {
-                    world.play(step, 0);
-                    alone.now = world.world.now;
-                    continue;
-                }
-                Step::Take(verb, costs) => (alone.now, Action::Take(verb), costs),
-                Step::Look(costs) => (alone.now, Action::Look(Verb::Consume), costs),
-                Step::Reserve(costs, max_wait_ms) => {
-                    (alone.now, Action::Reserve(Verb::Reserve { max_wait_ms }), costs)
-                }
-                Step::Settle(index, costs) => {
-                    let Some((id, there)) = reservations.get(index).copied() else { continue };
-                    let report = report(&world.ask(Action::Settle(id), Some(costs), None));
-                    let there = there.map(|id| alone.decided(Action::Settle(id), vec![costs[1]]).limits[0]);
-                    prop_assert_eq!(report, there);
-                    reservations.remove(index);
-                    continue;
-                }
-                Step::Cancel(index) => {
-                    let Some((id, there)) = reservations.get(index).copied() else { continue };
-                    world.ask(Action::Cancel(id), None, None);
-                    _ = there.map(|id| alone.decided(Action::Cancel(id), vec![0]));
-                    reservations.remove(index);
-                    continue;
-                }
-                Step::Hold(costs) => {
-                    let id = (1 << 40) + number as u64;
-                    let reply = decided(world.ask(Action::Hold(id), Some(costs), None));
-                    if reply.decision().is_allow() {
-                        alone.levels(); // its bucket is as old as the other
-                        holds.push((id, costs, None));
-                    } else {
-                        let there = alone.decided(Action::Look(verb_beside(Verb::Consume, costs)), vec![costs[1]]);
-                        prop_assert_eq!(reply.shadow, [Some(there.limits[0])]);
-                    }
-                    continue;
-                }
-                Step::Commit(index) => {
-                    let Some((id, costs, taken)) = holds.get_mut(index) else { continue };
-                    let reply = world.ask(Action::Settle(*id), None, None);
-                    if let ObjectReply::Decided(Decided { is_replayed: false, shadow, .. }) = reply {
-                        let verb = verb_beside(Verb::Consume, *costs);
-                        let there = alone.decided(Action::Reserve(verb), vec![costs[1]]);
-                        prop_assert_eq!(shadow, [Some(there.limits[0])]);
-                        *taken = there.reservation.map(|reserved| reserved.id);
-                    }
-                    continue;
-                }
-                Step::Abort(index) => {
-                    let Some((id, _, taken)) = holds.get(index).copied() else { continue };
-                    // After ten seconds it is over, and what was taken stays.
-                    if matches!(world.ask(Action::Cancel(id), None, None), ObjectReply::Decided(_))
-                        && let Some(id) = taken
-                    {
-                        alone.decided(Action::Cancel(id), vec![0]);
-                    }
-                    holds.remove(index);
-                    continue;
-                }
-            };
-            let reply = decided(world.ask(action, Some(costs), None));
-            let granted = reply.limits.iter().filter(|_| costs[0] > 0).map(tokens).max();
-            let (action, cost) = match action {
-                _ if reply.decision().is_allow() => match action {
-                    Action::Take(Verb::ConsumeUpTo) => (action, costs[1].min(granted.unwrap_or(u64::MAX))),
-                    // Nothing is reserved, so nothing can be settled.
-                    Action::Reserve(verb) if reply.reservation.is_none() => (Action::Take(verb), costs[1]),
-                    _ => (action, costs[1]),
-                },
-                Action::Take(verb) | Action::Reserve(verb) => (Action::Look(verb), costs[1]),
-                other => (other, costs[1]),
-            };
-            let action = match action {
-                // A grant also follows a clock that has stepped back far.
-                Action::Take(verb) | Action::Reserve(verb) if verb_beside(verb, costs) != verb => {
-                    Action::Take(Verb::Refund)
-                }
-                Action::Look(verb) if verb_beside(verb, costs) != verb => Action::Look(Verb::Refund),
-                action => action,
-            };
-            let there = decided(alone.ask(action, Some(vec![cost]), None));
-            prop_assert_eq!(now, reply.now);
-            prop_assert_eq!(&reply.shadow, &[Some(there.limits[0])], "{:?}", step);
-            if let Some(opened) = reply.reservation {
-                // At a cost of 0 the other reserves nothing, but has granted it.
-                let is_there = there.decision().is_allow();
-                let id = there.reservation.map(|opened| opened.id);
-                if is_there && id.is_none() {
-                    world.ask(Action::Cancel(opened.id), None, None);
+        reports_as_if_alone(which, tried, &steps)?;
+    }
+}
+
+fn reports_as_if_alone(which: usize, tried: usize, steps: &[Step]) -> Result<(), TestCaseError> {
+    let forever = r#","reservation_ttl":"10000days""#;
+    let mut world = Player::new(&policy(ENFORCED[which], Some(TRIED[tried]), forever));
+    let mut alone = World::empty(&policy(TRIED[tried], None, forever));
+    // What is open here, with what is open there, and what a committed hold has taken there.
+    let mut reservations: Vec<(u64, Option<u64>)> = Vec::new();
+    let mut holds: Vec<(u64, [u64; 2], Option<u64>)> = Vec::new();
+    for (number, step) in steps.iter().enumerate() {
+        let (now, action, costs) = match *step {
+            // A crash may cost a block, and a clock that steps back may recreate a forgotten bucket.
+            Step::Crash(_) | Step::Clean => continue,
+            Step::Arrive(_) | Step::FlushIdle | Step::Wait(_) => {
+                world.play(step, 0);
+                alone.now = world.world.now;
+                continue;
+            }
+            Step::Take(verb, costs) => (alone.now, Action::Take(verb), costs),
+            Step::Look(costs) => (alone.now, Action::Look(Verb::Consume), costs),
+            Step::Reserve(costs, max_wait_ms) => (alone.now, Action::Reserve(Verb::Reserve { max_wait_ms }), costs),
+            Step::Settle(index, costs) => {
+                let Some((id, there)) = reservations.get(index).copied() else { continue };
+                let report = report(&world.ask(Action::Settle(id), Some(costs), None));
+                let there = there.map(|id| alone.decided(Action::Settle(id), vec![costs[1]]).limits[0]);
+                prop_assert_eq!(report, there);
+                reservations.remove(index);
+                continue;
+            }
+            Step::Cancel(index) => {
+                let Some((id, there)) = reservations.get(index).copied() else { continue };
+                world.ask(Action::Cancel(id), None, None);
+                _ = there.map(|id| alone.decided(Action::Cancel(id), vec![0]));
+                reservations.remove(index);
+                continue;
+            }
+            Step::Hold(costs) => {
+                let id = (1 << 40) + number as u64;
+                let reply = decided(world.ask(Action::Hold(id), Some(costs), None));
+                if reply.decision().is_allow() {
+                    alone.levels(); // its bucket is as old as the other
+                    holds.push((id, costs, None));
                 } else {
-                    reservations.push((opened.id, id));
+                    let there = alone.decided(Action::Look(verb_beside(Verb::Consume, costs)), vec![costs[1]]);
+                    prop_assert_eq!(reply.shadow, [Some(there.limits[0])]);
                 }
+                continue;
+            }
+            Step::Commit(index) => {
+                let Some((id, costs, taken)) = holds.get_mut(index) else { continue };
+                let reply = world.ask(Action::Settle(*id), None, None);
+                if let ObjectReply::Decided(Decided { is_replayed: false, shadow, .. }) = reply {
+                    let verb = verb_beside(Verb::Consume, *costs);
+                    let there = alone.decided(Action::Reserve(verb), vec![costs[1]]);
+                    prop_assert_eq!(shadow, [Some(there.limits[0])]);
+                    *taken = there.reservation.map(|reserved| reserved.id);
+                }
+                continue;
+            }
+            Step::Abort(index) => {
+                let Some((id, _, taken)) = holds.get(index).copied() else { continue };
+                // After ten seconds it is over, and what was taken stays.
+                if matches!(world.ask(Action::Cancel(id), None, None), ObjectReply::Decided(_))
+                    && let Some(id) = taken
+                {
+                    alone.decided(Action::Cancel(id), vec![0]);
+                }
+                holds.remove(index);
+                continue;
+            }
+        };
+        let reply = decided(world.ask(action, Some(costs), None));
+        let granted = reply.limits.iter().filter(|_| costs[0] > 0).map(tokens).max();
+        let (action, cost) = match action {
+            _ if reply.decision().is_allow() => match action {
+                Action::Take(Verb::ConsumeUpTo) => (action, costs[1].min(granted.unwrap_or(u64::MAX))),
+                // Nothing is reserved, so nothing can be settled.
+                Action::Reserve(verb) if reply.reservation.is_none() => (Action::Take(verb), costs[1]),
+                _ => (action, costs[1]),
+            },
+            Action::Take(verb) | Action::Reserve(verb) => (Action::Look(verb), costs[1]),
+            other => (other, costs[1]),
+        };
+        let action = match action {
+            // A grant also follows a clock that has stepped back far.
+            Action::Take(verb) | Action::Reserve(verb) if verb_beside(verb, costs) != verb => {
+                Action::Take(Verb::Refund)
+            }
+            Action::Look(verb) if verb_beside(verb, costs) != verb => Action::Look(Verb::Refund),
+            action => action,
+        };
+        let there = decided(alone.ask(action, Some(vec![cost]), None));
+        prop_assert_eq!(now, reply.now);
+        prop_assert_eq!(&reply.shadow, &[Some(there.limits[0])], "{:?}", step);
+        if let Some(opened) = reply.reservation {
+            // At a cost of 0 the other reserves nothing, but has granted it.
+            let is_there = there.decision().is_allow();
+            let id = there.reservation.map(|opened| opened.id);
+            if is_there && id.is_none() {
+                world.ask(Action::Cancel(opened.id), None, None);
+            } else {
+                reservations.push((opened.id, id));
             }
         }
     }
+    Ok(())
 }
 
 /// The verb for the second of these costs, which may be zero beside the first.
@@ -435,4 +438,17 @@ fn tokens_taken_by_a_limit_in_shadow_follow_the_name_it_gets() {
         let left = decided(world.ask_shadow(Action::Look(Verb::Refund), Some(Vec::new()), Some(vec![0]), None));
         assert_eq!(left.shadow[0].unwrap().remaining, 100, "{action:?}, {crashes}");
     }
+}
+
+#[test]
+fn a_cost_of_nothing_after_a_reservation_leaves_a_limit_in_shadow_alone() {
+    let steps = [
+        Step::Reserve([1, 1], None),
+        Step::Wait(1),
+        Step::Take(Verb::Borrow { max_wait_ms: None }, [1, 0]),
+        Step::Wait(-2),
+        Step::Reserve([1, 0], None),
+        Step::Take(Verb::Consume, [0, 0]),
+    ];
+    reports_as_if_alone(2, 0, &steps).unwrap();
 }
