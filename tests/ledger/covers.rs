@@ -1,5 +1,6 @@
 //! Rows that do not refill for a while, of keys with a request every few seconds.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -233,6 +234,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
+/// Nothing has been written since.
+#[test]
+fn a_row_costs_a_crash_its_own_block_also_under_a_policy_with_a_smaller_one() {
+    let wakes = |which| [Step::Policy(which), Step::Crash(false)];
+    let before = [Step::Wait(4_200), Step::Take(1)];
+    crash_in_covers([&before[..], &wakes(0), &[Step::Policy(2), Step::Wait(599), Step::Crash(false)]].concat())
+        .unwrap();
+}
+
 proptest! {
     #![proptest_config(chance::config(3_000))]
 
@@ -240,62 +250,76 @@ proptest! {
     /// shows. While the clock only goes on, each crash costs a block at most, then and later.
     #[test]
     fn a_crash_in_a_cover_costs_a_block_and_gives_nothing(steps in steps()) {
-        let policies: Vec<_> = POLICIES.iter().map(|json| policy(json)).collect();
-        let first = Arc::new(Policy::clone(&policies[0]).in_force_since(START - 10));
-        let mut world = World { as_of: Some(START - 10), ..World::empty(&first) };
-        let mut most = Model::new(&world.policy);
-        // A key without a row would start full under each policy.
-        world.decided(CONSUME, vec![1]);
-        most.grant(Verb::Consume, &[1], world.now);
-        // What crashes may have cost; unknown once the clock has stepped back, or a lease or an earlier version has held back more.
-        let mut lost = Some(0);
-        for step in steps {
-            match step {
-                Step::Wait(ms) => {
-                    world.now += ms;
-                    most.follow_clock(world.now);
-                    lost = lost.filter(|_| ms >= 0);
-                }
-                Step::Take(cost) => {
-                    if world.decided(CONSUME, vec![cost]).decision().is_allow() {
-                        most.grant(Verb::Consume, &[cost], world.now);
-                    }
-                }
-                Step::Refund(tokens) => {
-                    world.decided(Action::Take(Verb::Refund), vec![tokens]);
-                    most.grant(Verb::Refund, &[tokens], world.now);
-                }
-                Step::Lease(tokens) => {
-                    let spent = lease(&mut world, tokens);
-                    most.lower(&[spent], world.now); // at once, to the last one
-                    lost = None;
-                }
-                Step::Policy(which) => {
-                    let since = world.now.max(world.policy.timeline().since() + 1);
-                    most.follow_clock(since);
-                    let next = Policy::clone(&policies[which]).succeeding(&world.policy, since, Carry::AsIs);
-                    (world.policy, world.as_of, world.now) = (Arc::new(next), Some(since), since);
-                    most.carry(&world.policy, Carry::AsIs, world.now);
-                }
-                Step::Crash(is_older) => {
-                    let before = world.levels()[0];
-                    let block = i64::try_from(world.policy.limits()[0].write_ahead()).unwrap();
-                    if is_older { downgrade(&mut world) } else { world.crash(0) }
-                    let after = world.levels()[0];
-                    if let Some(lost) = &mut lost {
-                        *lost += MAX_BLOCK;
-                        prop_assert!((0..=block).contains(&(before - after)), "{before} became {after}");
-                    }
-                    lost = lost.filter(|_| !is_older);
+        crash_in_covers(steps)?;
+    }
+}
+
+fn crash_in_covers(steps: Vec<Step>) -> Result<(), TestCaseError> {
+    let policies: Vec<_> = POLICIES.iter().map(|json| policy(json)).collect();
+    let first = Arc::new(Policy::clone(&policies[0]).in_force_since(START - 10));
+    let mut world = World { as_of: Some(START - 10), ..World::empty(&first) };
+    let mut most = Model::new(&world.policy);
+    // A key without a row would start full under each policy.
+    world.decided(CONSUME, vec![1]);
+    most.grant(Verb::Consume, &[1], world.now);
+    // A crash costs what the row lacks: a block of the policy under which it was written.
+    let (mut row, mut block_of_row) = (BTreeMap::new(), 0);
+    // What crashes may have cost; unknown once the clock has stepped back, or a lease or an earlier version has held back more.
+    let mut lost = Some(0);
+    for step in steps {
+        let block = i64::try_from(world.policy.limits()[0].write_ahead()).unwrap();
+        if world.storage != row {
+            (row, block_of_row) = (world.storage.clone(), block);
+        }
+        match step {
+            Step::Wait(ms) => {
+                world.now += ms;
+                most.follow_clock(world.now);
+                lost = lost.filter(|_| ms >= 0);
+            }
+            Step::Take(cost) => {
+                if world.decided(CONSUME, vec![cost]).decision().is_allow() {
+                    most.grant(Verb::Consume, &[cost], world.now);
                 }
             }
-            let (level, most) = (world.levels()[0], most.levels(world.now)[0]);
-            prop_assert!(level <= most, "{level} of {most} after {step:?}");
-            if let Some(lost) = lost {
-                prop_assert!(most - level <= lost, "{level} of {most} after {step:?}, and {lost} may be lost");
+            Step::Refund(tokens) => {
+                world.decided(Action::Take(Verb::Refund), vec![tokens]);
+                most.grant(Verb::Refund, &[tokens], world.now);
+            }
+            Step::Lease(tokens) => {
+                let spent = lease(&mut world, tokens);
+                most.lower(&[spent], world.now); // at once, to the last one
+                lost = None;
+            }
+            Step::Policy(which) => {
+                let since = world.now.max(world.policy.timeline().since() + 1);
+                most.follow_clock(since);
+                let next = Policy::clone(&policies[which]).succeeding(&world.policy, since, Carry::AsIs);
+                (world.policy, world.as_of, world.now) = (Arc::new(next), Some(since), since);
+                most.carry(&world.policy, Carry::AsIs, world.now);
+            }
+            Step::Crash(is_older) => {
+                let before = world.levels()[0];
+                if is_older {
+                    downgrade(&mut world);
+                } else {
+                    world.crash(0);
+                }
+                let after = world.levels()[0];
+                if let Some(lost) = &mut lost {
+                    *lost += MAX_BLOCK;
+                    prop_assert!((0..=block.max(block_of_row)).contains(&(before - after)), "{before} became {after}");
+                }
+                lost = lost.filter(|_| !is_older);
             }
         }
+        let (level, most) = (world.levels()[0], most.levels(world.now)[0]);
+        prop_assert!(level <= most, "{level} of {most} after {step:?}");
+        if let Some(lost) = lost {
+            prop_assert!(most - level <= lost, "{level} of {most} after {step:?}, and {lost} may be lost");
+        }
     }
+    Ok(())
 }
 
 /// Leases tokens; how many.

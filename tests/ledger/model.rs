@@ -26,9 +26,7 @@ struct Event {
 
 #[derive(Clone, Copy)]
 enum Change {
-    /// The limit had no part in it.
-    Nothing,
-    /// This many drops were taken: perhaps none, of a reservation whose real cost is 0. The bucket has followed the clock all the same.
+    /// This many drops were taken.
     Take(i128),
     /// This many tokens were given back, as far as they fit.
     Refund(u64),
@@ -58,7 +56,7 @@ impl Model {
         let changes = changes.map(|((limit, before), (after, &cost))| match verb {
             Verb::Refund => Change::Refund(cost),
             Verb::Reset => Change::Reset,
-            _ if before == after => Change::Nothing,
+            _ if before == after => Change::Take(0),
             _ => Change::Take(drops(limit, &limit.refilled(before, now)) - drops(limit, after)),
         });
         self.log.push(Event { now, id: None, changes: changes.collect() });
@@ -74,11 +72,8 @@ impl Model {
     /// As if the reservation had taken this many tokens of each limit in the first place.
     pub(crate) fn settle(&mut self, id: u64, real: &[u64]) {
         let event = self.log.iter_mut().find(|event| event.id == Some(id)).unwrap();
-        for ((limit, change), &real) in self.limits.iter().zip(&mut event.changes).zip(real) {
-            if real > 0 || !matches!(change, Change::Nothing) {
-                *change = Change::Take(in_drops(limit, real));
-            }
-        }
+        event.changes =
+            self.limits.iter().zip(real).map(|(limit, &real)| Change::Take(in_drops(limit, real))).collect();
         self.states = self.begun.clone();
         for Event { now, changes, .. } in &self.log {
             for ((limit, state), change) in self.limits.iter().zip(&mut self.states).zip(changes) {
@@ -116,11 +111,8 @@ impl Model {
 
     /// Takes the held tokens, even if they are gone: a charge may have come in between.
     pub(crate) fn lower(&mut self, tokens: &[u64], now: i64) {
-        let take = |(limit, &tokens): (&Limit, &u64)| match tokens {
-            0 => Change::Nothing,
-            _ => Change::Take(in_drops(limit, tokens)),
-        };
-        self.happened(now, self.limits.iter().zip(tokens).map(take).collect());
+        let changes = self.limits.iter().zip(tokens).map(|(limit, &tokens)| Change::Take(in_drops(limit, tokens)));
+        self.happened(now, changes.collect());
     }
 
     pub(crate) fn refund(&mut self, tokens: &[u64], now: i64) {
@@ -159,7 +151,7 @@ impl Model {
 impl Change {
     fn apply(self, limit: &Limit, state: State, now: i64) -> State {
         match self {
-            Self::Nothing => state,
+            Self::Take(0) => state,
             Self::Take(taken) => {
                 let refilled = limit.refilled(&state, now);
                 let level = drops(limit, &refilled) - taken;

@@ -1026,7 +1026,7 @@ proptest! {
             _ => Plans { world: World::empty(&alone(&[(name, first)])), versions: Vec::new() },
         });
         let (mut changes, mut reserved, mut leased) = (0, Vec::new(), Vec::new());
-        let (mut is_asked_by_name, mut was_lost) = (false, false);
+        let (mut is_asked_by_name, mut write_apart) = (false, false);
         let (mut names, mut last) = ([vec![""], vec!["a"]], first);
         for step in steps {
             match step {
@@ -1057,7 +1057,11 @@ proptest! {
                     }
                     // A frontend without the new name cannot know it, nor one without the registry any earlier version.
                     Naming::Learn(back) if is_asked_by_name => plans.learn(back.min(changes.saturating_sub(named_at + 1))),
-                    Naming::Learn(back) => plans.learn(back),
+                    Naming::Learn(back) => {
+                        // A version before the name, after one with it: the account is renamed, which writes it.
+                        write_apart |= changes > named_at && changes.saturating_sub(back) <= named_at;
+                        plans.learn(back);
+                    }
                     // A frontend that has not heard from the registry. A bucket in memory or with a row tells it of the newer version.
                     Naming::Unregistered => {
                         is_asked_by_name |= changes > named_at;
@@ -1067,7 +1071,7 @@ proptest! {
                     }
                     Naming::Lost => {
                         is_asked_by_name |= changes > named_at;
-                        was_lost = true;
+                        write_apart = true;
                         plans.learn(0);
                         plans.world.levels();
                         let limits: Vec<_> = names[index].iter().map(|name| (*name, last)).collect();
@@ -1093,7 +1097,7 @@ proptest! {
                         }
                     }
                     Naming::Wait(ms) => plans.world.now += ms,
-                    Naming::Crash(arrived) if !was_lost => plans.world.crash(arrived),
+                    Naming::Crash(arrived) if !write_apart => plans.world.crash(arrived),
                     // The two write at other times since then. What a crash may cost depends on that.
                     Naming::Crash(_) => {
                         for _ in 0..2 {
