@@ -148,7 +148,7 @@ impl Bucket {
             let is_covered = states != stored_states;
             let each = policy.limits().iter().zip(&states).enumerate();
             let cuts = |(index, (named, state)): (usize, (&NamedLimit, &State))| {
-                Some(stored.cuts_of(index)?.beside(named.limit(), state))
+                Some(stored.cuts_of(index)?.beside(named.limit(), state, now))
             };
             let mut cuts: Vec<_> = each.map_while(cuts).collect();
             let mut each = cuts.iter_mut();
@@ -162,7 +162,7 @@ impl Bucket {
             let persisted = (need == Need::Nothing).then(|| stored_states.into_iter().chain(stored_newest).collect());
             return Ok(Self { states, cuts, leases, persisted, need, ..bucket }.with_all_cut());
         }
-        let mut old = stored.limits()?;
+        let mut old = stored.limits(now)?;
         let changed_at =
             stored.covered_since.and_then(|covered_since| changed_at(policy, &old, covered_since.max(since)));
         // A bucket is carried over when its numbers change: its level at that moment counts.
@@ -191,7 +191,7 @@ impl Bucket {
 
     /// The bucket with a row's accounts.
     fn with_accounts(self, stored: &StoredRow<'_>, now: i64, phase: u64) -> Result<Self, RowError> {
-        let mut old = stored.limits()?;
+        let mut old = stored.limits(now)?;
         let newest = old.iter().filter_map(|account| account.cuts.as_ref()).map(Cuts::newest);
         let persisted = Some(old.iter().map(|account| &account.state).chain(newest).copied().collect());
         // Leased while a policy had its name.
@@ -822,7 +822,7 @@ enum Slack {
 /// When a stored bucket may be forgotten under the numbers it was stored with. `None` if never, or if the row is unreadable.
 pub(super) fn row_expires_at(row: &[u8], now: i64) -> Option<i64> {
     let row = StoredRow::read(row).ok()?;
-    let mut limits = row.limits().ok()?;
+    let mut limits = row.limits(now).ok()?;
     let leases = Leases::stored(&row, limits.iter_mut().map(NamedState::parts), now);
     let numbers = || limits.iter().map(|limit| (limit.name.as_deref(), &limit.limit));
     let is_first = |(index, limit): &(usize, &NamedState)| {

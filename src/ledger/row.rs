@@ -292,14 +292,14 @@ impl<'a> StoredRow<'a> {
     }
 
     /// All limits in the row.
-    pub(super) fn limits(&self) -> Result<Vec<NamedState>, RowError> {
+    pub(super) fn limits(&self, now: i64) -> Result<Vec<NamedState>, RowError> {
         let limits = stored_limits(self.numbers).map_err(RowError::Numbers)?;
         if limits.len() != self.record.states().len() {
             return Err(RowError::Count);
         }
         let all = limits.into_iter().zip(self.record.states()).enumerate();
         let named = |(index, ((name, limit), state))| {
-            let cuts = self.cuts_of(index).map(|cuts| cuts.beside(&limit, &state));
+            let cuts = self.cuts_of(index).map(|cuts| cuts.beside(&limit, &state, now));
             NamedState { name, limit, state, cuts }
         };
         Ok(all.map(named).collect())

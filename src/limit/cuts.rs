@@ -96,9 +96,10 @@ impl Cuts {
         self.lose(VOID);
     }
 
-    /// The stored cuts beside this state, which may be from another moment: what a crash cost the pieces, it did not cost the state.
-    pub(crate) fn beside(mut self, limit: &Limit, state: &State) -> Self {
-        let at = self.newest.at.max(state.at);
+    /// The stored cuts beside this state, which may be from another moment: what a crash cost the pieces, it did not cost the state. A clock
+    /// that stepped back may be behind one of them, and then neither has refilled up to the other's moment.
+    pub(crate) fn beside(mut self, limit: &Limit, state: &State, now: i64) -> Self {
+        let at = self.newest.at.max(state.at).min(now);
         self.refill(limit, at);
         self.raise_to(&limit.refilled(state, at));
         self
@@ -115,9 +116,10 @@ impl Cuts {
 
     /// Lowers each piece to that of `other` if that is lower. Both have the same cuts.
     pub(crate) fn lower_of(&mut self, mut other: Self, limit: &Limit, now: i64) {
-        let at = now.max(self.newest.at).max(other.newest.at);
-        self.refill(limit, at);
-        other.refill(limit, at);
+        self.refill(limit, now);
+        other.refill(limit, now);
+        // One of them may be ahead of a clock that stepped back.
+        self.newest.at = self.newest.at.max(other.newest.at);
         let mut levels = self.levels();
         for (level, other) in levels.iter_mut().zip(other.levels()) {
             *level = (*level).min(other);
