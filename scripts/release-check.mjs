@@ -1,6 +1,6 @@
 // What a commit must say before it is released as a version: docs/releasing.md. That the package, the crate and the contract have one
 // version is a test.
-//   node scripts/release-check.mjs v0.1.0
+//   npm run release-check v0.1.0
 import { globSync, readFileSync } from "node:fs";
 import { parse } from "smol-toml";
 
@@ -18,7 +18,10 @@ must(
   `CHANGELOG.md has no section "## [${version}] - YYYY-MM-DD"`,
 );
 for (const path of globSync(["*.md", "{.github,docs,src,www/package}/*.md"]))
-  must(!/not published yet|has been released yet/.test(text(path)), `${path} says that nothing is released`);
+  must(
+    !/not published yet|[Uu]ntil the package is published|has been released yet/.test(text(path)),
+    `${path} says that nothing is released`,
+  );
 
 for (const failure of failures) console.error(failure);
 process.exitCode = failures.length > 0 ? 1 : 0;

@@ -398,7 +398,7 @@ mod tests {
         let head = [&[2, u8::try_from(names.len()).unwrap(), 0][..], &names, &[2]].concat();
         assert_eq!(two, [&head[..], &row(2, &[])[113..], &state(2_000), &state(2_000)].concat());
         let read = StoredRow::read(&two).unwrap();
-        assert_eq!((read.states_of(&policy), read.limits().unwrap().pop()), (None, Some(dormant)));
+        assert_eq!((read.states_of(&policy), read.limits(i64::MAX).unwrap().pop()), (None, Some(dormant)));
     }
 
     /// An older version reads the accounts of other numbers as dormant limits, and ignores the part at the end.
@@ -417,7 +417,7 @@ mod tests {
         let other = NamedState::of(&other.limits()[0], spent);
         let bytes = encode_row(&policy, 0, &[spent], std::slice::from_ref(&other), 0, true);
         let read = StoredRow::read(&bytes).unwrap();
-        assert_eq!(read.limits().unwrap().pop(), Some(other));
+        assert_eq!(read.limits(i64::MAX).unwrap().pop(), Some(other));
         let stored = read.policy("p").unwrap();
         assert!(stored.is_inline() && stored.numbers() == policy.numbers(), "without the others");
         for len in bytes.len() - 4..bytes.len() {
@@ -445,7 +445,7 @@ mod tests {
     #[test]
     fn foreign_bytes_are_an_error_and_not_a_fresh_bucket() {
         let good = row(2, &state(2_000));
-        let read = |row: &[u8]| StoredRow::read(row).and_then(|row| row.limits()).map(|limits| limits.len());
+        let read = |row: &[u8]| StoredRow::read(row).and_then(|row| row.limits(i64::MAX)).map(|limits| limits.len());
         assert_eq!(read(&good), Ok(1));
         assert_eq!(read(&[]), Err(RowError::Short));
         assert_eq!(read(&[&[3], &good[1..]].concat()), Err(RowError::Format { format: 3 }));

@@ -53,6 +53,12 @@ for (const [what, files, tag, expected] of [
     "docs/a.md says that nothing is released",
   ],
   [
+    "advice of before",
+    { "README.md": "(Until the package is published, run ...)\n" },
+    undefined,
+    "README.md says that nothing is released",
+  ],
+  [
     "a policy of before",
     { ".github/SECURITY.md": "Nothing has been released yet.\n" },
     undefined,
