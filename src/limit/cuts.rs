@@ -195,8 +195,11 @@ impl Cuts {
         self.refill(limit, now);
         let Some(step) = self.steps.get_mut(cut) else { return 0 };
         let back = limit.clipped_drops(taken).saturating_sub(limit.clipped_drops(real));
+        if back == 0 {
+            return 0; // the pieces may have followed a clock that stepped back since, where the state did not
+        }
         *step = plus(*step, back);
-        // The clock may have stepped back, and only the pieces have followed it that far.
+        // At the pieces' moment, of which a clock that stepped back is short.
         let (before, level) = (limit.refilled(state, now.max(self.newest.at)).level, self.level());
         // Refills beyond the capacity since the state's moment may be passed on to other numbers: less of them, if more was taken. A bucket
         // that is full again was fuller at that moment, if less was taken.
@@ -229,8 +232,11 @@ impl Cuts {
             }
             let level = i128::from(newest.level).saturating_add(sums.least().min(0));
             let level = clamped(level).max(-MAX_DROPS);
-            let is_full_again = taken > 0 && level == limit.full;
-            if cut < steps.len() && (is_full_again || level != limit.refilled(&state, at.max(newest.at)).level) {
+            let is_full_again = level == limit.full;
+            if taken > 0
+                && cut < steps.len()
+                && (is_full_again || level != limit.refilled(&state, at.max(newest.at)).level)
+            {
                 state = State { level, at: newest.at };
             }
             states.push(state);
@@ -401,9 +407,11 @@ mod tests {
             let count = usize::try_from(within(&mut seed, 9)).unwrap() + 1;
             let drops = |seed: &mut u64| limit.full / 8 * within(seed, 17) - limit.full;
             let step = |seed: &mut u64| if within(seed, 9) == 0 { VOID } else { drops(seed) };
-            let newest = State { level: drops(&mut seed), at: 0 };
+            // A clock that has stepped back is behind the pieces, and perhaps behind the state.
+            let (newest_at, state_at) = (within(&mut seed, 90), within(&mut seed, 50));
+            let newest = State { level: drops(&mut seed), at: newest_at };
             let cuts = Cuts::stored(newest, (0..count).map(|_| step(&mut seed)).collect());
-            let state = State { level: cuts.level(), at: 0 };
+            let state = State { level: cuts.level(), at: state_at };
             let mut at = 0;
             let settlements: Vec<_> = (0..count)
                 .map(|_| {

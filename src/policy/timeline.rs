@@ -103,6 +103,13 @@ impl Timeline {
         Self::new(since, carry, self.earlier.iter().cloned().chain([last]).collect())
     }
 
+    /// Drops versions that no bucket of this policy alone needs.
+    pub(super) fn without_settled(mut self) -> Self {
+        let settled = self.settled();
+        self.earlier.drain(..settled);
+        self
+    }
+
     /// How many versions come before one that stayed in force until all their buckets were full.
     pub(super) fn settled(&self) -> usize {
         let ends = self.earlier.iter().skip(1).map(|version| version.since).chain([self.since]);
@@ -379,33 +386,39 @@ mod tests {
     }
 
     #[test]
-    fn versions_before_one_under_which_all_buckets_were_full_can_be_merged_first() {
+    fn a_version_that_no_bucket_needs_can_be_dropped() {
         let version = |json: &str, before: &Policy, since| policy(json).succeeding(before, since, Carry::AsIs);
-        let needed = |policy: &Policy| {
-            let timeline = policy.timeline();
-            timeline.earlier().iter().skip(timeline.settled()).map(|version| version.since).collect::<Vec<_>>()
+        let earlier = |policy: &Policy| {
+            policy
+                .timeline()
+                .clone()
+                .without_settled()
+                .earlier()
+                .iter()
+                .map(|version| version.since)
+                .collect::<Vec<_>>()
         };
         let slow = policy(r#"{"rate":1,"period":"1s","capacity":10,"max_debt":5}"#).in_force_since(1);
         let same = version(r#"{"rate":1,"period":"1s","capacity":10}"#, &slow, 2);
         // Ten seconds for the capacity, and five for the debt of the version before.
         for (since, expected) in [(15_001, vec![1, 2]), (15_002, vec![2])] {
-            assert_eq!(needed(&version(r#"{"rate":2,"period":"1s"}"#, &same, since)), expected);
+            assert_eq!(earlier(&version(r#"{"rate":2,"period":"1s"}"#, &same, since)), expected);
         }
         // In shards a part of the capacity is rounded up: three of ten fill in as long as twelve in one.
         let whole = policy(r#"{"rate":1,"period":"1s","capacity":10}"#).in_force_since(1);
         let divided = version(r#"{"rate":1,"period":"1s","capacity":10,"shards":3}"#, &whole, 2);
         for (since, expected) in [(12_001, vec![1, 2]), (12_002, vec![2])] {
-            assert_eq!(needed(&version(r#"{"rate":2,"period":"1s"}"#, &divided, since)), expected);
+            assert_eq!(earlier(&version(r#"{"rate":2,"period":"1s"}"#, &divided, since)), expected);
         }
         let named = |name: &str| format!(r#"{{"limits":[{{"name":"{name}","rate":9,"period":"1s"}}]}}"#);
         let other = version(&named("b"), &policy(&named("a")).in_force_since(1), 2);
         let last = version(r#"{"rate":1,"period":"1s"}"#, &other, 1_000_000);
-        assert_eq!(needed(&last), [1, 2], "it lacks a limit, whose buckets go on");
+        assert_eq!(earlier(&last), [1, 2], "it lacks a limit, whose buckets go on");
         let share = policy(r#"{"rate":1,"period":"1s","capacity":10}"#).succeeding(&slow, 2, Carry::Proportional);
         let last = version(r#"{"rate":1,"period":"1s"}"#, &share, 1_000_000);
-        assert_eq!(needed(&last), [1, 2], "it may have made a larger debt");
+        assert_eq!(earlier(&last), [1, 2], "it may have made a larger debt");
         let never = version(r#"{"rate":0,"period":"1s","capacity":10}"#, &slow, 2);
         let last = version(r#"{"rate":1,"period":"1s"}"#, &never, 1_000_000);
-        assert_eq!(needed(&last), [1, 2], "it never fills");
+        assert_eq!(earlier(&last), [1, 2], "it never fills");
     }
 }

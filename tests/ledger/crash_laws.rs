@@ -14,7 +14,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use tollgate::ledger::Ledger;
-use tollgate::limit::{Config, Decision, Kind, Part, Verb, decide_all};
+use tollgate::limit::{Config, Decision, Kind, Limit, Part, Verb, decide_all};
 use tollgate::policy::{NamedLimit, Policy, Unsettled};
 use tollgate::protocol::{Action, ObjectReply, ObjectRequest, Reserved};
 
@@ -50,7 +50,7 @@ struct Comparison {
     held: Vec<Held>,
     has_reserved: bool,
     latest: i64,
-    stepped_back: i64,
+    steps_back: Vec<i64>,
     crashes: i64,
     /// Charges of which the ledger may have taken a part of a token more than it said.
     rounded: i64,
@@ -71,7 +71,7 @@ fn follow(policy: &str, steps: &[Step]) {
         held,
         has_reserved: false,
         latest: START,
-        stepped_back: 0,
+        steps_back: Vec::new(),
         crashes: 0,
         rounded: 0,
     };
@@ -93,7 +93,7 @@ impl Comparison {
     fn wait(&mut self, ms: i64) {
         self.world.now += ms;
         self.latest = self.latest.max(self.world.now);
-        self.stepped_back += -ms.min(0);
+        self.steps_back.extend((ms < 0).then_some(-ms));
         self.most.follow_clock(self.world.now);
     }
 
@@ -112,7 +112,7 @@ impl Comparison {
 
     /// Takes a step on both sides.
     fn take(&mut self, step: &Step) {
-        self.exact.take_if(|_| self.has_reserved && self.stepped_back > 0);
+        self.exact.take_if(|_| self.has_reserved && !self.steps_back.is_empty());
         let (now, count) = (self.world.now, self.policy.limits().len());
         match *step {
             Step::Take(verb, costs) => {
@@ -243,6 +243,11 @@ impl Comparison {
         levels
     }
 
+    /// The most that comes back in time that the clock has shown before.
+    fn twice(&self, limit: &Limit) -> i64 {
+        self.steps_back.iter().map(|&ms| refill_in(limit, ms)).sum()
+    }
+
     fn compare(&mut self, step: &Step) {
         self.has_reserved |= !self.open.is_empty() || !self.held.is_empty();
         let (now, levels) = (self.world.now, self.levels());
@@ -251,17 +256,13 @@ impl Comparison {
         // Nor later, while the clock only goes on.
         for ((limit, level), most) in self.policy.limits().iter().zip(&levels).zip(&most) {
             let lost = self.crashes * i64::try_from(limit.write_ahead()).unwrap() + self.rounded;
-            assert!(self.stepped_back > 0 || most - level <= lost, "{step:?} left {levels:?} of {most}");
+            assert!(most - level <= lost + self.twice(limit.limit()), "{step:?} left {levels:?} of {most}");
         }
         let Some(exact) = &self.exact else { return };
         assert_eq!(levels, exact.levels(now), "{step:?} with nothing lost or forgotten");
         for ((limit, level), most) in exact.limits.iter().zip(&levels).zip(most) {
-            let twice = if self.stepped_back == 0 { 0 } else { refill_in(limit, self.stepped_back) };
-            assert!(
-                most <= level + twice,
-                "{most} is more than {level} and what comes back in {} ms",
-                self.stepped_back
-            );
+            let twice = self.twice(limit);
+            assert!(most <= level + twice, "{most} is more than {level} and the {twice} that come back twice");
         }
     }
 }

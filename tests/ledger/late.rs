@@ -384,6 +384,26 @@ mod found {
     }
 }
 
+/// The reservation let the limit of which it took nothing follow the clock, which has stepped back since.
+#[test]
+fn a_settlement_at_the_reserved_cost_changes_nothing_whatever_the_clock_has_shown() {
+    let policies = Policies::parse(
+        r#"{"p":{"limits":[{"name":"a","rate":1,"period":"1s","capacity":10000},{"name":"b","rate":1,"period":"1h"}],"reservation_ttl":"1day"}}"#,
+    );
+    for back_ms in [1, 59_000, 61_000, 3_500_000] {
+        let mut world = World::new(policies.as_ref().unwrap(), "p");
+        world.decided(Action::Take(Verb::Consume), vec![10_000, 0]);
+        world.now += 3_600_000;
+        let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: None });
+        let id = world.decided(reserve, vec![0, 1]).reservation.unwrap().id;
+        world.now -= back_ms;
+        world.decided(Action::Take(Verb::Consume), vec![100, 0]);
+        let before = world.levels();
+        world.decided(Action::Settle(id), vec![0, 1]);
+        assert_eq!(world.levels(), before, "{back_ms} ms back");
+    }
+}
+
 proptest! {
     #![proptest_config(chance::config(3_000))]
 

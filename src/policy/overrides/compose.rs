@@ -51,7 +51,9 @@ fn timeline(policy: &Policy, overrides: &[History], now: i64) -> Timeline {
         shards: version.shards,
         merged: version.merged,
     });
-    Timeline::new(since, carry, earlier.collect()).with_unnamed(own.unnamed().map(str::to_owned)).bounded()
+    // Isolates have one for each requested key with an override.
+    let timeline = Timeline::new(since, carry, earlier.collect()).with_unnamed(own.unnamed().map(str::to_owned));
+    timeline.without_settled().bounded()
 }
 
 /// The limits of an earlier version. `unnamed` is the current name of the one without a name.
