@@ -112,7 +112,6 @@ impl Comparison {
 
     /// Takes a step on both sides.
     fn take(&mut self, step: &Step) {
-        self.exact.take_if(|_| self.has_reserved && !self.steps_back.is_empty());
         let (now, count) = (self.world.now, self.policy.limits().len());
         match *step {
             Step::Take(verb, costs) => {
@@ -250,6 +249,7 @@ impl Comparison {
 
     fn compare(&mut self, step: &Step) {
         self.has_reserved |= !self.open.is_empty() || !self.held.is_empty();
+        self.exact.take_if(|_| self.has_reserved && !self.steps_back.is_empty());
         let (now, levels) = (self.world.now, self.levels());
         let most = self.most.levels(now);
         assert!(levels.iter().zip(&most).all(|(level, most)| level <= most), "{step:?} left {levels:?} of {most:?}");
