@@ -465,8 +465,13 @@ impl Bucket {
     }
 
     /// Must be called when reservations change, or the expiry of one.
-    pub(super) fn forget_returns(&mut self) {
-        self.returns = None;
+    pub(super) fn forget_returns(&mut self) -> Option<Returns> {
+        self.returns.take()
+    }
+
+    /// After a change of reservations was undone.
+    pub(super) fn know_returns(&mut self, returns: Option<Returns>) {
+        self.returns = returns;
     }
 
     /// The index of its cut.

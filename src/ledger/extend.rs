@@ -6,6 +6,7 @@ use super::ask::asks_for_any;
 use super::bucket::Bucket;
 use super::quota::{MAX_RESERVATIONS, is_full};
 use super::reservation::{End, Raise, Reservation, ReservedPart, reservation_row};
+use super::returns::Returns;
 use super::shadow::taken_of;
 use super::{Ledger, LedgerError, Writes};
 use crate::limit::Verb;
@@ -46,12 +47,16 @@ impl Ledger {
         // A request without costs is never refused.
         let verb = if asks { Verb::Consume } else { Verb::Refund };
         // `retry_at` must not include what this reservation itself would give back.
-        self.let_end(asked, id, End::Charged)?;
+        let returns = self.let_end(asked, id, End::Charged)?;
         let decided = self.decide(asked, verb, &request.costs, now, true);
         self.let_end(asked, id, reservation.end)?;
         let (limits, decision) = decided?;
         let shadow = self.decide_shadow(asked, Verb::Consume, request, &limits, now, true);
         if !decision.is_allow() {
+            // Nothing has changed, so the next refusal need not compute them again.
+            for (policy, returns) in asked.iter().zip(returns) {
+                self.bucket(policy)?.know_returns(returns);
+            }
             return Ok(ObjectReply::Decided(Decided { shadow, ..self.decided(now, limits) }));
         }
         if is_raised {
@@ -80,11 +85,11 @@ impl Ledger {
         Ok(ObjectReply::Decided(Decided { reservation: Some(reserved), shadow, ..self.decided(now, limits) }))
     }
 
-    /// Sets what happens when it expires, and drops the computed returns.
-    fn let_end(&mut self, asked: &[Arc<Policy>], id: u64, end: End) -> Result<(), LedgerError> {
+    /// Sets what happens when it expires. Returns what was computed of each bucket's returns, which it drops.
+    fn let_end(&mut self, asked: &[Arc<Policy>], id: u64, end: End) -> Result<Vec<Option<Returns>>, LedgerError> {
         if let Some(open) = self.reservations.remove(id) {
             self.reservations.insert(id, Reservation { end, ..open });
         }
-        asked.iter().try_for_each(|policy| self.bucket(policy).map(Bucket::forget_returns))
+        asked.iter().map(|policy| self.bucket(policy).map(Bucket::forget_returns)).collect()
     }
 }

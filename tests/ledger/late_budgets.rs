@@ -180,6 +180,7 @@ fn share(old: Numbers, new: Numbers, how: Carry) -> f64 {
 pub(crate) enum Step {
     Take(Verb, [u64; 3]),
     Reserve([u64; 3], Option<u64>),
+    Extend(usize, [u64; 3]),
     Settle(usize, Option<[u64; 3]>),
     Cancel(usize),
     Lease([u64; 3]),
@@ -198,11 +199,26 @@ pub(crate) enum Step {
     Crash(usize),
 }
 
-/// A reservation or a lease, with the tokens of each limit by its name.
-struct Open {
+/// The tokens of each limit by its name.
+type Tokens = BTreeMap<String, u64>;
+
+struct OpenLease {
     id: u64,
     until: i64,
-    tokens: BTreeMap<String, u64>,
+    tokens: Tokens,
+}
+
+struct OpenReservation {
+    id: u64,
+    until: i64,
+    /// What was taken when it was made, and with each extension: the id of its event, and the tokens.
+    pieces: Vec<(u64, Tokens)>,
+}
+
+impl OpenReservation {
+    fn tokens(&self, name: &str) -> u64 {
+        self.pieces.iter().filter_map(|(_, tokens)| tokens.get(name)).sum()
+    }
 }
 
 /// The ledger beside the oracle.
@@ -210,9 +226,11 @@ pub(crate) struct Pair {
     world: World,
     versions: Vec<String>,
     budgets: BTreeMap<String, Budget>,
-    open: Vec<Open>,
-    leases: Vec<Open>,
+    open: Vec<OpenReservation>,
+    leases: Vec<OpenLease>,
     is_refunded: bool,
+    ttl_ms: u64,
+    extensions: u64,
     /// All versions that were in force.
     seen: Vec<Arc<Policy>>,
     /// Whether a crash could undo a return: what was spent of the lease is taken later, by the numbers of that time.
@@ -236,7 +254,9 @@ impl Pair {
         let world = World { as_of: Some(START - DAY_MS), ..World::empty(&first) };
         let (budgets, open, leases) = (BTreeMap::new(), Vec::new(), Vec::new());
         let seen = vec![first];
-        Self { world, versions, budgets, open, leases, is_refunded, seen, has_returned: false, oracle }
+        let ttl_ms = world.policy.object().reservations.ttl_ms;
+        let (extensions, has_returned) = (0, false);
+        Self { world, versions, budgets, open, leases, is_refunded, ttl_ms, extensions, seen, has_returned, oracle }
     }
 
     fn named(&self) -> Vec<(String, Numbers)> {
@@ -264,7 +284,7 @@ impl Pair {
         let now = self.world.now;
         let mut over: Vec<_> = self.leases.extract_if(.., |lease| lease.until <= now).collect();
         over.sort_by_key(|lease| lease.until);
-        for Open { until, tokens, .. } in over {
+        for OpenLease { until, tokens, .. } in over {
             for (name, budget) in &mut self.budgets {
                 let at = budget.events.partition_point(|(at, _)| *at <= until);
                 let tokens = real(tokens.get(name).copied().unwrap_or(0));
@@ -357,12 +377,24 @@ impl Pair {
                 let costs = self.costs(costs);
                 let decided = self.world.decided(Action::Reserve(Verb::Reserve { max_wait_ms }), costs.clone());
                 if let Some(reserved) = decided.reservation {
-                    let names = self.named().into_iter().map(|(name, _)| name);
-                    let tokens: BTreeMap<_, _> = names.zip(costs).collect();
-                    for (name, budget) in &mut self.budgets {
-                        budget.take(now, real(tokens.get(name).copied().unwrap_or(0)), reserved.id);
-                    }
-                    self.open.push(Open { id: reserved.id, until: reserved.expires_at, tokens });
+                    let pieces = vec![self.piece(reserved.id, costs)];
+                    self.open.push(OpenReservation { id: reserved.id, until: reserved.expires_at, pieces });
+                }
+            }
+            Step::Extend(which, costs) => {
+                let Some(index) = which.checked_rem(self.open.len()) else { return };
+                let costs = self.costs(costs);
+                let decided = self.world.decided(Action::Extend(self.open[index].id), costs.clone());
+                if let Some(reserved) = decided.reservation {
+                    // Without a cost nothing is taken that may be settled.
+                    let piece = costs.iter().any(|cost| *cost > 0).then(|| {
+                        self.extensions += 1;
+                        self.piece(u64::MAX - self.extensions, costs)
+                    });
+                    let open = &mut self.open[index];
+                    open.pieces.extend(piece);
+                    open.until = open.until.max(now.saturating_add_unsigned(self.ttl_ms));
+                    assert_eq!((reserved.id, reserved.expires_at), (open.id, open.until));
                 }
             }
             Step::Settle(which, costs) => self.settle(step, which, costs),
@@ -373,7 +405,7 @@ impl Pair {
                 let before = self.shown(&before);
                 let decided = decided(self.world.ask(Action::Cancel(open.id), None, None));
                 for (((name, _), before), after) in self.named().iter().zip(before).zip(self.shown(&decided)) {
-                    let most = before + real(open.tokens.get(name).copied().unwrap_or(0));
+                    let most = before + real(open.tokens(name));
                     assert!(after <= most + NOISE, "{step:?} left {after} of {name}, above {most}");
                 }
                 give_back(&mut self.budgets, &open);
@@ -381,17 +413,16 @@ impl Pair {
             Step::Lease(wanted) => {
                 let decided = decided(self.world.lease(self.costs(wanted), Vec::new()));
                 if let Some(lease) = decided.lease {
-                    let tokens: BTreeMap<_, _> =
-                        self.named().into_iter().map(|(name, _)| name).zip(lease.tokens).collect();
+                    let tokens: Tokens = self.named().into_iter().map(|(name, _)| name).zip(lease.tokens).collect();
                     for (name, tokens) in &tokens {
                         self.budgets.get_mut(name).unwrap().events.push((now, Event::Leased(real(*tokens))));
                     }
-                    self.leases.push(Open { id: lease.id, until: lease.until + LATE_MS.cast_signed(), tokens });
+                    self.leases.push(OpenLease { id: lease.id, until: lease.until + LATE_MS.cast_signed(), tokens });
                 }
             }
             Step::Return(which, spent) => {
                 let Some(index) = which.checked_rem(self.leases.len()) else { return };
-                let Open { id, tokens, .. } = self.leases.remove(index);
+                let OpenLease { id, tokens, .. } = self.leases.remove(index);
                 self.has_returned = true;
                 let names: Vec<_> = self.named().into_iter().map(|(name, _)| name).collect();
                 let spent: Vec<_> = names.iter().map(|name| spent.min(tokens[name])).collect();
@@ -445,12 +476,12 @@ impl Pair {
         let Some(index) = which.checked_rem(self.open.len()) else { return };
         let before = self.look();
         let before = self.shown(&before);
-        let Open { id, tokens: reserved, .. } = self.open.remove(index);
+        let open = self.open.remove(index);
         let costs = costs.map(|costs| self.costs(costs));
-        let decided = decided(self.world.ask(Action::Settle(id), costs.clone(), None));
+        let decided = decided(self.world.ask(Action::Settle(open.id), costs.clone(), None));
         let after = self.shown(&decided);
         for (index, (name, numbers)) in self.named().into_iter().enumerate() {
-            let reserved = reserved.get(&name).copied().unwrap_or(0);
+            let reserved = open.tokens(&name);
             let cost = costs.as_ref().map_or(reserved, |costs| costs[index]);
             let booked = tokens(&decided.limits[index]);
             assert!((cost.min(reserved)..=cost).contains(&booked), "{booked} of {cost}");
@@ -462,14 +493,30 @@ impl Pair {
             let withheld = self.withheld(&name);
             let Some(budget) = self.budgets.get_mut(&name) else { continue };
             let withheld = withheld.min(budget.standing(now).owed);
-            if booked < cost && self.oracle == Oracle::Exact {
+            let mut rest = booked;
+            for (place, (id, taken)) in open.pieces.iter().enumerate() {
+                let taken = taken.get(&name).copied().unwrap_or(0);
+                // Tokens are given back newest first, and additional ones are taken by the newest.
+                let real_cost = if place + 1 == open.pieces.len() { rest } else { taken.min(rest) };
+                rest -= real_cost;
+                budget.give_back(*id, real(taken) - real(real_cost));
+            }
+            if let Some((newest, _)) = open.pieces.last().filter(|_| booked < cost && self.oracle == Oracle::Exact) {
                 let mut more = budget.clone();
-                more.give_back(id, back - 1.0);
+                more.give_back(*newest, -1.0);
                 let Standing { level, lost, .. } = more.standing(now);
                 assert!(level - withheld < floor + lost + NOISE, "{step:?} booked {booked} of {cost}");
             }
-            budget.give_back(id, back);
         }
+    }
+
+    /// What was just taken, which a settlement may change.
+    fn piece(&mut self, id: u64, costs: Vec<u64>) -> (u64, Tokens) {
+        let tokens: Tokens = self.named().into_iter().map(|(name, _)| name).zip(costs).collect();
+        for (name, budget) in &mut self.budgets {
+            budget.take(self.world.now, real(tokens.get(name).copied().unwrap_or(0)), id);
+        }
+        (id, tokens)
     }
 
     fn change(&mut self, version: usize, how: Carry) {
@@ -512,10 +559,12 @@ impl Pair {
     }
 }
 
-fn give_back(budgets: &mut BTreeMap<String, Budget>, open: &Open) {
-    for (name, tokens) in &open.tokens {
-        if let Some(budget) = budgets.get_mut(name) {
-            budget.give_back(open.id, real(*tokens));
+fn give_back(budgets: &mut BTreeMap<String, Budget>, open: &OpenReservation) {
+    for (id, tokens) in &open.pieces {
+        for (name, tokens) in tokens {
+            if let Some(budget) = budgets.get_mut(name) {
+                budget.give_back(*id, real(*tokens));
+            }
         }
     }
 }

@@ -139,6 +139,7 @@ fn usual() -> impl Strategy<Value = Step> {
         1 => costs().prop_map(|costs| Step::Take(Verb::Refund, costs)),
         1 => Just(Step::Take(Verb::Reset, [0; 3])),
         8 => (costs(), max_wait).prop_map(|(costs, wait)| Step::Reserve(costs, wait)),
+        3 => (0..8_usize, prop_oneof![1 => Just([0; 3]), 3 => costs()]).prop_map(|(which, costs)| Step::Extend(which, costs)),
         5 => (0..8_usize, prop::option::weighted(0.8, costs())).prop_map(|(which, costs)| Step::Settle(which, costs)),
         3 => (0..8_usize).prop_map(Step::Cancel),
         8 => wait().prop_map(Step::Wait),
