@@ -122,7 +122,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
     /// keys.
     #[must_use]
     pub fn with_hasher(limits: [Limit; N], max_keys: usize, hasher: S) -> Self {
-        let max_keys = max_keys.min(MAX_ENTRIES); // more would not fit any memory
+        let max_keys = max_keys.min(MAX_ENTRIES); // more would take ten gigabytes
         let shards = max_keys.div_ceil(KEYS_PER_SHARD).next_power_of_two().min(MAX_SHARDS);
         let shards = (0..shards).map(|_| Padded(Mutex::new(Shard::new()))).collect();
         Self { limits, max_keys, len: AtomicUsize::new(0), hasher, shards }
@@ -259,7 +259,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
             if apply {
                 self.give_back(shard.forget_some(&self.limits, now, &self.hasher));
                 if self.take_entry() {
-                    shard.insert(hash, key.to_owned(), states, due);
+                    shard.insert(hash, key.to_owned(), states, due, &self.hasher);
                     return Ok(answer);
                 }
             }

@@ -69,8 +69,9 @@ impl<K: Hash + Eq, const N: usize> Shard<K, N> {
     }
 
     /// Adds a key that has no entry, and may be forgotten at `due`.
-    pub(super) fn insert(&mut self, hash: u64, key: K, states: [State; N], due: i64) {
-        self.index.insert(hash, self.entries.len());
+    pub(super) fn insert(&mut self, hash: u64, key: K, states: [State; N], due: i64, hasher: &impl BuildHasher) {
+        let Self { entries, index, .. } = self;
+        index.insert(hash, entries.len(), |at| hasher.hash_one(&entries[at].key));
         match self.due.get_mut(self.entries.len() / BLOCK) {
             Some(first_due) => *first_due = due.min(*first_due),
             None => self.due.push(due),
@@ -129,11 +130,13 @@ impl<K: Hash + Eq, const N: usize> Shard<K, N> {
 
     /// Removes an entry; the last one takes its place.
     fn remove(&mut self, at: usize, hasher: &impl BuildHasher) {
-        let last = self.entries.len() - 1;
+        let Self { entries, index, .. } = self;
+        let last = entries.len() - 1;
+        let hash_of = |at: usize| hasher.hash_one(&entries[at].key);
         // Both first: a panic in a key's `Hash` leaves nothing half done.
-        let [hash, hash_of_last] = [at, last].map(|at| hasher.hash_one(&self.entries[at].key));
-        self.index.remove(hash, at);
-        self.index.renumber(hash_of_last, last, at);
+        let [hash, hash_of_last] = [at, last].map(hash_of);
+        index.remove(hash, at, hash_of);
+        index.renumber(hash_of_last, last, at);
         let _removed = self.entries.swap_remove(at);
         self.due.truncate(self.entries.len().div_ceil(BLOCK));
     }
