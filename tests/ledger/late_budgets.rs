@@ -138,7 +138,8 @@ impl Budget {
                         let left = (level + numbers.refill(at, over_at)).min(numbers.full).max(0.0).floor();
                         // A reset forgives, so it makes nothing owed again.
                         owed = if how == Carry::Reset { left.min(owed) } else { left };
-                        more += 1.0;
+                        // A level that was rounded down pays for less.
+                        more += 1.0 + rounded;
                     }
                 }
             }

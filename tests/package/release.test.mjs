@@ -1,7 +1,7 @@
 // What scripts/release-check.mjs requires of a commit before it is released.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { test } from "node:test";
@@ -22,6 +22,7 @@ function failures(files, tag = "v1.2.3") {
     writeFileSync(join(cwd, path), text);
   }
   const { status, stderr } = spawnSync(process.execPath, [script, tag], { cwd, encoding: "utf8" });
+  rmSync(cwd, { recursive: true });
   assert.equal(status, stderr === "" ? 0 : 1);
   return stderr.trim();
 }
