@@ -39,6 +39,13 @@ fn fixed_windows_decide_as_exact_rationals_do_in_all_small_worlds() {
     }
 }
 
+#[test]
+fn windows_from_first_use_decide_as_exact_rationals_do_in_all_small_worlds() {
+    for max_debt in [0, 1, MOST] {
+        check_all(Kind::FirstUseWindow, max_debt);
+    }
+}
+
 fn check_all(kind: Kind, max_debt: u64) {
     let mut decisions = 0_u64;
     let mut worlds = 0_u64;
@@ -85,8 +92,7 @@ fn check(config: Config) -> u64 {
                     assert_eq!(limit.remaining(&after, at), expected.remaining(at));
                     assert_eq!(limit.owed(&after, at), expected.owed(at));
                     decisions += 1;
-                    let phase_ms = at.rem_euclid(i64::try_from(config.period_ms).expect("small"));
-                    if seen.insert((expected.tokens_at(at), phase_ms)) {
+                    if seen.insert((expected.tokens_at(at), expected.ms_into_window(at))) {
                         next.push((at, after, expected));
                     }
                 }

@@ -216,7 +216,7 @@ proptest! {
                 let back = match config.kind {
                     Kind::TokenBucket => u128::from(config.rate) * elapsed_ms / u128::from(config.period_ms),
                     // At most this many windows can open in that time.
-                    Kind::FixedWindow => u128::from(config.rate) * elapsed_ms.div_ceil(u128::from(config.period_ms)),
+                    Kind::FixedWindow | Kind::FirstUseWindow => u128::from(config.rate) * elapsed_ms.div_ceil(u128::from(config.period_ms)),
                 };
                 prop_assert!(sum <= u128::from(config.capacity) + back);
             }
@@ -423,7 +423,7 @@ proptest! {
         let limit = Limit::new(&config).unwrap();
         let drops_per_token = match config.kind {
             Kind::TokenBucket => config.period_ms / config.rate.gcd(&config.period_ms),
-            Kind::FixedWindow => 1,
+            Kind::FixedWindow | Kind::FirstUseWindow => 1,
         };
         let level = i128::from(tokens) * i128::from(drops_per_token) + i128::from(drops);
         let full = i128::from(config.capacity) * i128::from(drops_per_token);
@@ -444,7 +444,7 @@ proptest! {
     #[test]
     fn the_largest_value_that_an_error_names_passes_and_one_more_does_not(config in wild_configs()) {
         use tollgate::limit::ConfigError::{
-            CapacityTooLarge, InitialTooLarge, MaxDebtTooLarge, OffsetWithoutWindows, PeriodTooLong, PeriodZero,
+            CapacityTooLarge, InitialBeforeFirstUse, InitialTooLarge, MaxDebtTooLarge, OffsetWithoutWindows, PeriodTooLong, PeriodZero,
             RateTooLarge,
         };
         let with = |change: &dyn Fn(&mut Config)| {
@@ -475,7 +475,11 @@ proptest! {
                 prop_assert!(with(&|config| (config.capacity, config.max_debt) = (capacity, max + 1)).is_err());
             }
             Err(InitialTooLarge { initial, max }) => prop_assert!(initial > max && max == config.capacity),
-            Err(OffsetWithoutWindows) => prop_assert!(config.kind == Kind::TokenBucket && config.offset_ms.is_some()),
+            Err(OffsetWithoutWindows) => prop_assert!(config.kind != Kind::FixedWindow && config.offset_ms.is_some()),
+            Err(InitialBeforeFirstUse) => {
+                let is_less = config.initial.is_some_and(|initial| initial < config.capacity);
+                prop_assert!(config.kind == Kind::FirstUseWindow && is_less);
+            }
             Err(unknown) => prop_assert!(false, "{unknown:?}"),
         }
     }
@@ -591,9 +595,12 @@ fn configs() -> impl Strategy<Value = Config> {
         prop_oneof![Just(0), 0..5_000_u64],
     );
     prop_oneof![small, real].prop_flat_map(|(kind, rate, period_ms, capacity, max_debt)| {
-        let initial = prop_oneof![3 => Just(None), 1 => (0..=capacity).prop_map(Some)];
+        let initial = match kind {
+            Kind::FirstUseWindow => prop_oneof![Just(None), Just(Some(capacity))].boxed(),
+            _ => prop_oneof![3 => Just(None), 1 => (0..=capacity).prop_map(Some)].boxed(),
+        };
         let offset_ms = match kind {
-            Kind::TokenBucket => Just(None).boxed(),
+            Kind::TokenBucket | Kind::FirstUseWindow => Just(None).boxed(),
             Kind::FixedWindow => prop_oneof![Just(None), (0..period_ms).prop_map(Some)].boxed(),
         };
         (initial, offset_ms).prop_map(move |(initial, offset_ms)| Config {
@@ -651,6 +658,7 @@ fn wide_configs() -> impl Strategy<Value = Config> {
                 ConfigError::MaxDebtTooLarge { max, .. } => config.max_debt = max,
                 ConfigError::InitialTooLarge { max, .. } => config.initial = Some(max),
                 ConfigError::OffsetWithoutWindows => config.offset_ms = None,
+                ConfigError::InitialBeforeFirstUse => config.initial = None,
                 unknown => panic!("{unknown:?}"),
             }
         }
@@ -693,7 +701,7 @@ fn carries() -> impl Strategy<Value = Carry> {
 }
 
 fn kinds() -> impl Strategy<Value = Kind> {
-    select(vec![Kind::TokenBucket, Kind::FixedWindow])
+    select(vec![Kind::TokenBucket, Kind::FixedWindow, Kind::FirstUseWindow])
 }
 
 fn verbs() -> impl Strategy<Value = Verb> {

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::resolve::{Answered, ResolvedItem};
-use crate::limit::{Config, Kind, Snapshot};
-use crate::policy::NamedLimit;
+use crate::limit::{Config, Snapshot};
+use crate::policy::{NamedLimit, written};
 
 /// A limit's numbers, and its bucket's state.
 #[derive(Serialize)]
@@ -12,6 +12,8 @@ pub(super) struct LimitBody<'a, S> {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
     kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<&'static str>,
     rate: u64,
     period_ms: u64,
     capacity: u64,
@@ -23,11 +25,8 @@ pub(super) struct LimitBody<'a, S> {
 impl<'a, S> LimitBody<'a, S> {
     pub(super) fn of(limit: &'a NamedLimit, standing: S) -> Self {
         let Config { kind, rate, period_ms, capacity, max_debt, .. } = *limit.limit().config();
-        let kind = match kind {
-            Kind::TokenBucket => "token_bucket",
-            Kind::FixedWindow => "fixed_window",
-        };
-        Self { name: limit.name(), kind, rate, period_ms, capacity, max_debt, standing }
+        let (kind, offset) = written(kind);
+        Self { name: limit.name(), kind, offset, rate, period_ms, capacity, max_debt, standing }
     }
 }
 
@@ -54,6 +53,7 @@ impl ResolvedItem {
         let exact = || Exact { tokens: tokens.cast_signed(), drops: 0, at: now };
         let body = |limit| LimitBody {
             kind: "token_bucket",
+            offset: None,
             rate: 0,
             period_ms: 1,
             capacity: tokens,

@@ -72,7 +72,7 @@ fn quota_and_window_s(config: &Config) -> Option<(u64, u64)> {
     let Config { kind, rate, period_ms, capacity, .. } = *config;
     let per_period = match kind {
         Kind::TokenBucket => rate,
-        Kind::FixedWindow => rate.min(capacity), // an opening window adds no more than fits
+        Kind::FixedWindow | Kind::FirstUseWindow => rate.min(capacity), // an opening window adds no more than fits
     };
     if rate == 0 {
         return None;

@@ -284,13 +284,14 @@ fn with_more(limit: &Limit, from: &NamedState, more: i128, at: i64, phase: u64) 
     let state = old.refilled(state, at);
     let left = i128::from(old.snapshot(&state).tokens).max(0);
     let excess = more.saturating_neg().min(left);
+    let state = lower_by(excess, limit, old, state, at, phase);
     let cuts = cuts.clone().map(|mut cuts| {
         cuts.refill(old, at);
         let newest = lower_by(excess, limit, old, *cuts.newest(), at, phase);
         cuts.take_over(limit, old, newest, excess, at);
-        cuts
+        cuts.in_window_of(limit, &state)
     });
-    NamedState { name: name.clone(), limit: *limit, state: lower_by(excess, limit, old, state, at, phase), cuts }
+    NamedState { name: name.clone(), limit: *limit, state, cuts }
 }
 
 /// Whether `other` grants at least as much as `config` over any interval.
@@ -308,7 +309,7 @@ fn taken_over(limit: &Limit, from: &NamedState, seen: &[Refills<'_>], now: i64, 
     // A window's moment is its opening; the last grant came later.
     let quiet_ms = match old.config().kind {
         Kind::TokenBucket => idle_ms,
-        Kind::FixedWindow => idle_ms.saturating_sub(old.config().period_ms),
+        Kind::FixedWindow | Kind::FirstUseWindow => idle_ms.saturating_sub(old.config().period_ms),
     };
     // Spent tokens stay spent, and the time since counts at these numbers.
     let larger = i128::from(limit.config().capacity).saturating_sub(old.config().capacity.into());
@@ -319,12 +320,13 @@ fn taken_over(limit: &Limit, from: &NamedState, seen: &[Refills<'_>], now: i64, 
     let spent = spent.min(if tokens < 0 { refill(old.config(), idle_ms) } else { unclipped(old, &state, idle_ms) });
     let new = Refills::of(limit, &limit.new_state(now, phase), now);
     let excess = seen.iter().map(|other| other.excess_of(&new, quiet_ms)).fold(spent, Ord::max);
+    let state = lower_by(excess, limit, old, state, now, phase);
     let cuts = cuts.clone().map(|mut cuts| {
         let newest = lower_by(excess, limit, old, *cuts.newest(), now, phase);
         cuts.take_over(limit, old, newest, excess, now);
-        cuts
+        cuts.in_window_of(limit, &state)
     });
-    NamedState { name: name.clone(), limit: *limit, state: lower_by(excess, limit, old, state, now, phase), cuts }
+    NamedState { name: name.clone(), limit: *limit, state, cuts }
 }
 
 /// The state of `limit` taken over from one of `old`: as many tokens minus `excess`, which may be negative, up to its own capacity.
@@ -356,7 +358,7 @@ fn refill(config: &Config, ms: u64) -> i128 {
     let Config { kind, rate, period_ms, .. } = *config;
     match kind {
         Kind::TokenBucket => product(rate, ms).checked_div(period_ms.into()).unwrap_or(0),
-        Kind::FixedWindow => product(rate, ms.checked_div(period_ms).unwrap_or(0)),
+        Kind::FixedWindow | Kind::FirstUseWindow => product(rate, ms.checked_div(period_ms).unwrap_or(0)),
     }
 }
 
@@ -387,7 +389,7 @@ fn unclipped(limit: &Limit, state: &State, ms: u64) -> i128 {
     let Snapshot { tokens, drops, .. } = limit.snapshot(state);
     let Config { kind, rate, period_ms, .. } = *limit.config();
     let back = match kind {
-        Kind::FixedWindow => refill(limit.config(), ms),
+        Kind::FixedWindow | Kind::FirstUseWindow => refill(limit.config(), ms),
         Kind::TokenBucket => {
             let drops_per_ms = product(rate, limit.drops_per_token()).checked_div(period_ms.into()).unwrap_or(0);
             let drops = i128::from(drops).saturating_add(drops_per_ms.saturating_mul(ms.into()));
@@ -411,7 +413,7 @@ fn is_in_step(one: &Config, other: &Config) -> bool {
 fn excess(other: &Config, new: &Config, quiet_ms: u64) -> i128 {
     let is_in_step = is_in_step(other, new);
     let window = |config: &Config| match config.kind {
-        Kind::FixedWindow if !is_in_step => i128::from(config.rate),
+        Kind::FixedWindow | Kind::FirstUseWindow if !is_in_step => i128::from(config.rate),
         _ => 0,
     };
     let off_step = window(other).saturating_add(window(new));
@@ -480,12 +482,12 @@ impl<'a> Refills<'a> {
                 refill(own, ms).saturating_add(1).saturating_sub(product(other.rate, windows))
             }
             // The most since just before an own one opened, or over exactly the quiet time.
-            (Kind::FixedWindow, Kind::TokenBucket) => {
+            (Kind::FixedWindow | Kind::FirstUseWindow, Kind::TokenBucket) => {
                 let (windows, ms) = self.opening_before(quiet_ms);
                 let with_next = product(own.rate, windows.saturating_add(1)).saturating_sub(refill(other, ms));
                 with_next.max(product(own.rate, windows).saturating_sub(refill(other, quiet_ms)))
             }
-            (Kind::FixedWindow, Kind::FixedWindow) => {
+            (Kind::FixedWindow | Kind::FirstUseWindow, _) => {
                 // Own windows opened since the others' last, plus one before.
                 let opened = openings(self.open_ms, faster.open_ms, own.period_ms);
                 // Or since just before the last own one: its tokens, and what the others still lack of a whole window; or else nothing.
@@ -502,11 +504,11 @@ impl<'a> Refills<'a> {
         let (own, other) = (self.config, faster.config);
         let opens_in = |of: &Self| of.config.period_ms.saturating_sub(of.open_ms);
         let more = match (own.kind, other.kind) {
-            (Kind::FixedWindow, Kind::TokenBucket) => {
+            (Kind::FixedWindow | Kind::FirstUseWindow, Kind::TokenBucket) => {
                 i128::from(own.rate).saturating_sub(refill(other, opens_in(self)))
             }
             (Kind::TokenBucket, _) => refill(own, opens_in(faster)).saturating_add(1),
-            (Kind::FixedWindow, Kind::FixedWindow) => {
+            (Kind::FixedWindow | Kind::FirstUseWindow, _) => {
                 let opens = openings(opens_in(self), opens_in(faster), own.period_ms);
                 product(own.rate, opens.saturating_add(1))
             }

@@ -253,9 +253,11 @@ impl NamedState {
     /// Carries it over to other numbers at that moment, or later if refills have been credited beyond it.
     fn carried(mut self, limit: &Limit, how: Carry, at: i64, phase: u64) -> Self {
         let at = at.max(self.at());
-        if let Some(cuts) = &mut self.cuts {
+        let state = limit.carry(&self.limit, self.state, how, at, phase);
+        let cuts = self.cuts.take().map(|mut cuts| {
             cuts.carry(limit, &self.limit, how, at, phase);
-        }
-        Self { state: limit.carry(&self.limit, self.state, how, at, phase), limit: *limit, ..self }
+            cuts.in_window_of(limit, &state)
+        });
+        Self { state, cuts, limit: *limit, ..self }
     }
 }

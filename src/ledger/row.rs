@@ -68,9 +68,7 @@ impl NamedState {
 
     /// Lowers it to `other`, which is of the same limit, where that is lower.
     pub(super) fn lower_to(&mut self, other: Self, now: i64) {
-        if self.limit.surplus_over(&self.state, &other.state, now).is_some() {
-            self.state = other.state;
-        }
+        self.state = self.limit.lower_of(&self.state, &other.state, now);
         if let Some((own, other)) = self.cuts.as_mut().zip(other.cuts) {
             own.lower_of(other, &self.limit, now);
         }

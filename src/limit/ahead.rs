@@ -25,6 +25,20 @@ impl Limit {
         State { level, at: state.at }
     }
 
+    /// The lower of two states, or one that is lower than both if each is lower at some time.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn lower_of(&self, state: &State, other: &State, now: i64) -> State {
+        if self.surplus_over(state, other, now).is_some() {
+            return *other;
+        }
+        if !self.is_from_first_use() || self.surplus_over(other, state, now).is_some() {
+            return *state;
+        }
+        let [one, other] = [state, other].map(|state| self.refilled(state, now));
+        State { level: one.level.min(other.level), at: one.at.max(other.at) }
+    }
+
     /// Whole tokens that `state` has more than `other` at `now`; `None` when it has less. A state that is not below
     /// another at `now` is not below it later either.
     ///
@@ -46,7 +60,13 @@ impl Limit {
     pub fn surplus_over(&self, state: &State, other: &State, now: i64) -> Option<u64> {
         // A state ahead of the clock refills from its own moment on; until then the other only comes nearer.
         let at = now.max(state.at);
-        let drops = self.refilled(state, at).level.saturating_sub(self.refilled(other, at).level);
+        let (own, other) = (self.refilled(state, at), self.refilled(other, at));
+        let overtakes = |next: i64| next.min(self.full) > own.level;
+        // Of windows from first use, the one that opened earlier refills earlier.
+        if self.is_from_first_use() && other.at < own.at && overtakes(other.level.saturating_add(self.refill)) {
+            return None;
+        }
+        let drops = own.level.saturating_sub(other.level);
         u64::try_from(drops).ok().map(|drops| self.whole_tokens(drops.cast_signed()))
     }
 }

@@ -15,6 +15,7 @@ use super::state::{MAX_DROPS, State};
 /// * A token bucket ticks every millisecond. With `g = gcd(rate, period_ms)`, a token is `period_ms / g` drops and a
 ///   tick adds `rate / g`, so every refill is a whole number. 3 per second: 3 drops a millisecond, 1000 drops a token.
 /// * A fixed window ticks when a window opens. A token is one drop, a tick adds `rate`.
+/// * A window from first use ticks a period after something was taken from a full bucket, and on until it is full.
 ///
 /// Moments (`now`) are Unix milliseconds and always an argument. Answers are exact for moments within ±2⁵² ms of the
 /// epoch, some 142 000 years; beyond, they saturate.
@@ -44,6 +45,8 @@ pub struct Limit {
     pub(super) debt: i64,
     /// The lowest level that other numbers can leave behind: what comes back in [`MAX_SPAN_MS`].
     pub(super) deepest: i64,
+    /// The level from which a take opens a window: that of a full bucket for windows from first use, otherwise none.
+    opening: i64,
     config: Config,
 }
 
@@ -87,7 +90,7 @@ impl Limit {
                 let drops_per_token = NonZeroU64::new(period_ms / divisor).unwrap_or(NonZeroU64::MIN);
                 (drops_per_token, rate / divisor, NonZeroU64::MIN, u64::MAX)
             }
-            Kind::FixedWindow => (NonZeroU64::MIN, rate, period, 0),
+            Kind::FixedWindow | Kind::FirstUseWindow => (NonZeroU64::MIN, rate, period, 0),
         };
         let by_span = match refill {
             0 => u64::MAX, // no refill, so no wait
@@ -108,8 +111,12 @@ impl Limit {
         {
             return Err(ConfigError::InitialTooLarge { initial, max: capacity });
         }
-        if offset_ms.is_some() && kind == Kind::TokenBucket {
+        if offset_ms.is_some() && kind != Kind::FixedWindow {
             return Err(ConfigError::OffsetWithoutWindows);
+        }
+        let is_from_first_use = kind == Kind::FirstUseWindow;
+        if is_from_first_use && initial.is_some_and(|initial| initial < capacity) {
+            return Err(ConfigError::InitialBeforeFirstUse);
         }
         // From here on every product of tokens and drops is at most 2⁶¹: it is the same number signed and unsigned, and
         // sums of levels, which lie within ±2⁶¹, fit.
@@ -128,6 +135,7 @@ impl Limit {
             full,
             debt: drops(max_debt),
             deepest: most.cast_signed().wrapping_neg(),
+            opening: if is_from_first_use { full } else { i64::MAX },
             config: Config { offset_ms: offset_ms.map(|offset_ms| offset_ms % period), ..*config },
         })
     }
@@ -362,6 +370,9 @@ impl Limit {
         if state.level < drops {
             return (self.refill > 0).then_some(FastPath::RefusedInWindow { missing: drops.abs_diff(state.level) });
         }
+        if state.level >= self.opening {
+            return None;
+        }
         state.level = state.level.wrapping_sub(drops);
         Some(FastPath::Granted)
     }
@@ -393,8 +404,19 @@ impl Limit {
     #[must_use]
     #[inline(never)] // Many callers, none of them hot; inlining would only grow the wasm.
     pub fn refilled(&self, state: &State, now: i64) -> State {
+        self.unopened(self.ticked(state, now), now)
+    }
+
+    /// The state; at `now`, if what is taken from it opens a window.
+    const fn unopened(&self, state: State, now: i64) -> State {
+        if state.level >= self.opening && state.at < now { State { at: now, ..state } } else { state }
+    }
+
+    /// The same, but a window from first use that has ended with a full bucket is followed by others, as if something were missing.
+    #[inline]
+    pub(super) fn ticked(&self, state: &State, now: i64) -> State {
         if now < state.at {
-            return self.anchored(*state, now);
+            return self.moved_back(*state, now);
         }
         let elapsed_ms = now.abs_diff(state.at);
         if elapsed_ms < self.fast_ms {
@@ -413,6 +435,11 @@ impl Limit {
     /// The state; moved to `now`, with its level kept, if the clock stepped back by more than [`MAX_STEP_BACK_MS`].
     #[inline(never)]
     pub(super) fn anchored(&self, state: State, now: i64) -> State {
+        let moved = self.moved_back(state, now);
+        if moved.at < state.at { self.unopened(moved, now) } else { state }
+    }
+
+    fn moved_back(&self, state: State, now: i64) -> State {
         let ahead_ms = state.at.saturating_sub(now);
         if ahead_ms <= MAX_STEP_BACK_MS {
             return state;
@@ -449,9 +476,11 @@ impl Limit {
 
     /// How far ahead `verb` may take tokens.
     const fn advance(&self, verb: Verb) -> Advance {
+        // The windows after a full bucket's next one are as far away as it is: waiting brings them no nearer.
+        let debt = if self.is_from_first_use() { 0 } else { self.debt };
         let (prepaid, debt, max_wait_ms) = match verb {
-            Verb::Reserve { max_wait_ms } => (true, self.debt, max_wait_ms),
-            Verb::Borrow { max_wait_ms } => (false, self.debt, max_wait_ms),
+            Verb::Reserve { max_wait_ms } => (true, debt, max_wait_ms),
+            Verb::Borrow { max_wait_ms } => (false, debt, max_wait_ms),
             _ => (true, 0, Some(0)),
         };
         let longest = i64::MAX.cast_unsigned(); // longer than any wait
@@ -528,8 +557,16 @@ impl Limit {
         after(at, product(ticks, self.tick_ms.get()))
     }
 
-    /// The start of the tick that holds `now`.
+    /// Whether windows open with the first use of a full bucket.
+    pub(super) const fn is_from_first_use(&self) -> bool {
+        self.opening < i64::MAX
+    }
+
+    /// The start of the tick that holds `now`, for a bucket that is used then.
     pub(super) fn tick_start(&self, now: i64, phase: u64) -> i64 {
+        if self.is_from_first_use() {
+            return now;
+        }
         let offset_ms = self.config.offset_ms.unwrap_or_else(|| phase % self.tick_ms);
         let tick_ms = i64::try_from(self.tick_ms.get()).unwrap_or(i64::MAX); // fits
         let into_ms = now.saturating_sub_unsigned(offset_ms).checked_rem_euclid(tick_ms).unwrap_or(0);

@@ -69,6 +69,7 @@ impl Limit {
     /// ```
     #[must_use]
     pub fn carry(&self, old: &Self, state: State, how: Carry, now: i64, phase: u64) -> State {
+        let is_in_window = self.is_from_first_use() && self.tick_ms == old.tick_ms;
         let (level, at) = if how == Carry::Reset || self.config().kind != old.config().kind {
             (self.new_level(), now)
         } else {
@@ -76,6 +77,9 @@ impl Limit {
             let level = self.carried_level(old, old_state.level.into(), how);
             // Fits, because it lies between −2⁶¹ and the capacity. Not by `clamp`, which can panic.
             let level = i64::try_from(level.max(self.deepest.into()).min(self.full.into())).unwrap_or(0);
+            if is_in_window {
+                return State { level, at: old_state.at }; // the window that is open stays open
+            }
             // Never before the old state's moment: after a small step back of the clock, refills would be credited twice.
             (level, now.max(old_state.at))
         };

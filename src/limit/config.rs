@@ -19,6 +19,9 @@ pub enum Kind {
     TokenBucket,
     /// At once: `rate` tokens appear when a window of one period opens.
     FixedWindow,
+    /// The same, in windows of the bucket's own: one opens when something is taken from a full bucket, and others follow it until the
+    /// bucket is full again. A full bucket has no window.
+    FirstUseWindow,
 }
 
 /// One limit as its owner writes it, not yet checked: [`Limit::new`](super::Limit::new) does that. A literal ends with
@@ -52,7 +55,7 @@ pub struct Config {
     /// How far below zero reservations and charges may take a bucket, in tokens. 0 is none.
     #[cfg_attr(feature = "serde", serde(default))]
     pub max_debt: u64,
-    /// Tokens in a bucket that was never used, 0 to `capacity`. `None` is the capacity.
+    /// Tokens in a bucket that was never used, 0 to `capacity`. `None` is the capacity, which is all that a window from first use takes.
     pub initial: Option<u64>,
     /// Where windows begin: this many milliseconds after the Unix epoch, and every period before and after; only for a
     /// fixed window. A limit keeps what is left of it modulo `period_ms`. With `None` the phase of a new bucket decides,
@@ -72,6 +75,28 @@ impl Config {
     #[must_use]
     pub const fn fixed_window(rate: u64, period: Duration) -> Self {
         Self::of(Kind::FixedWindow, rate, period)
+    }
+
+    /// The same, in windows that open with the first take from a full bucket: "100 in the five hours from your first message".
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use tollgate::limit::{Config, Decision, Limit};
+    ///
+    /// let limit = Limit::new(&Config::first_use_window(2, Duration::from_secs(60)))?;
+    /// let mut state = limit.new_state(0, 0);
+    /// for now in [7_000, 66_999] {
+    ///     assert!(limit.try_consume(&mut state, now, 1)); // the first one opens a window
+    /// }
+    /// assert_eq!(limit.consume(&mut state, 66_999, 1), Decision::Wait { retry_at: 67_000 });
+    /// assert!(limit.try_consume(&mut state, 90_000, 2)); // the next one opens here, and is over at 150 000
+    /// assert_eq!(limit.consume(&mut state, 90_000, 1), Decision::Wait { retry_at: 150_000 });
+    /// # Ok::<(), tollgate::limit::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub const fn first_use_window(rate: u64, period: Duration) -> Self {
+        Self::of(Kind::FirstUseWindow, rate, period)
     }
 
     const fn of(kind: Kind, rate: u64, period: Duration) -> Self {
@@ -100,8 +125,10 @@ pub enum ConfigError {
     MaxDebtTooLarge { max_debt: u64, max: u64 },
     /// A new bucket would hold more than its capacity.
     InitialTooLarge { initial: u64, max: u64 },
-    /// A token bucket has no windows, so an offset means nothing.
+    /// A token bucket has no windows, and one from first use opens when it is used, so an offset means nothing.
     OffsetWithoutWindows,
+    /// A window from first use begins full: a bucket that was never used is not kept, so one that begins with less would never fill.
+    InitialBeforeFirstUse,
 }
 
 impl fmt::Display for ConfigError {
@@ -121,7 +148,15 @@ impl fmt::Display for ConfigError {
             Self::InitialTooLarge { initial, max } => {
                 write!(f, "{initial} initial tokens are more than the capacity: at most {max}")
             }
-            Self::OffsetWithoutWindows => write!(f, "a token bucket has no windows, so it takes no offset"),
+            Self::OffsetWithoutWindows => {
+                write!(
+                    f,
+                    "only fixed windows take an offset: a token bucket has none, and those from first use open then"
+                )
+            }
+            Self::InitialBeforeFirstUse => {
+                write!(f, "a window from first use begins full, so it takes no initial tokens")
+            }
         }
     }
 }

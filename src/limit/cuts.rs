@@ -80,6 +80,9 @@ impl Cuts {
         self.refill(limit, now);
         let taken = limit.refilled(before, now).level.saturating_sub(limit.refilled(after, now).level);
         self.newest.level = self.newest.level.saturating_sub(taken).max(-MAX_DROPS);
+        if limit.is_from_first_use() {
+            self.newest.at = limit.ticked(after, now).at; // it may have opened a window
+        }
     }
 
     /// Gives tokens back.
@@ -102,6 +105,14 @@ impl Cuts {
         let at = self.newest.at.max(state.at).min(now);
         self.refill(limit, at);
         self.raise_to(&limit.refilled(state, at));
+        self
+    }
+
+    /// The cuts of a bucket in this state. A full piece has no window of its own.
+    pub(crate) fn in_window_of(mut self, limit: &Limit, state: &State) -> Self {
+        if limit.is_from_first_use() && state.level < limit.full {
+            self.newest.at = state.at;
+        }
         self
     }
 
@@ -358,8 +369,10 @@ impl LeastSums {
 
 impl Limit {
     /// As [`Limit::refilled`], with the number of drops that did not fit.
+    ///
+    /// A newest piece may be full where an older one is not: the bucket's windows go on.
     fn refilled_and_lost(&self, state: &State, now: i64) -> (State, i64) {
-        let refilled = self.refilled(state, now);
+        let refilled = self.ticked(state, now);
         if now < state.at {
             return (refilled, 0);
         }

@@ -183,6 +183,7 @@ fn pace(config: &Config) -> String {
     match config.kind {
         Kind::TokenBucket => format!("{} per {period}", config.rate),
         Kind::FixedWindow => format!("{} for each window of {period}", config.rate),
+        Kind::FirstUseWindow => format!("{} for each window of {period} from first use", config.rate),
     }
 }
 

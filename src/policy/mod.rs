@@ -44,6 +44,7 @@ pub use named::Policy;
 pub use named_limit::NamedLimit;
 pub use parse::Policies;
 pub use reader::MAX_LIMITS;
+pub(crate) use reader::written;
 
 // For the service only, like everything hidden in here: no public API.
 #[doc(hidden)]

@@ -81,9 +81,10 @@ impl Reader<'_> {
 
     fn config(&mut self) -> Config {
         let kind = self.choice("kind", &[("token_bucket", Kind::TokenBucket), ("fixed_window", Kind::FixedWindow)]);
+        let kind = if self.opens_with_first_use() { Kind::FirstUseWindow } else { kind };
         let written = self.rate();
         let (tokens, parts) = written.tokens;
-        if kind == Kind::FixedWindow && parts > 1 {
+        if kind != Kind::TokenBucket && parts > 1 {
             self.error("rate", "must be whole: a window that opens adds whole tokens".to_owned());
         }
         let period_ms = match &written.period {
@@ -102,9 +103,18 @@ impl Reader<'_> {
         let initial = self.tokens("initial");
         // A fraction of a token per period equals whole tokens per a multiple of it.
         let period_ms = period_ms.unwrap_or_default().saturating_mul(parts);
-        let offset_ms = self.millis("offset");
+        let offset_ms = if kind == Kind::FirstUseWindow { None } else { self.millis("offset") };
         let config = Config { kind, rate: tokens, period_ms, capacity, initial, max_debt: 0, offset_ms };
         Config { max_debt: max_debt.unwrap_or_else(|| Limit::largest_debt(&config)), ..config }
+    }
+
+    fn opens_with_first_use(&mut self) -> bool {
+        let is_there = self.fields.get("offset").and_then(Json::string).is_some_and(|text| text == FIRST_USE);
+        let is_window = self.fields.get("kind").and_then(Json::string).is_some_and(|kind| kind == "fixed_window");
+        if is_there && !is_window {
+            self.error("offset", format!("\"{FIRST_USE}\" is for `kind = \"fixed_window\"`"));
+        }
+        is_there && is_window
     }
 
     /// The refill in a length of time.
@@ -312,13 +322,25 @@ const fn field_of(error: &ConfigError) -> &'static str {
         ConfigError::PeriodZero | ConfigError::PeriodTooLong { .. } => "period",
         ConfigError::CapacityTooLarge { .. } => "capacity",
         ConfigError::MaxDebtTooLarge { .. } => "max_debt",
-        ConfigError::InitialTooLarge { .. } => "initial",
+        ConfigError::InitialTooLarge { .. } | ConfigError::InitialBeforeFirstUse => "initial",
         ConfigError::OffsetWithoutWindows => "offset",
     }
 }
 
 pub(super) const LIMIT_FIELDS: [&str; 8] =
     ["kind", "rate", "period", "capacity", "max_debt", "initial", "offset", "write_ahead"];
+
+/// The kind and the offset with which a policy has windows of this kind.
+pub(crate) const fn written(kind: Kind) -> (&'static str, Option<&'static str>) {
+    match kind {
+        Kind::TokenBucket => ("token_bucket", None),
+        Kind::FixedWindow => ("fixed_window", None),
+        Kind::FirstUseWindow => ("fixed_window", Some(FIRST_USE)),
+    }
+}
+
+/// The `offset` of windows that open when a full bucket is used.
+const FIRST_USE: &str = "first_use";
 
 /// The largest exact `max_debt`.
 const UNLIMITED: &str = "unlimited";

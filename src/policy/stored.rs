@@ -42,6 +42,7 @@ fn named_config(numbers: Json<'_>) -> Option<(Option<String>, Config)> {
         kind: match fields.get("kind")?.string()?.as_ref() {
             "token_bucket" => Kind::TokenBucket,
             "fixed_window" => Kind::FixedWindow,
+            "first_use_window" => Kind::FirstUseWindow,
             _ => return None,
         },
         rate: whole("rate")?,
@@ -115,6 +116,7 @@ impl StoredConfig {
         let kind = match kind {
             Kind::TokenBucket => "token_bucket",
             Kind::FixedWindow => "fixed_window",
+            Kind::FirstUseWindow => "first_use_window",
         };
         Self { name: name.map(str::to_owned), kind, rate, period_ms, capacity, max_debt, initial, offset_ms }
     }

@@ -217,7 +217,7 @@ pub(super) fn fill_ms(limit: &Limit, max_debt: u64, shards: u8) -> Option<u64> {
     }
     let ms = match kind {
         Kind::TokenBucket => tokens.saturating_mul(period_ms).div_ceil(rate),
-        Kind::FixedWindow => tokens.div_ceil(rate).saturating_mul(period_ms),
+        Kind::FixedWindow | Kind::FirstUseWindow => tokens.div_ceil(rate).saturating_mul(period_ms),
     };
     u64::try_from(ms).ok()
 }

@@ -20,7 +20,7 @@ pub struct Model<T: Whole> {
     phase: u64,
     /// Tokens, a fraction; below zero a debt.
     pub tokens: Ratio<T>,
-    /// The moment up to which refills are in `tokens`. For a fixed window, the start of a window.
+    /// The moment up to which refills are in `tokens`. For windows, the start of one.
     at: i64,
 }
 
@@ -121,41 +121,69 @@ impl<T: Whole> Model<T> {
         // The smallest part of a token that the new limit can count.
         let unit = match config.kind {
             Kind::TokenBucket => whole(config.rate.gcd(&config.period_ms)) / whole(config.period_ms),
-            Kind::FixedWindow => whole(1),
+            Kind::FixedWindow | Kind::FirstUseWindow => whole(1),
         };
         // A debt is cut to what comes back in the longest span, or to what can be written down.
         let span_ms = MAX_SPAN_MS / if config.kind == Kind::TokenBucket { 1 } else { config.period_ms };
         let in_span = match config.kind {
             Kind::TokenBucket => whole(config.rate) * whole(span_ms) / whole(config.period_ms),
-            Kind::FixedWindow => whole(config.rate) * whole(span_ms),
+            Kind::FixedWindow | Kind::FirstUseWindow => whole(config.rate) * whole(span_ms),
         };
         let written = unit.clone() * whole(1 << 61);
         let deepest = if config.rate == 0 { -written } else { -written.min(in_span) };
         let tokens = (tokens / unit.clone()).floor() * unit;
         // What has come back until a moment that is still waited for does not come back again.
-        let at = fresh.tick_start(now.max(refilled.at));
+        let at = match config.kind {
+            Kind::FirstUseWindow if config.period_ms == self.config.period_ms => refilled.at, // its window stays open
+            Kind::FirstUseWindow => now.max(refilled.at),
+            _ => fresh.tick_start(now.max(refilled.at)),
+        };
         Self { tokens: tokens.min(new).max(deepest), at, ..fresh }
     }
 
     /// The bucket when the clock shows `now`: unchanged, unless the clock stepped back too far to wait.
     fn anchored(&self, now: i64) -> Self {
         let is_followed = self.at - now > MAX_STEP_BACK_MS;
-        Self { at: if is_followed { self.tick_start(now) } else { self.at }, ..self.clone() }
+        let at = match self.config.kind {
+            _ if !is_followed => self.at,
+            Kind::FirstUseWindow if self.is_full() => now,
+            _ => self.tick_start(now),
+        };
+        Self { at, ..self.clone() }
+    }
+
+    fn is_full(&self) -> bool {
+        self.tokens == whole(self.config.capacity)
     }
 
     /// The bucket with all refills up to `now`.
     fn refilled(&self, now: i64) -> Self {
+        let Config { kind, rate, period_ms, capacity, .. } = self.config;
         if now < self.at {
             return self.anchored(now);
         }
-        let Config { kind, rate, period_ms, capacity, .. } = self.config;
         let at = self.tick_start(now);
         let elapsed_ms = at.abs_diff(self.at);
         let back = match kind {
             Kind::TokenBucket => whole(rate) * whole(elapsed_ms) / whole(period_ms),
-            Kind::FixedWindow => whole(rate) * whole(elapsed_ms / period_ms), // the rate for each window since
+            // The rate for each window since.
+            Kind::FixedWindow | Kind::FirstUseWindow => whole(rate) * whole(elapsed_ms / period_ms),
         };
-        Self { tokens: (self.tokens.clone() + back).min(whole(capacity)), at, ..self.clone() }
+        let tokens = (self.tokens.clone() + back).min(whole(capacity));
+        // Its next window opens when something is taken.
+        let has_no_window = kind == Kind::FirstUseWindow && tokens == whole(capacity);
+        Self { tokens, at: if has_no_window { now } else { at }, ..self.clone() }
+    }
+
+    /// The bucket's future from `now` on depends on this and its tokens.
+    pub fn ms_into_window(&self, now: i64) -> u64 {
+        let refilled = self.refilled(now);
+        now.abs_diff(refilled.tick_start(now))
+    }
+
+    /// How far below zero reservations and borrowing may go.
+    fn advance(&self) -> u64 {
+        if self.config.kind == Kind::FirstUseWindow { 0 } else { self.config.max_debt }
     }
 
     /// Whether the request is granted at `now`.
@@ -167,7 +195,7 @@ impl<T: Whole> Model<T> {
             Verb::Reserve { max_wait_ms } | Verb::Borrow { max_wait_ms } => {
                 let wait_ms = max_wait_ms.unwrap_or(HORIZON_MS).min(HORIZON_MS);
                 let awaited = refilled.awaited(cost, verb).refilled(later(now, wait_ms));
-                refilled.tokens - whole(cost) >= -whole::<T>(self.config.max_debt) && awaited.tokens >= whole(0)
+                refilled.tokens - whole(cost) >= -whole::<T>(self.advance()) && awaited.tokens >= whole(0)
             }
             Verb::Charge | Verb::Refund | Verb::Reset => true,
         }
@@ -224,9 +252,12 @@ impl<T: Whole> Model<T> {
     fn tick_start(&self, now: i64) -> i64 {
         match self.config.kind {
             Kind::TokenBucket => now,
-            Kind::FixedWindow => {
+            Kind::FixedWindow | Kind::FirstUseWindow => {
                 let period = i128::from(self.config.period_ms);
-                let offset = i128::from(self.config.offset_ms.unwrap_or(self.phase % self.config.period_ms));
+                let offset = match self.config.kind {
+                    Kind::FirstUseWindow => i128::from(self.at),
+                    _ => i128::from(self.config.offset_ms.unwrap_or(self.phase % self.config.period_ms)),
+                };
                 let now = i128::from(now);
                 i64::try_from(now - (now - offset).rem_euclid(period)).unwrap()
             }
@@ -240,7 +271,7 @@ pub fn tokens_of<T: Whole>(state: State, config: &Config) -> Ratio<T> {
     let level = i64::from_le_bytes(record[9..17].try_into().expect("eight bytes"));
     let drops_per_token = match config.kind {
         Kind::TokenBucket => config.period_ms / config.rate.gcd(&config.period_ms),
-        Kind::FixedWindow => 1,
+        Kind::FixedWindow | Kind::FirstUseWindow => 1,
     };
     Ratio::from_integer(T::from_i64(level).expect(FITS)) / whole(drops_per_token)
 }

@@ -4,9 +4,10 @@ use serde::Serialize;
 
 use super::worst::Worst;
 use crate::length;
-use crate::limit::{Config, Decision, Kind, Limit, State};
+use crate::limit::{Config, Decision, Limit, State};
 use crate::policy::named::Policy;
 use crate::policy::named_limit::NamedLimit;
+use crate::policy::written;
 use crate::sorted::sort_by;
 
 /// The numbers of one limit, and their consequences.
@@ -20,6 +21,9 @@ pub struct LimitFacts {
     pub is_enforced: bool,
     /// `token_bucket` or `fixed_window`.
     pub kind: &'static str,
+    /// `first_use`, if its windows open when a full bucket is used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offset: Option<&'static str>,
     /// Tokens refilled in each period.
     pub rate: u64,
     /// The period.
@@ -142,10 +146,8 @@ fn facts(limit: &NamedLimit, is_enforced: bool, periods: &[u64]) -> LimitFacts {
     LimitFacts {
         name: limit.name().map(str::to_owned),
         is_enforced,
-        kind: match kind {
-            Kind::TokenBucket => "token_bucket",
-            Kind::FixedWindow => "fixed_window",
-        },
+        kind: written(kind).0,
+        offset: written(kind).1,
         rate,
         period_ms,
         capacity,

@@ -170,7 +170,7 @@ fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {
         let (written, reached) =
             (tokens_per(rate.into(), period_ms.into()), tokens_per(worst.per_cycle, worst.cycle_ms));
         let why = match kind {
-            Kind::FixedWindow => "the rest of each window does not fit".to_owned(),
+            Kind::FixedWindow | Kind::FirstUseWindow => "the rest of each window does not fit".to_owned(),
             Kind::TokenBucket => "what comes back in a millisecond and does not fit is lost".to_owned(),
         };
         let text = format!(
@@ -186,13 +186,13 @@ fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {
             "with fewer initial tokens than the capacity, a key's row is never deleted: the key would start with less";
         push(Level::Note, Code::KeptForever, text.to_owned());
     }
-    if kind == Kind::FixedWindow && rate > 0 && capacity > 0 {
+    if kind != Kind::TokenBucket && rate > 0 && capacity > 0 {
         let (most, edge) = (worst.within(1), length::shown(1));
         let text = format!("{most} can pass within {edge}, where two windows meet; a token bucket has no such edge");
         push(Level::Note, Code::WindowEdge, text);
     }
     if max_debt > 0 {
-        let window_ms = if kind == Kind::FixedWindow { period_ms } else { 0 };
+        let window_ms = if kind == Kind::TokenBucket { 0 } else { period_ms };
         let longest = DAY_MS.max(window_ms).max(policy.object().reservations.ttl_ms);
         match debt_paid_after_ms(limit.limit()) {
             None => {
@@ -250,6 +250,8 @@ fn is_always_tighter(tighter: &NamedLimit, limit: &NamedLimit) -> bool {
             let in_window = refilled.saturating_add(a.capacity.into());
             a.max_debt == 0 && is_slower && starts_full && in_window <= b.capacity.into()
         }
+        // When its windows open depends on what it has granted.
+        (Kind::FirstUseWindow, _) | (_, Kind::FirstUseWindow) => false,
     }
 }
 

@@ -130,6 +130,7 @@ fn write_limit(f: &mut fmt::Formatter<'_>, limit: &Limit) -> fmt::Result {
     let kind = match kind {
         Kind::TokenBucket => "token bucket",
         Kind::FixedWindow => "fixed window",
+        Kind::FirstUseWindow => "window from first use",
     };
     let worst = Worst::of_consuming(limit.config());
     write!(f, "{kind}, {}, at most {} at once", tokens_per(rate.into(), period_ms.into()), worst.burst)?;

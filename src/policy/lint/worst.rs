@@ -41,6 +41,12 @@ impl Worst {
         let later = match self.kind {
             // The first window opens a millisecond after the burst.
             Kind::FixedWindow => span.div_ceil(self.cycle_ms.max(1)).saturating_mul(self.per_cycle),
+            // The same, but a token must have opened that window before; or the burst opens it.
+            Kind::FirstUseWindow => {
+                let in_windows = |windows: u128| windows.saturating_mul(self.per_cycle);
+                let from_the_burst = in_windows(div_rem(span, self.cycle_ms).0);
+                from_the_burst.max(in_windows(span.div_ceil(self.cycle_ms.max(1))).saturating_sub(1))
+            }
             Kind::TokenBucket => {
                 let (cycles, rest) = div_rem(span, self.cycle_ms);
                 let in_rest = div_rem(rest.saturating_mul(self.rate.into()), self.period_ms.into()).0;
@@ -65,7 +71,7 @@ impl Worst {
         let burst = most.saturating_add(max_debt);
         let whole = (u128::from(rate), u128::from(period_ms));
         let (per_cycle, cycle_ms) = match kind {
-            Kind::FixedWindow => (rate.min(burst).into(), period_ms.into()),
+            Kind::FixedWindow | Kind::FirstUseWindow => (rate.min(burst).into(), period_ms.into()),
             Kind::TokenBucket => overflow(rate.into(), period_ms.into(), burst.into()).unwrap_or(whole),
         };
         Self { burst, kind, period_ms, rate, per_cycle, cycle_ms }

@@ -293,6 +293,7 @@ impl Numbers {
         bytes.push(match kind {
             Kind::TokenBucket => 0,
             Kind::FixedWindow => 1,
+            Kind::FirstUseWindow => 2,
         });
         let optional = |value: Option<u64>| value.map_or(0, |value| value.saturating_add(1));
         for value in [rate, period_ms, capacity, max_debt, self.write_ahead, optional(initial), optional(offset_ms)] {
@@ -306,6 +307,7 @@ impl Numbers {
         let kind = match rest.byte()? {
             0 => Kind::TokenBucket,
             1 => Kind::FixedWindow,
+            2 => Kind::FirstUseWindow,
             _ => return None,
         };
         let (rate, period_ms, capacity, max_debt) = (rest.number()?, rest.number()?, rest.number()?, rest.number()?);

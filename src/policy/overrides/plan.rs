@@ -3,6 +3,7 @@
 use crate::limit::{Carry, Config, ConfigError, Kind, Limit, MAX_SPAN_MS, MAX_TOKENS};
 use crate::policy::named::Policy;
 use crate::policy::named_limit::NamedLimit;
+use crate::policy::written;
 
 /// An override's effect on its policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,14 +151,11 @@ impl Numbers {
             });
         };
         let (kind, other) = (own.limit().config().kind, self.limit.config().kind);
-        let word = |kind| match kind {
-            Kind::TokenBucket => "token_bucket",
-            Kind::FixedWindow => "fixed_window",
-        };
         (kind != other).then(|| {
+            let (kind, offset) = written(kind);
+            let offset = offset.map_or_else(String::new, |offset| format!(", \"offset\": \"{offset}\""));
             format!(
-                "an override has other numbers, not another kind: write `\"kind\": \"{}\"`, as in the policy",
-                word(kind)
+                "an override has other numbers, not another kind: write `\"kind\": \"{kind}\"{offset}`, as in the policy"
             )
         })
     }
@@ -193,7 +191,7 @@ impl Multiple {
                     None => (product.div_ceil(denominator.into()), period_ms),
                 }
             }
-            Kind::FixedWindow => (product.div_ceil(denominator.into()), period_ms),
+            Kind::FixedWindow | Kind::FirstUseWindow => (product.div_ceil(denominator.into()), period_ms),
         };
         let rate = u64::try_from(rate).ok().filter(|&rate| rate <= MAX_TOKENS)?;
         let initial = initial.map(|tokens| self.tokens(tokens));
