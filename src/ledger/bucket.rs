@@ -13,7 +13,7 @@ use super::returns::{Return, Returns};
 use super::row::{NamedState, Registered, RowError, StoredRow, encode_cuts, encode_row, mark_covered};
 use super::without::without;
 use super::writes::Writes;
-use crate::limit::{Carry, Cuts, Limit, State};
+use crate::limit::{Carry, Cuts, Kind, Limit, State};
 use crate::policy::{NamedLimit, Policy, Standing};
 
 /// A policy's bucket for the key.
@@ -763,7 +763,12 @@ impl Bucket {
     }
 
     fn lowered(&self, now: i64) -> Vec<State> {
-        self.lines().zip(&self.all_states(now)).map(|((limit, block), state)| limit.lowered(state, block)).collect()
+        let lowered = |((limit, block), state): ((&Limit, u64), &State)| {
+            // Otherwise its next window would begin before it is used.
+            let is_closed = limit.config().kind == Kind::FirstUseWindow && limit.full_at(state, now) == Some(now);
+            if is_closed { *state } else { limit.lowered(state, block) }
+        };
+        self.lines().zip(&self.all_states(now)).map(lowered).collect()
     }
 
     /// All limits, dormant ones last, and how many tokens of each a crash may cost. Requested numbers charge all accounts, so their block

@@ -68,6 +68,9 @@ impl Cuts {
     /// Cuts after the last take, at `now`: for the new piece, the bucket counts as full.
     pub(crate) fn open(&mut self, limit: &Limit, now: i64) {
         self.refill(limit, now);
+        if limit.is_from_first_use() && self.level() >= limit.full {
+            self.newest.at = self.newest.at.max(now); // if it costs anything in the end, it has opened a window
+        }
         self.steps.push(self.newest.level.saturating_sub(limit.full));
         self.newest.level = limit.full;
     }

@@ -68,6 +68,11 @@ impl Reader<'_> {
             // Otherwise a crash would cost a key more than it can ever have, and leave it in debt.
             self.error("write_ahead", format!("{tokens} tokens are more than the capacity: at most {capacity}"));
         }
+        if write_ahead.is_some_and(|tokens| tokens > 0) && is_written_exactly(&config) {
+            let problem = "must be 0 for windows from first use that a full bucket does not end: with a `max_debt`, or a \
+                           `capacity` other than the rate";
+            self.error("write_ahead", problem.to_owned());
+        }
         let limit = Limit::new(&config);
         if let Err(error) = &limit {
             self.error(field_of(error), error.to_string());
@@ -327,6 +332,12 @@ const fn field_of(error: &ConfigError) -> &'static str {
     }
 }
 
+/// Whether a crash must not lose tokens: it could lose that the bucket was full, and so had no window. Where each window ends with a full
+/// bucket, the window that it knows is over when the bucket is full.
+const fn is_written_exactly(config: &Config) -> bool {
+    matches!(config.kind, Kind::FirstUseWindow) && (config.max_debt > 0 || config.capacity != config.rate)
+}
+
 pub(super) const LIMIT_FIELDS: [&str; 8] =
     ["kind", "rate", "period", "capacity", "max_debt", "initial", "offset", "write_ahead"];
 
@@ -348,6 +359,9 @@ const UNLIMITED: &str = "unlimited";
 /// A twentieth of the burst, or a second's refill if that is more. A crash that costs a key this little goes unnoticed, and a busy key
 /// writes only once per block.
 fn default_write_ahead(config: &Config) -> u64 {
+    if is_written_exactly(config) {
+        return 0;
+    }
     let Config { rate, period_ms, capacity, .. } = *config;
     let in_a_second = u128::from(rate).saturating_mul(1_000).checked_div(period_ms.into()).unwrap_or(0);
     match rate {

@@ -39,6 +39,8 @@ impl Numbers {
             + match self.kind {
                 Kind::TokenBucket => self.rate * ms / self.period_ms,
                 Kind::FixedWindow => self.rate * (to / period_ms - from / period_ms).cast_unsigned(),
+                // They may begin at any moment.
+                Kind::FirstUseWindow => self.rate * ms.div_ceil(self.period_ms),
             }
     }
 }
@@ -53,7 +55,11 @@ fn inline(limits: &[(&str, Numbers)]) -> Arc<Policy> {
 pub(crate) fn defined(limits: &[(&str, Numbers)], is_inline: bool) -> Policy {
     let numbers = limits.iter().map(|(name, numbers)| {
         let Numbers { kind, rate, period_ms, capacity, max_debt, .. } = numbers;
-        let kind = if *kind == Kind::TokenBucket { "token_bucket" } else { "fixed_window" };
+        let kind = match kind {
+            Kind::TokenBucket => "token_bucket",
+            Kind::FixedWindow => "fixed_window",
+            Kind::FirstUseWindow => "first_use_window",
+        };
         let name = if name.is_empty() { String::new() } else { format!(r#""name":"{name}","#) };
         format!(
             r#"{{{name}"kind":"{kind}","rate":{rate},"period_ms":{period_ms},"capacity":{capacity},"max_debt":{max_debt},"initial":null,"offset_ms":null}}"#
@@ -589,7 +595,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 pub(crate) fn numbers() -> impl Strategy<Value = Numbers> {
-    let kind = prop_oneof![3 => Just(Kind::TokenBucket), 1 => Just(Kind::FixedWindow)];
+    let kind = prop_oneof![4 => Just(Kind::TokenBucket), 2 => Just(Kind::FixedWindow), 1 => Just(Kind::FirstUseWindow)];
     let period = prop::sample::select(vec![100_u64, 300, 1_000, 2_500]);
     let small = || prop_oneof![2 => 0..12_u64, 1 => 0..50_u64];
     let block = prop_oneof![1 => Just(0_u64), 1 => 0..8_u64];
@@ -599,7 +605,7 @@ pub(crate) fn numbers() -> impl Strategy<Value = Numbers> {
         period_ms,
         capacity,
         max_debt: 0,
-        write_ahead: write_ahead.min(capacity),
+        write_ahead: if kind == Kind::FirstUseWindow { 0 } else { write_ahead.min(capacity) },
     })
 }
 

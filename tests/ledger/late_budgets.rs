@@ -46,7 +46,7 @@ impl Numbers {
         }
         let (refill, tick_ms, drop) = match kind {
             Kind::TokenBucket => (rate as f64 / period_ms as f64, 1, gcd as f64 / period_ms as f64),
-            Kind::FixedWindow => (rate as f64, period_ms.cast_signed(), 1.0),
+            Kind::FixedWindow | Kind::FirstUseWindow => (rate as f64, period_ms.cast_signed(), 1.0),
         };
         Self { refill, tick_ms, full: capacity as f64, debt: max_debt as f64, drop }
     }

@@ -335,7 +335,9 @@ impl Numbers {
         }
         let (token, refill, tick_ms) = match kind {
             tollgate::limit::Kind::TokenBucket => (period_ms / gcd, rate / gcd, 1),
-            tollgate::limit::Kind::FixedWindow => (1, rate, period_ms.cast_signed()),
+            tollgate::limit::Kind::FixedWindow | tollgate::limit::Kind::FirstUseWindow => {
+                (1, rate, period_ms.cast_signed())
+            }
         };
         let drops = |tokens: u64| i128::from(tokens) * i128::from(token);
         Self {

@@ -203,6 +203,6 @@ pub(crate) fn refill_in(limit: &Limit, ms: i64) -> i64 {
 fn tick_ms(limit: &Limit) -> i64 {
     match limit.config().kind {
         Kind::TokenBucket => 1,
-        Kind::FixedWindow => limit.config().period_ms.cast_signed(),
+        Kind::FixedWindow | Kind::FirstUseWindow => limit.config().period_ms.cast_signed(),
     }
 }
