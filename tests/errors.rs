@@ -84,7 +84,7 @@ fn the_largest_numbers_are_accepted_and_one_more_is_refused_in_a_sentence_that_n
             Config { offset_ms: None, ..bucket },
             Config { offset_ms: Some(0), ..bucket },
             OffsetWithoutWindows,
-            "a token bucket has no windows, so it takes no offset",
+            "a token bucket has no windows, and those from first use open then: neither takes an offset",
         ),
     ];
     for (accepted, refused, error, sentence) in rows {

@@ -107,12 +107,11 @@ proptest! {
         (max_keys, may_step_back) in prop_oneof![(1_usize..=64, Just(true)), (65_usize..300, Just(false))],
         rate in 1_u64..4,
         capacity in 1_u64..4,
-        is_window in any::<bool>(),
+        config in prop::sample::select(vec![Config::token_bucket, Config::fixed_window, Config::first_use_window]),
         bursts in prop::collection::vec(burst(), 1..40),
     ) {
         let period = Duration::from_millis(700);
-        let config = if is_window { Config::fixed_window(rate, period) } else { Config::token_bucket(rate, period) };
-        let limit = Limit::new(&Config { capacity, ..config }).expect("small numbers are exact");
+        let limit = Limit::new(&Config { capacity, ..config(rate, period) }).expect("small numbers are exact");
         let limiter = KeyedLimiter::<u16, 1, Hash>::with_hasher([limit], max_keys, Hash::default());
         let mut model: BTreeMap<u16, State> = BTreeMap::new();
         let mut now = START;
@@ -169,11 +168,15 @@ fn needed_until(limits: &[Limit; 2], states: &[State; 2], now: i64) -> i64 {
 }
 
 fn limits() -> impl Strategy<Value = [Limit; 2]> {
-    let limit = (0_u64..4, 1_u64..3_000, 0_u64..5, 0_u64..3, any::<bool>(), prop::option::weighted(0.2, 0_u64..3));
-    let limit = limit.prop_map(|(rate, period_ms, capacity, max_debt, is_window, initial)| {
+    let limit = (0_u64..4, 1_u64..3_000, 0_u64..5, 0_u64..3, 0_u8..3, prop::option::weighted(0.2, 0_u64..3));
+    let limit = limit.prop_map(|(rate, period_ms, capacity, max_debt, kind, initial)| {
         let period = Duration::from_millis(period_ms);
-        let config = if is_window { Config::fixed_window(rate, period) } else { Config::token_bucket(rate, period) };
-        let initial = initial.map(|tokens| tokens.min(capacity));
+        let config = match kind {
+            0 => Config::token_bucket(rate, period),
+            1 => Config::fixed_window(rate, period),
+            _ => Config::first_use_window(rate, period),
+        };
+        let initial = initial.map(|tokens| tokens.min(capacity)).filter(|_| kind < 2);
         Limit::new(&Config { capacity, max_debt, initial, ..config }).expect("small numbers are exact")
     });
     [limit.clone(), limit]

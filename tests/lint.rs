@@ -25,16 +25,13 @@ fn callers_who_take_all_they_can_get_what_the_lint_says_and_no_others_get_more()
             // A bucket that begins with less is full later.
             let best = if config.rate == 0 { config } else { Config { initial: None, ..config } };
             let just_before = i64::try_from(config.period_ms * 100 + config.offset_ms.unwrap_or(0)).unwrap() - 1;
-            let mut bucket = Bucket::new(best, just_before, 0);
-            let all: u64 = moments(just_before, admitted.period_ms).map(|now| take_all(&mut bucket, now, 0)).sum();
+            let all = most_at_once(best, just_before, admitted.period_ms, 0);
             assert_eq!(u128::from(all), admitted.tokens, "{config:?} within {}", admitted.period_ms);
         }
         for admitted in facts.debt.iter().flat_map(|debt| &debt.within) {
             let best = if config.rate == 0 { config } else { Config { initial: None, ..config } };
             let just_before = i64::try_from(config.period_ms * 100 + config.offset_ms.unwrap_or(0)).unwrap() - 1;
-            let mut bucket = Bucket::new(best, just_before, 0);
-            let charged = |now| take_all(&mut bucket, now, config.max_debt);
-            let all: u64 = moments(just_before, admitted.period_ms).map(charged).sum();
+            let all = most_at_once(best, just_before, admitted.period_ms, config.max_debt);
             assert_eq!(u128::from(all), admitted.tokens, "{config:?} within {}", admitted.period_ms);
         }
         for in_debt in [false, true] {
@@ -149,13 +146,14 @@ fn times_match_exact_rationals_from_the_worst_moment() {
 
 /// A limit with few tokens and short times, so that every case occurs.
 fn config(random: &mut Random) -> Config {
-    let kind = if random.upto(2) > 0 { Kind::TokenBucket } else { Kind::FixedWindow };
+    let kind = [Kind::TokenBucket, Kind::TokenBucket, Kind::FixedWindow, Kind::FirstUseWindow]
+        [usize::try_from(random.upto(3)).unwrap()];
     let longest = [5, 30][usize::from(random.upto(1) > 0)];
     let period_ms = 1 + random.upto(longest);
     let largest = [2, 12][usize::from(random.upto(1) > 0)];
     let capacity = random.upto(largest);
     let max_debt = if random.upto(2) > 0 { 0 } else { random.upto(5) };
-    let initial = (random.upto(4) == 0).then(|| random.upto(capacity));
+    let initial = (kind != Kind::FirstUseWindow && random.upto(4) == 0).then(|| random.upto(capacity));
     let offset_ms = (kind == Kind::FixedWindow && random.upto(1) > 0).then(|| random.upto(period_ms - 1));
     Config { kind, rate: random.upto(12), period_ms, capacity, max_debt, initial, offset_ms }
 }
@@ -166,13 +164,17 @@ fn lint_of(configs: &[Config], random: &mut Random) -> Lint {
     let mut limits = String::new();
     for (index, config) in configs.iter().enumerate() {
         let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms } = *config;
-        let kind = if kind == Kind::TokenBucket { "token_bucket" } else { "fixed_window" };
+        let kind_word = if kind == Kind::TokenBucket { "token_bucket" } else { "fixed_window" };
         let initial = initial.map_or_else(String::new, |initial| format!(r#","initial":{initial}"#));
-        let offset = offset_ms.map_or_else(String::new, |ms| format!(r#","offset":"{ms}ms""#));
-        let write_ahead = random.upto(capacity);
+        let is_from_first_use = kind == Kind::FirstUseWindow;
+        let offset = match offset_ms {
+            _ if is_from_first_use => r#","offset":"first_use""#.to_owned(),
+            offset_ms => offset_ms.map_or_else(String::new, |ms| format!(r#","offset":"{ms}ms""#)),
+        };
+        let write_ahead = if is_from_first_use { 0 } else { random.upto(capacity) };
         write!(
             limits,
-            r#"{{"name":"l{index}","kind":"{kind}","rate":{rate},"period":"{period_ms}ms","capacity":{capacity},
+            r#"{{"name":"l{index}","kind":"{kind_word}","rate":{rate},"period":"{period_ms}ms","capacity":{capacity},
             "max_debt":{max_debt},"write_ahead":{write_ahead}{initial}{offset}}},"#
         )
         .unwrap();
@@ -188,6 +190,19 @@ fn lint_of(configs: &[Config], random: &mut Random) -> Lint {
 /// Every millisecond of a length of time, both ends included.
 fn moments(start: i64, span_ms: u64) -> impl Iterator<Item = i64> {
     (0..=span_ms).map(move |ms| start.checked_add_unsigned(ms).unwrap())
+}
+
+/// What callers get who take all they can from this moment on, of a bucket that is full then, or of one in which a token has opened a window
+/// that ends a millisecond later.
+fn most_at_once(config: Config, from: i64, span_ms: u64, max_debt: u64) -> u64 {
+    let full = Bucket::new(config, from, 0);
+    let opened_at = from - i64::try_from(config.period_ms).unwrap() + 1;
+    let mut opened = Bucket::new(config, opened_at, 0);
+    let verb = if max_debt > 0 { Verb::Charge } else { Verb::Consume };
+    let _ = opened.ask(opened_at, u64::from(config.kind == Kind::FirstUseWindow), verb);
+    let taken =
+        |mut bucket: Bucket| -> u64 { moments(from, span_ms).map(|now| take_all(&mut bucket, now, max_debt)).sum() };
+    taken(full).max(taken(opened))
 }
 
 /// Takes all whole tokens, down to `-max_debt`.

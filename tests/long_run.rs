@@ -96,7 +96,7 @@ impl Random {
 
     /// An accepted limit: numbers that are too large are clipped to the largest that the error names.
     fn config(&mut self, is_wide: bool) -> Config {
-        let kind = self.one_of([Kind::TokenBucket, Kind::FixedWindow]);
+        let kind = self.one_of([Kind::TokenBucket, Kind::FixedWindow, Kind::FirstUseWindow]);
         let mut numbers = |small: u64, ordinary: u64, widest: u64| match (is_wide, self.below(2)) {
             (true, 0) => widest - self.below(4).min(widest),
             (true, _) => self.below(widest).max(1),
@@ -115,7 +115,8 @@ impl Random {
                 other => panic!("{other}: {config:?}"),
             }
         }
-        config.initial = (self.below(4) == 0).then(|| self.below(config.capacity + 1));
+        let has_initial = kind != Kind::FirstUseWindow && self.below(4) == 0;
+        config.initial = has_initial.then(|| self.below(config.capacity + 1));
         config
     }
 

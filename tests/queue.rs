@@ -127,6 +127,7 @@ fn within_limits(limits: &[Limit; 2], grants: &[Grant]) -> TestCaseResult {
                             let window = |at: i64| at.unsigned_abs() / config.period_ms;
                             config.rate * (window(grant.at) - window(first.at))
                         }
+                        Kind::FirstUseWindow => config.rate * grant.at.abs_diff(first.at).div_ceil(config.period_ms),
                     };
                     prop_assert!(tokens <= config.capacity + periods, "{first:?} to {grant:?}");
                 }
@@ -428,11 +429,14 @@ const PATIENCE_MS: i64 = 20_000;
 
 fn limits() -> impl Strategy<Value = [Limit; 2]> {
     let rate = prop_oneof![9 => 1_u64..4, 1 => Just(0)];
-    let limit = (rate, 1_u64..40, 1_u64..6, any::<bool>()).prop_map(|(rate, period_ms, capacity, is_window)| {
+    let limit = (rate, 1_u64..40, 1_u64..6, 0_u8..3).prop_map(|(rate, period_ms, capacity, kind)| {
         let period = Duration::from_millis(period_ms);
-        let config = if is_window { Config::fixed_window(rate, period) } else { Config::token_bucket(rate, period) };
-        let offset_ms = is_window.then_some(0);
-        Limit::new(&Config { capacity, offset_ms, ..config }).expect("small numbers are exact")
+        let config = match kind {
+            0 => Config::token_bucket(rate, period),
+            1 => Config { offset_ms: Some(0), ..Config::fixed_window(rate, period) },
+            _ => Config::first_use_window(rate, period),
+        };
+        Limit::new(&Config { capacity, ..config }).expect("small numbers are exact")
     });
     [limit.clone(), limit]
 }

@@ -187,6 +187,7 @@ impl Numbers {
         let kind = match self.kind.as_str() {
             "token_bucket" => Kind::TokenBucket,
             "fixed_window" => Kind::FixedWindow,
+            "first_use_window" => Kind::FirstUseWindow,
             other => panic!("unknown kind {other}"),
         };
         let Self { rate, period_ms, capacity, max_debt, initial, offset_ms, .. } = *self;

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::resolve::{Answered, ResolvedItem};
-use crate::limit::{Config, Snapshot};
-use crate::policy::{NamedLimit, written};
+use crate::limit::{Config, Kind, Snapshot};
+use crate::policy::NamedLimit;
 
 /// A limit's numbers, and its bucket's state.
 #[derive(Serialize)]
@@ -12,8 +12,6 @@ pub(super) struct LimitBody<'a, S> {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
     kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    offset: Option<&'static str>,
     rate: u64,
     period_ms: u64,
     capacity: u64,
@@ -25,8 +23,7 @@ pub(super) struct LimitBody<'a, S> {
 impl<'a, S> LimitBody<'a, S> {
     pub(super) fn of(limit: &'a NamedLimit, standing: S) -> Self {
         let Config { kind, rate, period_ms, capacity, max_debt, .. } = *limit.limit().config();
-        let (kind, offset) = written(kind);
-        Self { name: limit.name(), kind, offset, rate, period_ms, capacity, max_debt, standing }
+        Self { name: limit.name(), kind: kind.word(), rate, period_ms, capacity, max_debt, standing }
     }
 }
 
@@ -52,8 +49,7 @@ impl ResolvedItem {
         let asked = answers.iter().filter(|_| self.wants_snapshot);
         let exact = || Exact { tokens: tokens.cast_signed(), drops: 0, at: now };
         let body = |limit| LimitBody {
-            kind: "token_bucket",
-            offset: None,
+            kind: Kind::TokenBucket.word(),
             rate: 0,
             period_ms: 1,
             capacity: tokens,

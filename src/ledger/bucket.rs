@@ -763,10 +763,12 @@ impl Bucket {
     }
 
     fn lowered(&self, now: i64) -> Vec<State> {
-        let lowered = |((limit, block), state): ((&Limit, u64), &State)| {
-            // Otherwise its next window would begin before it is used.
-            let is_closed = limit.config().kind == Kind::FirstUseWindow && limit.full_at(state, now) == Some(now);
-            if is_closed { *state } else { limit.lowered(state, block) }
+        // Of windows from first use, a row must be full whenever the bucket is: otherwise the next window would begin before it is used. So
+        // a row does not lag behind a full bucket, and has no debt to pay, so that each window ends with a full one.
+        let lowered = |((limit, block), state): ((&Limit, u64), &State)| match limit.config().kind {
+            Kind::FirstUseWindow if limit.full_at(state, now) == Some(now) => *state,
+            Kind::FirstUseWindow => limit.lowered(state, block.min(limit.remaining(state, now))),
+            Kind::TokenBucket | Kind::FixedWindow => limit.lowered(state, block),
         };
         self.lines().zip(&self.all_states(now)).map(lowered).collect()
     }

@@ -45,8 +45,6 @@ pub struct Limit {
     pub(super) debt: i64,
     /// The lowest level that other numbers can leave behind: what comes back in [`MAX_SPAN_MS`].
     pub(super) deepest: i64,
-    /// The level from which a take opens a window: that of a full bucket for windows from first use, otherwise none.
-    opening: i64,
     config: Config,
 }
 
@@ -114,8 +112,7 @@ impl Limit {
         if offset_ms.is_some() && kind != Kind::FixedWindow {
             return Err(ConfigError::OffsetWithoutWindows);
         }
-        let is_from_first_use = kind == Kind::FirstUseWindow;
-        if is_from_first_use && initial.is_some_and(|initial| initial < capacity) {
+        if kind == Kind::FirstUseWindow && initial.is_some_and(|initial| initial < capacity) {
             return Err(ConfigError::InitialBeforeFirstUse);
         }
         // From here on every product of tokens and drops is at most 2⁶¹: it is the same number signed and unsigned, and
@@ -135,7 +132,6 @@ impl Limit {
             full,
             debt: drops(max_debt),
             deepest: most.cast_signed().wrapping_neg(),
-            opening: if is_from_first_use { full } else { i64::MAX },
             config: Config { offset_ms: offset_ms.map(|offset_ms| offset_ms % period), ..*config },
         })
     }
@@ -370,7 +366,7 @@ impl Limit {
         if state.level < drops {
             return (self.refill > 0).then_some(FastPath::RefusedInWindow { missing: drops.abs_diff(state.level) });
         }
-        if state.level >= self.opening {
+        if self.opens_with(state.level) {
             return None;
         }
         state.level = state.level.wrapping_sub(drops);
@@ -409,7 +405,7 @@ impl Limit {
 
     /// The state; at `now`, if what is taken from it opens a window.
     const fn unopened(&self, state: State, now: i64) -> State {
-        if state.level >= self.opening && state.at < now { State { at: now, ..state } } else { state }
+        if self.opens_with(state.level) && state.at < now { State { at: now, ..state } } else { state }
     }
 
     /// The same, but a window from first use that has ended with a full bucket is followed by others, as if something were missing.
@@ -557,9 +553,16 @@ impl Limit {
         after(at, product(ticks, self.tick_ms.get()))
     }
 
-    /// Whether windows open with the first use of a full bucket.
+    /// Whether windows open with the first use of a full bucket. The package's small module has no such limits.
+    #[inline]
     pub(super) const fn is_from_first_use(&self) -> bool {
-        self.opening < i64::MAX
+        !cfg!(tollgate_small) && matches!(self.config.kind, Kind::FirstUseWindow)
+    }
+
+    /// Whether something that is taken at this level opens a window.
+    #[inline]
+    const fn opens_with(&self, level: i64) -> bool {
+        self.is_from_first_use() && level >= self.full
     }
 
     /// The start of the tick that holds `now`, for a bucket that is used then.

@@ -24,6 +24,18 @@ pub enum Kind {
     FirstUseWindow,
 }
 
+impl Kind {
+    /// Its name in stored numbers and in answers.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::TokenBucket => "token_bucket",
+            Self::FixedWindow => "fixed_window",
+            Self::FirstUseWindow => "first_use_window",
+        }
+    }
+}
+
 /// One limit as its owner writes it, not yet checked: [`Limit::new`](super::Limit::new) does that. A literal ends with
 /// `..Config::token_bucket(…)`, so that a field that is added breaks nothing.
 ///
@@ -149,10 +161,7 @@ impl fmt::Display for ConfigError {
                 write!(f, "{initial} initial tokens are more than the capacity: at most {max}")
             }
             Self::OffsetWithoutWindows => {
-                write!(
-                    f,
-                    "only fixed windows take an offset: a token bucket has none, and those from first use open then"
-                )
+                write!(f, "a token bucket has no windows, and those from first use open then: neither takes an offset")
             }
             Self::InitialBeforeFirstUse => {
                 write!(f, "a window from first use begins full, so it takes no initial tokens")

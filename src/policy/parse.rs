@@ -203,6 +203,9 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     };
     let (object, frontend) = (ObjectTerms::read(&mut reader), FrontendTerms::read(&mut reader));
     let registry = RegistryTerms::read(&mut reader);
+    if frontend.lease.is_some() {
+        reader.no_leases_from_first_use(&limits);
+    }
     let shards = reader.shards(&limits, frontend.lease.is_some(), object.notify.is_some(), registry.carry);
     if errors.len() > before {
         return None;
@@ -321,6 +324,36 @@ mod tests {
         assert_ne!(offset("1h"), offset("0s"));
         let week = r#"{"p":{"kind":"fixed_window","rate":"5/7days","offset":"20000days"}}"#;
         assert!(Policies::parse(week).is_ok());
+    }
+
+    #[test]
+    fn windows_open_with_the_first_use_where_nothing_contradicts_it() {
+        let policy = |fields: &str| format!(r#"{{"p":{{"offset":"first_use","period":"5h",{fields}}}}}"#);
+        let window = |fields: &str| policy(&format!(r#""kind":"fixed_window","rate":20,{fields}"#));
+        let policies = Policies::parse(&window(r#""mode":"enforce""#)).unwrap();
+        let limit = &policies.get("p").unwrap().limits()[0];
+        assert_eq!(*limit.limit().config(), Config::first_use_window(20, Duration::from_hours(5)));
+        assert_eq!(limit.write_ahead(), 1);
+        let numbers = policies.get("p").unwrap().numbers();
+        let stored = crate::policy::stored_limits(numbers).unwrap();
+        assert_eq!(stored, [(None, *limit.limit())], "{numbers}");
+        for fields in [r#""max_debt":5"#, r#""capacity":30"#] {
+            let policies = Policies::parse(&window(fields)).unwrap();
+            assert_eq!(policies.get("p").unwrap().limits()[0].write_ahead(), 0, "{fields}");
+        }
+        let exactly = "p.write_ahead: must be 0 for windows from first use that a full bucket does not end: with a `max_debt`, or a \
+                       `capacity` other than the rate";
+        for (json, problem) in [
+            (policy(r#""rate":20"#), r#"p.offset: "first_use" is for `kind = "fixed_window"`"#),
+            (window(r#""max_debt":5,"write_ahead":1"#), exactly),
+            (window(r#""capacity":30,"write_ahead":1"#), exactly),
+            (window(r#""initial":5"#), "p.initial: a window from first use begins full, so it takes no initial tokens"),
+            (window(r#""lease":"2s""#), "p.lease: p has windows from first use, of which nothing can be leased"),
+            (window(r#""shards":2"#), "p.shards: p is a fixed window, which cannot be divided: make it a token bucket"),
+        ] {
+            let errors = errors(&json);
+            assert!(errors.iter().any(|error| error.ends_with(problem)), "{errors:?}");
+        }
     }
 
     #[test]
@@ -616,7 +649,7 @@ mod tests {
             "POLICIES.g.period: a period of 0 ms is too short: at least 1 ms",
             "POLICIES.h.capacity: a capacity of 9007199254740991 is too large to stay exact at this rate and period: at \
              most 182437484",
-            "POLICIES.i.offset: a token bucket has no windows, so it takes no offset",
+            "POLICIES.i.offset: a token bucket has no windows, and those from first use open then: neither takes an offset",
             "POLICIES.j.max_debt: a max_debt of 9007199254740991 is too large to stay exact with this capacity: at most \
              182437477",
             "POLICIES.k0.reservation_ttl: must be at least 1ms, or no reservation could be settled",

@@ -268,6 +268,14 @@ impl Reader<'_> {
         number
     }
 
+    /// A lease would open a window before its tokens are used.
+    pub(super) fn no_leases_from_first_use(&mut self, limits: &[(Mode, NamedLimit)]) {
+        for (_, limit) in limits.iter().filter(|(_, limit)| limit.limit().config().kind == Kind::FirstUseWindow) {
+            let name = limit.full_name();
+            self.error("lease", format!("{name} has windows from first use, of which nothing can be leased"));
+        }
+    }
+
     /// How many shards there are, if a policy of these limits can have them.
     pub(super) fn shards(
         &mut self,

@@ -29,6 +29,8 @@ pub(super) fn limits_of(numbers: Json<'_>) -> Result<Vec<(Option<String>, Limit)
     Ok(limits)
 }
 
+const KINDS: [Kind; 3] = [Kind::TokenBucket, Kind::FixedWindow, Kind::FirstUseWindow];
+
 /// Parses a [`StoredConfig`]. An unknown field makes it unreadable: each may change the arithmetic.
 fn named_config(numbers: Json<'_>) -> Option<(Option<String>, Config)> {
     const KNOWN: [&str; 8] = ["name", "kind", "rate", "period_ms", "capacity", "max_debt", "initial", "offset_ms"];
@@ -38,13 +40,9 @@ fn named_config(numbers: Json<'_>) -> Option<(Option<String>, Config)> {
         null if null.raw() == "null" => Some(None),
         number => number.integer().map(Some),
     };
+    let word = fields.get("kind")?.string()?;
     let config = Config {
-        kind: match fields.get("kind")?.string()?.as_ref() {
-            "token_bucket" => Kind::TokenBucket,
-            "fixed_window" => Kind::FixedWindow,
-            "first_use_window" => Kind::FirstUseWindow,
-            _ => return None,
-        },
+        kind: KINDS.into_iter().find(|kind| kind.word() == word)?,
         rate: whole("rate")?,
         period_ms: whole("period_ms")?,
         capacity: whole("capacity")?,
@@ -113,12 +111,16 @@ impl StoredConfig {
 
     pub(super) fn new(name: Option<&str>, limit: &Limit) -> Self {
         let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms } = *limit.config();
-        let kind = match kind {
-            Kind::TokenBucket => "token_bucket",
-            Kind::FixedWindow => "fixed_window",
-            Kind::FirstUseWindow => "first_use_window",
-        };
-        Self { name: name.map(str::to_owned), kind, rate, period_ms, capacity, max_debt, initial, offset_ms }
+        Self {
+            name: name.map(str::to_owned),
+            kind: kind.word(),
+            rate,
+            period_ms,
+            capacity,
+            max_debt,
+            initial,
+            offset_ms,
+        }
     }
 }
 

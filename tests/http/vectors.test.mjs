@@ -18,6 +18,7 @@ function policy({ kind, rate, period_ms, capacity, max_debt, initial, offset_ms,
   const policy = { kind, rate, period: `${period_ms}ms`, capacity, max_debt, initial, refusal_cache: "1m" };
   // Natively a window without an offset has the phase 0; here it would have the key's.
   if (kind === "fixed_window") policy.offset = `${offset_ms ?? 0}ms`;
+  if (kind === "first_use_window") Object.assign(policy, { kind: "fixed_window", offset: "first_use" });
   return policy;
 }
 

@@ -581,7 +581,7 @@ impl Comparison {
             match fact {
                 Fact::Nothing => {}
                 Fact::Taken(id) => {
-                    budget.push(moments, Change::Taken { drops: drops(answered[index]), id: *id }, answer)
+                    budget.push(moments, Change::Taken { drops: drops(answered[index]), id: *id }, answer);
                 }
                 Fact::Charged(costs) => {
                     let booked = match before {

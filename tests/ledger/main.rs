@@ -7,6 +7,7 @@ mod covers;
 mod crash_laws;
 mod disk;
 mod extend;
+mod first_use;
 mod holds;
 mod inline;
 mod inspect;

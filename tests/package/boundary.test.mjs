@@ -9,8 +9,9 @@ import { tryEverything } from "./programs/boundary.mjs";
 
 const checkout = new URL("../../", import.meta.url);
 const core = "build/checked.wasm"; // with debug assertions; made by scripts/test
+// The package's module has no windows from first use.
 const vectors = readdirSync(new URL("tests/vectors/", checkout))
-  .filter((name) => name.endsWith(".json"))
+  .filter((name) => name.endsWith(".json") && name !== "first_use.json")
   .map((name) => readFileSync(new URL(`tests/vectors/${name}`, checkout), "utf8"));
 
 test("in Node", async () => {

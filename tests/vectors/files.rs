@@ -10,6 +10,7 @@ macro_rules! files {
 files! {
     "clock.json"
     "consume.json"
+    "first_use.json"
     "reserve.json"
     "verbs.json"
     "window.json"

@@ -7,7 +7,6 @@ use crate::length;
 use crate::limit::{Config, Decision, Limit, State};
 use crate::policy::named::Policy;
 use crate::policy::named_limit::NamedLimit;
-use crate::policy::written;
 use crate::sorted::sort_by;
 
 /// The numbers of one limit, and their consequences.
@@ -19,11 +18,8 @@ pub struct LimitFacts {
     pub name: Option<String>,
     /// Whether it can refuse; if not, it is in shadow. A disabled limit has no facts.
     pub is_enforced: bool,
-    /// `token_bucket` or `fixed_window`.
+    /// `token_bucket`, `fixed_window` or `first_use_window`.
     pub kind: &'static str,
-    /// `first_use`, if its windows open when a full bucket is used.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub offset: Option<&'static str>,
     /// Tokens refilled in each period.
     pub rate: u64,
     /// The period.
@@ -146,8 +142,7 @@ fn facts(limit: &NamedLimit, is_enforced: bool, periods: &[u64]) -> LimitFacts {
     LimitFacts {
         name: limit.name().map(str::to_owned),
         is_enforced,
-        kind: written(kind).0,
-        offset: written(kind).1,
+        kind: kind.word(),
         rate,
         period_ms,
         capacity,

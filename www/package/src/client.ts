@@ -164,7 +164,8 @@ export interface Verdict extends Omit<LimitVerdict, "limit" | "remaining"> {
 /** The server's numbers of a limit. */
 export interface LimitNumbers {
   readonly name?: string;
-  readonly kind: "token_bucket" | "fixed_window";
+  /** A window of the last kind opens when something is taken from a full bucket. */
+  readonly kind: "token_bucket" | "fixed_window" | "first_use_window";
   readonly rate: number;
   readonly period_ms: number;
   readonly capacity: number;

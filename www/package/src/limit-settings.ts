@@ -29,7 +29,10 @@ export interface LimitTerms {
   readonly max_debt?: number | "unlimited";
   /** Tokens of a key never seen before. Default: `capacity`. */
   readonly initial?: number;
-  /** Where fixed windows begin, after midnight UTC of 1 January 1970, modulo the period. Default: by key. */
+  /**
+   * Where fixed windows begin, after midnight UTC of 1 January 1970, modulo the period; `"first_use"` where something is taken from a full
+   * bucket. Default: by key.
+   */
   readonly offset?: string;
   /** Tokens that may be spent without a write, and so the most a crash can cost. */
   readonly write_ahead?: number;

@@ -32,7 +32,7 @@ export interface LimitFacts {
   readonly name?: string;
   /** Whether it can refuse; if not, it is in shadow. */
   readonly is_enforced: boolean;
-  readonly kind: "token_bucket" | "fixed_window";
+  readonly kind: "token_bucket" | "fixed_window" | "first_use_window";
   readonly rate: number;
   readonly period_ms: number;
   /** The most tokens at once, and so the largest cost that can pass. */

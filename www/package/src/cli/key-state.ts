@@ -48,7 +48,7 @@ interface BucketState {
 
 interface LimitState {
   readonly name?: string;
-  readonly kind: "token_bucket" | "fixed_window";
+  readonly kind: "token_bucket" | "fixed_window" | "first_use_window";
   readonly rate: number;
   readonly period_ms: number;
   readonly capacity: number;
@@ -107,7 +107,12 @@ function left({ remaining, owed, held, capacity }: LimitState): string {
 }
 
 function numbers({ kind, rate, period_ms, capacity, max_debt }: LimitState): string {
-  const pace = kind === "fixed_window" ? "in each window of" : "per";
+  const paces = {
+    token_bucket: "per",
+    fixed_window: "in each window of",
+    first_use_window: "in each window from first use of",
+  };
+  const pace = paces[kind];
   const most =
     max_debt > 0 ? `at most ${grouped(capacity)}, debt at most ${grouped(max_debt)}` : `at most ${grouped(capacity)}`;
   return `${rate === 0 ? "never refills" : `${grouped(rate)} ${pace} ${lasting(period_ms)}`}, ${most}`;

@@ -244,13 +244,14 @@ export class Watched {
       this.#numbers = numbers;
       const limits = snapshot.map(({ name, kind, rate, period_ms: periodMs, capacity, max_debt: maxDebt }, i) => ({
         ...(name !== undefined && { name }),
-        kind,
+        // A window from first use, as far as it is known.
+        kind: kind === "token_bucket" ? kind : ("fixed_window" as const),
         rate,
         periodMs,
         capacity,
         maxDebt,
         // When windows open for this key.
-        ...(kind === "fixed_window" && { offsetMs: ((states[i]!.at % periodMs) + periodMs) % periodMs }),
+        ...(kind !== "token_bucket" && { offsetMs: ((states[i]!.at % periodMs) + periodMs) % periodMs }),
       }));
       // A state dates from when tokens were last taken: what has been refilled since was available at the beginning, too.
       const first = limits.map((limit, i) => {

@@ -65,21 +65,24 @@ export async function read(toml: string, chosen?: string): Promise<Read> {
     return { mistakes: [{ text: `${said.policy} enforces no limit: there is nothing to play` }] };
   const all = limitFields(fields);
   const fieldsOf = (limit: string | undefined) => Object(all.find(({ name }) => name === limit)) as Fields;
-  const limits = playable.map((facts): Limit<string> => {
+  const limits: Limit<string>[] = [];
+  for (const { kind, ...facts } of playable) {
+    if (kind === "first_use_window")
+      return { mistakes: [{ text: `${said.policy} has windows from first use, which this page cannot play` }] };
     const { initial, offset } = fieldsOf(facts.name);
-    return {
-      kind: facts.kind,
+    limits.push({
+      kind,
       ...(facts.name !== undefined && { name: facts.name }),
       rate: facts.rate,
       periodMs: facts.period_ms,
       capacity: facts.capacity,
       maxDebt: facts.debt?.max_debt ?? 0,
       ...(typeof initial === "number" && { initial }),
-      ...(facts.kind === "fixed_window" && {
+      ...(kind === "fixed_window" && {
         offsetMs: (typeof offset === "string" ? millis(offset) : PHASE_MS) % facts.period_ms,
       }),
-    };
-  });
+    });
+  }
   const { reservation_ttl, unsettled } = Object(fields) as Fields;
   const reservationTtlMs = millis(typeof reservation_ttl === "string" ? reservation_ttl : "10m");
   const ownWindows = limits
