@@ -1,6 +1,7 @@
 // Spent tokens stay spent: over kill -9 and over new numbers; and only the same key secret finds the bucket.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { bearer, newToken } from "./credentials.mjs";
 import { parseBucket, readRows } from "./rows.mjs";
 import { NOW, start } from "./workerd.mjs";
 
@@ -25,6 +26,38 @@ test("after kill -9 and a restart the budget is what the last answer reported", 
     assert.deepEqual([found, body.remaining], [status, left], `cost ${cost} at ${at} ms`);
   }
   assert.equal(first.body.remaining, 1);
+  await tollgate.stop();
+});
+
+test("a window that the first use opened is open after each kill -9, until its period is over", async () => {
+  const window = { rate: 3, kind: "fixed_window", period: "5h", offset: "first_use" };
+  const caller = newToken("consume");
+  const tokens = { caller: { ...caller.entry, inline: true } };
+  const tollgate = await start({ policies: { chat: window }, token: null, tokens });
+  const { headers } = bearer(caller.text);
+  const HOURS = 3_600_000;
+  const { rate, period, ...terms } = window;
+  const limits = { ...terms, rate: `${rate}/${period}` };
+  for (const policy of ["chat", "inline"])
+    for (const [at, cost, status, left, retryAt] of [
+      [0, 1, 200, 2],
+      [2 * HOURS, 2, 200, 0],
+      [5 * HOURS - 1, 1, 429, 0, 5 * HOURS],
+      [5 * HOURS, 3, 200, 0],
+      [10 * HOURS, 0, 200, 3], // full again, and not used
+      [12 * HOURS, 1, 200, 2],
+      [17 * HOURS - 1, 3, 429, 2, 17 * HOURS],
+      [17 * HOURS, 3, 200, 0],
+    ]) {
+      await tollgate.kill();
+      await tollgate.restart();
+      const request = { policy, key: "alice", cost, ...(policy === "inline" && { limits }) };
+      const { status: found, body, text } = await tollgate.consume(request, { headers, now: NOW + at });
+      const said = [found, body.remaining, body.retry_at];
+      assert.deepEqual(said, [status, left, retryAt && NOW + retryAt], `cost ${cost} at ${at} ms: ${text}`);
+    }
+  const { body } = await tollgate.consume({ policy: "chat", key: "bob", snapshot: true }, { headers, now: NOW });
+  assert.deepEqual([body.snapshot[0].kind, body.snapshot[0].at], ["first_use_window", NOW]);
   await tollgate.stop();
 });
 
