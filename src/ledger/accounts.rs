@@ -403,8 +403,7 @@ fn unclipped(limit: &Limit, state: &State, ms: u64) -> i128 {
 fn is_in_step(one: &Config, other: &Config) -> bool {
     match (one.kind, other.kind) {
         (Kind::TokenBucket, Kind::TokenBucket) => true,
-        (Kind::FixedWindow, Kind::FixedWindow) => (one.period_ms, one.offset_ms) == (other.period_ms, other.offset_ms),
-        _ => false,
+        _ => one.opens_with(other),
     }
 }
 

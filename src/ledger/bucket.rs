@@ -13,7 +13,7 @@ use super::returns::{Return, Returns};
 use super::row::{NamedState, Registered, RowError, StoredRow, encode_cuts, encode_row, mark_covered};
 use super::without::without;
 use super::writes::Writes;
-use crate::limit::{Carry, Cuts, Kind, Limit, State};
+use crate::limit::{Carry, Cuts, Limit, State};
 use crate::policy::{NamedLimit, Policy, Standing};
 
 /// A policy's bucket for the key.
@@ -738,7 +738,8 @@ impl Bucket {
                     continue;
                 };
                 // Even when it starts to refill, if later: the bucket is furthest above it then.
-                let is_too_low = limit.surplus_over(&limit.raised(stored, block), state, now).is_none();
+                let is_too_low = limit.surplus_over(&limit.raised(stored, block), state, now).is_none()
+                    || !limit.fills_with(stored, state, now);
                 match limit.surplus_over(state, &limit.raised(stored, returned), now) {
                     Some(surplus) if !is_too_low => {
                         // A quarter is left for spending while the next row is written. More would cost more rows.
@@ -763,14 +764,7 @@ impl Bucket {
     }
 
     fn lowered(&self, now: i64) -> Vec<State> {
-        // Of windows from first use, a row must be full whenever the bucket is: otherwise the next window would begin before it is used. So
-        // a row does not lag behind a full bucket, and has no debt to pay, so that each window ends with a full one.
-        let lowered = |((limit, block), state): ((&Limit, u64), &State)| match limit.config().kind {
-            Kind::FirstUseWindow if limit.full_at(state, now) == Some(now) => *state,
-            Kind::FirstUseWindow => limit.lowered(state, block.min(limit.remaining(state, now))),
-            Kind::TokenBucket | Kind::FixedWindow => limit.lowered(state, block),
-        };
-        self.lines().zip(&self.all_states(now)).map(lowered).collect()
+        self.lines().zip(&self.all_states(now)).map(|((limit, block), state)| limit.behind(state, block, now)).collect()
     }
 
     /// All limits, dormant ones last, and how many tokens of each a crash may cost. Requested numbers charge all accounts, so their block

@@ -25,6 +25,36 @@ impl Limit {
         State { level, at: state.at }
     }
 
+    /// The state with up to `tokens` fewer, for a copy that is stored before they are spent. Of windows from first use, the copy is full
+    /// when the state is: otherwise the window that the copy knows would be over when the next one has been opened.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn behind(&self, state: &State, tokens: u64, now: i64) -> State {
+        if !self.is_from_first_use() {
+            return self.lowered(state, tokens);
+        }
+        let state = self.refilled(state, now);
+        let lowered = self.lowered(&state, tokens);
+        let missing = self.full.saturating_sub(state.level).max(0).unsigned_abs();
+        match missing.checked_rem(self.refill.unsigned_abs()) {
+            _ if missing == 0 => state,
+            // As many windows fill both.
+            Some(rest) => {
+                let spare = if rest == 0 { 0 } else { self.refill.saturating_sub_unsigned(rest) };
+                State { level: lowered.level.max(state.level.saturating_sub(spare)), ..state }
+            }
+            None => lowered,
+        }
+    }
+
+    /// Whether a stored copy is full when the state is, or need not be.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn fills_with(&self, copy: &State, state: &State, now: i64) -> bool {
+        let full_at = |state| self.full_at(state, now).unwrap_or(i64::MAX);
+        !self.is_from_first_use() || full_at(copy) <= full_at(state)
+    }
+
     /// The lower of two states, or one that is lower than both if each is lower at some time.
     #[doc(hidden)]
     #[must_use]

@@ -112,7 +112,7 @@ impl Limit {
         if offset_ms.is_some() && kind != Kind::FixedWindow {
             return Err(ConfigError::OffsetWithoutWindows);
         }
-        if kind == Kind::FirstUseWindow && initial.is_some_and(|initial| initial < capacity) {
+        if !cfg!(tollgate_small) && kind == Kind::FirstUseWindow && initial.is_some_and(|initial| initial < capacity) {
             return Err(ConfigError::InitialBeforeFirstUse);
         }
         // From here on every product of tokens and drops is at most 2⁶¹: it is the same number signed and unsigned, and
@@ -412,7 +412,7 @@ impl Limit {
     #[inline]
     pub(super) fn ticked(&self, state: &State, now: i64) -> State {
         if now < state.at {
-            return self.moved_back(*state, now);
+            return self.anchored(*state, now);
         }
         let elapsed_ms = now.abs_diff(state.at);
         if elapsed_ms < self.fast_ms {
@@ -431,14 +431,12 @@ impl Limit {
     /// The state; moved to `now`, with its level kept, if the clock stepped back by more than [`MAX_STEP_BACK_MS`].
     #[inline(never)]
     pub(super) fn anchored(&self, state: State, now: i64) -> State {
-        let moved = self.moved_back(state, now);
-        if moved.at < state.at { self.unopened(moved, now) } else { state }
-    }
-
-    fn moved_back(&self, state: State, now: i64) -> State {
         let ahead_ms = state.at.saturating_sub(now);
         if ahead_ms <= MAX_STEP_BACK_MS {
             return state;
+        }
+        if self.is_from_first_use() {
+            return State { level: state.level, at: now };
         }
         // Whole ticks, so that windows stay where they are.
         let back_ms = product(ahead_ms.unsigned_abs().div_ceil(self.tick_ms.get()), self.tick_ms.get());

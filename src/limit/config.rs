@@ -111,6 +111,23 @@ impl Config {
         Self::of(Kind::FirstUseWindow, rate, period)
     }
 
+    /// Whether windows of both open together, and are over together, if each take is of both.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn opens_with(&self, other: &Self) -> bool {
+        // Each window ends with full buckets.
+        let ends_full = |config: &Self| config.rate >= config.capacity;
+        match (self.kind, other.kind) {
+            (Kind::FixedWindow, Kind::FixedWindow) => {
+                (self.period_ms, self.offset_ms) == (other.period_ms, other.offset_ms)
+            }
+            (Kind::FirstUseWindow, Kind::FirstUseWindow) => {
+                self == other || self.period_ms == other.period_ms && ends_full(self) && ends_full(other)
+            }
+            _ => false,
+        }
+    }
+
     const fn of(kind: Kind, rate: u64, period: Duration) -> Self {
         #[expect(clippy::as_conversions, reason = "lossless, and `From` is not const")]
         let part_ms = period.subsec_nanos().div_ceil(1_000_000) as u64;

@@ -16,7 +16,13 @@ impl Limit {
         if own == of_other {
             return *self;
         }
-        if own.kind == Kind::FixedWindow && (own.period_ms, own.offset_ms) != (of_other.period_ms, of_other.offset_ms) {
+        // Of windows from first use, those of other numbers are over at other moments.
+        let are_apart = match own.kind {
+            Kind::TokenBucket => false,
+            Kind::FixedWindow => !own.opens_with(of_other),
+            Kind::FirstUseWindow => own.rate > 0 || of_other.rate > 0 || own.period_ms != of_other.period_ms,
+        };
+        if are_apart {
             return self.frozen().weaker(&other.frozen().with_windows_of(self), how);
         }
         let is_slower = match how {

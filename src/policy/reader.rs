@@ -68,11 +68,6 @@ impl Reader<'_> {
             // Otherwise a crash would cost a key more than it can ever have, and leave it in debt.
             self.error("write_ahead", format!("{tokens} tokens are more than the capacity: at most {capacity}"));
         }
-        if write_ahead.is_some_and(|tokens| tokens > 0) && is_written_exactly(&config) {
-            let problem = "must be 0 for windows from first use that a full bucket does not end: with a `max_debt`, or a \
-                           `capacity` other than the rate";
-            self.error("write_ahead", problem.to_owned());
-        }
         let limit = Limit::new(&config);
         if let Err(error) = &limit {
             self.error(field_of(error), error.to_string());
@@ -85,8 +80,16 @@ impl Reader<'_> {
     }
 
     fn config(&mut self) -> Config {
+        let opens_when_used = self.fields.get("offset").and_then(Json::string).is_some_and(|text| text == FIRST_USE);
         let kind = self.choice("kind", &[("token_bucket", Kind::TokenBucket), ("fixed_window", Kind::FixedWindow)]);
-        let kind = if self.opens_with_first_use() { Kind::FirstUseWindow } else { kind };
+        let kind = match kind {
+            Kind::TokenBucket if opens_when_used => {
+                self.error("offset", format!("\"{FIRST_USE}\" is for `kind = \"fixed_window\"`"));
+                kind
+            }
+            _ if opens_when_used => Kind::FirstUseWindow,
+            _ => kind,
+        };
         let written = self.rate();
         let (tokens, parts) = written.tokens;
         if kind != Kind::TokenBucket && parts > 1 {
@@ -108,18 +111,9 @@ impl Reader<'_> {
         let initial = self.tokens("initial");
         // A fraction of a token per period equals whole tokens per a multiple of it.
         let period_ms = period_ms.unwrap_or_default().saturating_mul(parts);
-        let offset_ms = if kind == Kind::FirstUseWindow { None } else { self.millis("offset") };
+        let offset_ms = if opens_when_used { None } else { self.millis("offset") };
         let config = Config { kind, rate: tokens, period_ms, capacity, initial, max_debt: 0, offset_ms };
         Config { max_debt: max_debt.unwrap_or_else(|| Limit::largest_debt(&config)), ..config }
-    }
-
-    fn opens_with_first_use(&mut self) -> bool {
-        let is_there = self.fields.get("offset").and_then(Json::string).is_some_and(|text| text == FIRST_USE);
-        let is_window = self.fields.get("kind").and_then(Json::string).is_some_and(|kind| kind == "fixed_window");
-        if is_there && !is_window {
-            self.error("offset", format!("\"{FIRST_USE}\" is for `kind = \"fixed_window\"`"));
-        }
-        is_there && is_window
     }
 
     /// The refill in a length of time.
@@ -340,12 +334,6 @@ const fn field_of(error: &ConfigError) -> &'static str {
     }
 }
 
-/// Whether a crash must not lose tokens: it could lose that the bucket was full, and so had no window. Where each window ends with a full
-/// bucket, the window that it knows is over when the bucket is full.
-const fn is_written_exactly(config: &Config) -> bool {
-    matches!(config.kind, Kind::FirstUseWindow) && (config.max_debt > 0 || config.capacity != config.rate)
-}
-
 pub(super) const LIMIT_FIELDS: [&str; 8] =
     ["kind", "rate", "period", "capacity", "max_debt", "initial", "offset", "write_ahead"];
 
@@ -367,9 +355,6 @@ const UNLIMITED: &str = "unlimited";
 /// A twentieth of the burst, or a second's refill if that is more. A crash that costs a key this little goes unnoticed, and a busy key
 /// writes only once per block.
 fn default_write_ahead(config: &Config) -> u64 {
-    if is_written_exactly(config) {
-        return 0;
-    }
     let Config { rate, period_ms, capacity, .. } = *config;
     let in_a_second = u128::from(rate).saturating_mul(1_000).checked_div(period_ms.into()).unwrap_or(0);
     match rate {

@@ -599,14 +599,13 @@ pub(crate) fn numbers() -> impl Strategy<Value = Numbers> {
     let period = prop::sample::select(vec![100_u64, 300, 1_000, 2_500]);
     let small = || prop_oneof![2 => 0..12_u64, 1 => 0..50_u64];
     let block = prop_oneof![1 => Just(0_u64), 1 => 0..8_u64];
-    (kind, small(), period, small(), block).prop_map(|(kind, rate, period_ms, capacity, write_ahead)| Numbers {
-        kind,
-        rate,
-        period_ms,
-        capacity,
-        max_debt: 0,
-        write_ahead: if kind == Kind::FirstUseWindow { 0 } else { write_ahead.min(capacity) },
-    })
+    let ends_full = any::<bool>();
+    (kind, small(), period, small(), block, ends_full).prop_map(
+        |(kind, rate, period_ms, capacity, block, ends_full)| {
+            let capacity = if kind == Kind::FirstUseWindow && ends_full { capacity.min(rate) } else { capacity };
+            Numbers { kind, rate, period_ms, capacity, max_debt: 0, write_ahead: block.min(capacity) }
+        },
+    )
 }
 
 /// Numbers where faster ones never have a smaller capacity, as in most tables of plans: all of one period.

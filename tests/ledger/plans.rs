@@ -125,6 +125,24 @@ fn fewer_tokens_make_no_debt() {
     assert_eq!(plans.left(), -5);
 }
 
+/// They are over together, so that what the larger grants is not owed under the smaller.
+#[test]
+fn a_larger_plan_s_window_from_first_use_leaves_no_debt_to_the_smaller() {
+    let window = |rate| Numbers { kind: Kind::FirstUseWindow, ..Numbers::bucket(rate, 5_000, rate) };
+    let mut plans = Plans::new(window(20));
+    plans.world.now += 1_234;
+    plans.take(Verb::Consume, 1);
+    let opened_at = plans.world.now;
+    plans.change(window(100), Carry::default());
+    assert_eq!(plans.take(Verb::ConsumeUpTo, 100), 99);
+    plans.change(window(20), Carry::default());
+    assert_eq!(plans.left(), 0);
+    plans.world.now = opened_at + 4_999;
+    assert_eq!(plans.take(Verb::ConsumeUpTo, 20), 0);
+    plans.world.now = opened_at + 5_000;
+    assert_eq!(plans.take(Verb::ConsumeUpTo, 20), 20);
+}
+
 /// The difference of the capacities, given each time, would grant 910 of 100 in ten alternations.
 #[test]
 fn alternating_gains_nothing() {

@@ -134,7 +134,7 @@ impl<T: Whole> Model<T> {
         let tokens = (tokens / unit.clone()).floor() * unit;
         // What has come back until a moment that is still waited for does not come back again.
         let at = match config.kind {
-            Kind::FirstUseWindow if config.period_ms == self.config.period_ms => refilled.at, // its window stays open
+            Kind::FirstUseWindow if config.opens_with(&self.config) => refilled.at, // its window stays open
             Kind::FirstUseWindow => now.max(refilled.at),
             _ => fresh.tick_start(now.max(refilled.at)),
         };
@@ -146,14 +146,10 @@ impl<T: Whole> Model<T> {
         let is_followed = self.at - now > MAX_STEP_BACK_MS;
         let at = match self.config.kind {
             _ if !is_followed => self.at,
-            Kind::FirstUseWindow if self.is_full() => now,
+            Kind::FirstUseWindow => now,
             _ => self.tick_start(now),
         };
         Self { at, ..self.clone() }
-    }
-
-    fn is_full(&self) -> bool {
-        self.tokens == whole(self.config.capacity)
     }
 
     /// The bucket with all refills up to `now`.

@@ -164,8 +164,9 @@ fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {
         return findings;
     }
     if capacity == 0 {
-        let text = "with a capacity of 0, consuming is always refused: only reservations, borrowing and charges pass";
-        push(Level::Note, Code::OnlyDebt, text.to_owned());
+        let passes = if kind == Kind::FirstUseWindow { "charges" } else { "reservations, borrowing and charges" };
+        let text = format!("with a capacity of 0, consuming is always refused: only {passes} pass");
+        push(Level::Note, Code::OnlyDebt, text);
     } else if worst.loses_much() {
         let (written, reached) =
             (tokens_per(rate.into(), period_ms.into()), tokens_per(worst.per_cycle, worst.cycle_ms));
@@ -186,7 +187,7 @@ fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {
             "with fewer initial tokens than the capacity, a key's row is never deleted: the key would start with less";
         push(Level::Note, Code::KeptForever, text.to_owned());
     }
-    if kind != Kind::TokenBucket && rate > 0 && capacity > 0 {
+    if kind != Kind::TokenBucket && rate > 0 && capacity > 0 && worst.within(1) > worst.burst.into() {
         let (most, edge) = (worst.within(1), length::shown(1));
         let text = format!("{most} can pass within {edge}, where two windows meet; a token bucket has no such edge");
         push(Level::Note, Code::WindowEdge, text);

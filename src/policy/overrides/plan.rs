@@ -152,10 +152,14 @@ impl Numbers {
         };
         let (kind, other) = (own.limit().config().kind, self.limit.config().kind);
         (kind != other).then(|| {
-            let (kind, offset) = written(kind);
-            let offset = offset.map_or_else(String::new, |offset| format!(", \"offset\": \"{offset}\""));
+            let (word, offset) = written(kind);
+            let offset = match offset {
+                Some(offset) => format!(" and `\"offset\": \"{offset}\"`"),
+                None if other == Kind::FirstUseWindow => " with another `offset`, or none".to_owned(),
+                None => String::new(),
+            };
             format!(
-                "an override has other numbers, not another kind: write `\"kind\": \"{kind}\"{offset}`, as in the policy"
+                "an override has other numbers, not another kind: write `\"kind\": \"{word}\"`{offset}, as in the policy"
             )
         })
     }
