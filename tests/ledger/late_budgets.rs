@@ -30,6 +30,8 @@ struct Numbers {
     /// How many tokens come back in each tick.
     refill: f64,
     tick_ms: i64,
+    /// Other numbers, even if nothing refills.
+    period_ms: u64,
     full: f64,
     debt: f64,
     /// The lowest possible level.
@@ -48,7 +50,7 @@ impl Numbers {
             Kind::TokenBucket => (rate as f64 / period_ms as f64, 1, gcd as f64 / period_ms as f64),
             Kind::FixedWindow | Kind::FirstUseWindow => (rate as f64, period_ms.cast_signed(), 1.0),
         };
-        Self { refill, tick_ms, full: capacity as f64, debt: max_debt as f64, drop }
+        Self { refill, tick_ms, period_ms, full: capacity as f64, debt: max_debt as f64, drop }
     }
 
     /// The windows of these tests begin at multiples of their period.
@@ -537,7 +539,7 @@ impl Pair {
         let over_at = self.leases.iter().map(|lease| lease.until).max().filter(|_| self.open.is_empty());
         let is_same = |one: &Numbers, other: &Numbers| {
             let all = |numbers: &Numbers| [numbers.refill, numbers.full, numbers.debt, numbers.drop].map(f64::to_bits);
-            all(one) == all(other) && one.tick_ms == other.tick_ms
+            all(one) == all(other) && (one.tick_ms, one.period_ms) == (other.tick_ms, other.period_ms)
         };
         for (name, numbers) in self.named() {
             let Some(budget) = self.budgets.get_mut(&name) else {
