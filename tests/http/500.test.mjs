@@ -60,7 +60,7 @@ const rows = {
       "settings: POLICIES.g.period: a period of 0 ms is too short: at least 1 ms",
       "settings: POLICIES.h.capacity: a capacity of 9007199254740991 is too large to stay exact at this rate and period: " +
         "at most 182437484",
-      "settings: POLICIES.i.offset: a token bucket has no windows, so it takes no offset",
+      "settings: POLICIES.i.offset: a token bucket has no windows, and those from first use open then: neither takes an offset",
       'settings: POLICIES.j.max_debt: must be a whole number from 0 to 9007199254740991, or "unlimited", not "endless"',
       "settings: POLICIES.j.key: must be [], for one budget that all share; for a budget for each key, leave it out, not an array",
       "settings: POLICIES.j.jitter: must be at most 1h: refused callers would be told to stay away for longer",
