@@ -108,6 +108,8 @@
 //!
 //! Rust 1.91 or newer.
 #![cfg_attr(not(feature = "std"), no_std)]
+// A part of the crate need not use all that it shares with the service. What nothing uses is found with `service`.
+#![cfg_attr(not(feature = "service"), allow(dead_code))]
 // On docs.rs, each item says which feature has it.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -134,14 +136,14 @@ pub mod exchange;
 #[cfg(feature = "service")]
 #[doc(hidden)]
 pub mod frontend;
-#[cfg(feature = "api")]
+#[cfg(feature = "service")]
 mod hex;
 #[cfg(any(feature = "js", feature = "leases"))]
 #[doc(hidden)]
 pub mod js;
 #[cfg(feature = "api")]
 mod json;
-#[cfg(feature = "api")]
+#[cfg(feature = "service")]
 #[doc(hidden)]
 pub mod key_hash;
 #[cfg(feature = "std")]

@@ -153,7 +153,7 @@ impl fmt::Display for AddressError {
 
 impl std::error::Error for AddressError {}
 
-#[cfg(test)]
+#[cfg(all(test, feature = "service"))]
 mod tests {
     use serde::Deserialize;
 

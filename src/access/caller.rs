@@ -1,11 +1,10 @@
 //! The caller of a request and its rights.
 
+use super::denied::{Forbidden, Holder};
 use super::error::SettingError;
-use super::grants::Grant;
 use super::key::Key;
 use super::rights::Rights;
 use super::scope::Scope;
-use super::tokens::Token;
 
 /// The caller of a request and its rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,8 +15,16 @@ enum Credential<'a> {
     Trusted,
     Inside(&'a Key<'static>),
     Binding(Rights),
-    Token(&'a Token),
+    Token { name: &'a str, rights: &'a Rights },
     Grant(Grant),
+}
+
+/// The rights of a grant: these verbs, with this key, under these policies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Grant {
+    pub(super) key: Key<'static>,
+    pub(super) policies: Vec<String>,
+    pub(super) verbs: Vec<&'static str>,
 }
 
 impl<'a> Caller<'a> {
@@ -40,8 +47,8 @@ impl<'a> Caller<'a> {
         Rights::of_binding(props).map(|rights| Self(Credential::Binding(rights)))
     }
 
-    pub(super) const fn token(token: &'a Token) -> Self {
-        Self(Credential::Token(token))
+    pub(super) const fn token(name: &'a str, rights: &'a Rights) -> Self {
+        Self(Credential::Token { name, rights })
     }
 
     pub(super) const fn grant(grant: Grant) -> Self {
@@ -63,7 +70,7 @@ impl<'a> Caller<'a> {
         let has = match &self.0 {
             Credential::Trusted | Credential::Inside(_) => return Ok(()),
             Credential::Binding(rights) => Some(&rights.scopes),
-            Credential::Token(token) => Some(&token.rights.scopes),
+            Credential::Token { rights, .. } => Some(&rights.scopes),
             // The scope first: operators' endpoints have verbs with the same names.
             Credential::Grant(grant) if scope == Scope::Consume => {
                 let is_granted = grant.verbs.contains(&verb);
@@ -98,7 +105,7 @@ impl<'a> Caller<'a> {
         let may_inline = match &self.0 {
             Credential::Trusted | Credential::Inside(_) => true,
             Credential::Binding(rights) => rights.may_inline,
-            Credential::Token(token) => token.rights.may_inline,
+            Credential::Token { rights, .. } => rights.may_inline,
             Credential::Grant(_) => false,
         };
         if may_inline { Ok(()) } else { Err(Forbidden::Inline { holder: self.holder() }) }
@@ -137,7 +144,7 @@ impl<'a> Caller<'a> {
         let rights = match &self.0 {
             Credential::Trusted | Credential::Inside(_) | Credential::Grant(_) => return Ok(()),
             Credential::Binding(rights) => rights,
-            Credential::Token(token) => &token.rights,
+            Credential::Token { rights, .. } => rights,
         };
         let prefix = rights.key_prefix.as_ref().filter(|_| !rights.have_key(asked));
         let forbidden = |prefix: &String| Forbidden::KeyPrefix { prefix: prefix.clone(), holder: self.holder() };
@@ -149,7 +156,7 @@ impl<'a> Caller<'a> {
     pub fn name(&self) -> &str {
         match &self.0 {
             Credential::Trusted | Credential::Inside(_) | Credential::Binding(_) => "a binding",
-            Credential::Token(token) => &token.name,
+            Credential::Token { name, .. } => name,
             Credential::Grant(_) => "a grant",
         }
     }
@@ -160,7 +167,7 @@ impl<'a> Caller<'a> {
         match &self.0 {
             Credential::Trusted | Credential::Inside(_) => None,
             Credential::Binding(rights) => rights.policies.as_deref(),
-            Credential::Token(token) => token.rights.policies.as_deref(),
+            Credential::Token { rights, .. } => rights.policies.as_deref(),
             Credential::Grant(grant) => Some(&grant.policies),
         }
     }
@@ -168,7 +175,7 @@ impl<'a> Caller<'a> {
     const fn holder(&self) -> Holder {
         match &self.0 {
             Credential::Grant(_) => Holder::Grant,
-            Credential::Token(_) => Holder::Token,
+            Credential::Token { .. } => Holder::Token,
             Credential::Binding(_) | Credential::Trusted | Credential::Inside(_) => Holder::Binding,
         }
     }
@@ -184,35 +191,6 @@ impl<'a> Caller<'a> {
     pub const fn has_grant(&self) -> bool {
         matches!(self.0, Credential::Grant(_))
     }
-}
-
-/// Why a caller lacks a right.
-#[expect(missing_docs, reason = "the sentence of a variant says what its fields are")]
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Forbidden {
-    /// The endpoint needs a scope that is not among `has`, which is `None` for a grant, which can never have it.
-    Scope { missing: Scope, verb: &'static str, has: Option<Vec<Scope>>, holder: Holder },
-    /// The grant is for other verbs.
-    Verb { verb: &'static str, has: Vec<&'static str> },
-    /// The policy is not among `has`.
-    Policy { policy: String, has: Vec<String>, holder: Holder },
-    /// The request has limits of its own, which its caller may not bring; a grant never may.
-    Inline { holder: Holder },
-    /// The grant is for another key.
-    Key,
-    /// The key does not start with this prefix.
-    KeyPrefix { prefix: String, holder: Holder },
-}
-
-/// A kind of credential.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holder {
-    /// A token.
-    Token,
-    /// A grant.
-    Grant,
-    /// A service binding.
-    Binding,
 }
 
 #[cfg(test)]

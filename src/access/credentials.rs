@@ -1,12 +1,11 @@
 //! A deployment's credentials: the API tokens and grants that it accepts.
 
-use std::fmt;
-
 use super::caller::Caller;
+use super::denied::{Denied, MAX_CREDENTIAL_LEN};
 use super::error::{Errors, SettingError};
-use super::grants::{GrantError, Grants};
+use super::grants::Grants;
 use super::session::{SessionSettings, Sessions};
-use super::tokens::{MAX_LEN, Tokens};
+use super::tokens::Tokens;
 
 /// The settings for credentials, as texts; `None` if unset.
 #[derive(Clone, Copy, Default)]
@@ -65,11 +64,11 @@ impl Credentials {
         if !scheme.eq_ignore_ascii_case("Bearer") {
             return Err(Denied::NotBearer);
         }
-        if text.len() > MAX_LEN {
+        if text.len() > MAX_CREDENTIAL_LEN {
             return Err(Denied::TooLong { len: text.len() });
         }
         if let Some(token) = self.tokens.find(text) {
-            return Ok(Caller::token(token));
+            return Ok(Caller::token(&token.name, &token.rights));
         }
         match text.matches('.').count() {
             2 => self.grants.verify(text, now).map(Caller::grant).map_err(Denied::Grant),
@@ -78,39 +77,10 @@ impl Credentials {
     }
 }
 
-/// Why a request is denied. Reveals nothing about what was sent.
-#[expect(missing_docs, reason = "the sentence of a variant says what its numbers are")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Denied {
-    /// No `Authorization` header.
-    NoHeader,
-    /// Not `Bearer` and a credential.
-    NotBearer,
-    /// Longer than any credential.
-    TooLong { len: usize },
-    /// No such API token.
-    WrongToken,
-    /// An invalid grant.
-    Grant(GrantError),
-}
-
-impl fmt::Display for Denied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoHeader => f.write_str("no Authorization header"),
-            Self::NotBearer => f.write_str("the Authorization header is not `Bearer <token>`"),
-            Self::TooLong { len } => write!(f, "a credential of {len} bytes: at most {MAX_LEN} are allowed"),
-            Self::WrongToken => f.write_str("wrong token"),
-            Self::Grant(error) => write!(f, "a grant: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for Denied {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::GrantError;
 
     fn credentials(settings: CredentialSettings<'_>) -> Credentials {
         Credentials::new(settings).unwrap_or_else(|errors| panic!("{errors:?}"))
@@ -127,8 +97,8 @@ mod tests {
 
     #[test]
     fn only_the_whole_token_with_its_scheme_is_accepted() {
-        let longest = format!("Bearer {}", "x".repeat(MAX_LEN));
-        let too_long = format!("Bearer {}", "x".repeat(MAX_LEN + 1));
+        let longest = format!("Bearer {}", "x".repeat(MAX_CREDENTIAL_LEN));
+        let too_long = format!("Bearer {}", "x".repeat(MAX_CREDENTIAL_LEN + 1));
         for (authorization, expected) in [
             (Some("Bearer a token of length"), Ok(())),
             (Some("bearer a token of length"), Ok(())), // the scheme's case does not matter, RFC 9110 §11.1
@@ -146,7 +116,7 @@ mod tests {
             (Some(""), Err(Denied::NotBearer)),
             (None, Err(Denied::NoHeader)),
             (Some(&longest), Err(Denied::WrongToken)),
-            (Some(&too_long), Err(Denied::TooLong { len: MAX_LEN + 1 })),
+            (Some(&too_long), Err(Denied::TooLong { len: MAX_CREDENTIAL_LEN + 1 })),
         ] {
             let credentials = of_token();
             assert_eq!(credentials.check(authorization, 0).map(|_| ()), expected, "{authorization:?}");

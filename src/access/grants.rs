@@ -3,26 +3,17 @@
 //! Parsed by hand, with `hmac` and `base64ct`: the maintained libraries accept an unknown `crit`, and would add 56 KB (`jwt-compact`) or
 //! 534 KB (`jsonwebtoken`) to a Worker of 320 KB.
 
-use std::fmt;
-
 use base64ct::{Base64UrlUnpadded, Encoding};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
+use super::caller::Grant;
+use super::denied::{GRANT_KEYS, GrantError, MAX_LIFE_MS, granted};
 use super::error::Errors;
 use super::key::Key;
 use super::numeric_date::millis_of_numeric_date;
 use super::rights::texts;
-use super::scope::Scope;
 use crate::json::{Fields, Json};
-
-/// The rights of a grant: these verbs, with this key, under these policies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Grant {
-    pub(super) key: Key<'static>,
-    pub(super) policies: Vec<String>,
-    pub(super) verbs: Vec<&'static str>,
-}
 
 /// The keys for verifying grants, and the audience of these.
 pub(super) struct Grants {
@@ -43,15 +34,17 @@ impl Grants {
     /// Reads `TOLLGATE_GRANT_KEYS` and `TOLLGATE_AUDIENCE`.
     pub(super) fn new(keys: Option<&str>, audience: Option<&str>, errors: &mut Errors) -> Self {
         let mut macs = Vec::new();
-        for (kid, json) in keys.map(|text| errors.entries(SETTING, text, "keys by kid")).unwrap_or_default() {
+        for (kid, json) in keys.map(|text| errors.entries(GRANT_KEYS, text, "keys by kid")).unwrap_or_default() {
             let bytes = json.string().and_then(|text| Base64UrlUnpadded::decode_vec(&text).ok());
             match bytes.as_deref().map(|bytes| (bytes.len(), Hmac::new_from_slice(bytes))) {
                 Some((len, Ok(mac))) if len >= MIN_KEY_LEN => macs.push((kid, mac)),
                 Some((len, _)) => {
                     let problem = format!("has {len} bytes: HS256 needs {MIN_KEY_LEN} random ones or more");
-                    errors.add(&format!("{SETTING}.{kid}"), &problem);
+                    errors.add(&format!("{GRANT_KEYS}.{kid}"), &problem);
                 }
-                None => errors.add(&format!("{SETTING}.{kid}"), "must be random bytes in base64url, without padding"),
+                None => {
+                    errors.add(&format!("{GRANT_KEYS}.{kid}"), "must be random bytes in base64url, without padding");
+                }
             }
         }
         let audience = audience.unwrap_or("tollgate").to_owned();
@@ -136,13 +129,8 @@ fn encoded(bytes: &[u8]) -> String {
     Base64UrlUnpadded::encode_string(bytes)
 }
 
-const SETTING: &str = "TOLLGATE_GRANT_KEYS";
-
 /// As long as the hash, RFC 7518 §3.2.
 const MIN_KEY_LEN: usize = 32;
-
-/// A day. A grant cannot be revoked.
-pub(super) const MAX_LIFE_MS: i64 = 86_400_000;
 
 /// How far the signer's clock may be ahead: a minute, so that a small difference refuses no grant of a whole day.
 const MAX_AHEAD_MS: i64 = 60_000;
@@ -174,80 +162,10 @@ fn members<'a>(json: &'a str, part: &'static str) -> Result<Fields<'a>, GrantErr
     Json::parse(json).ok().and_then(|json| json.fields().ok()).ok_or(GrantError::Malformed { part })
 }
 
-/// The rule for a grant's verbs.
-pub(super) fn verbs_rule() -> String {
-    format!("a list of one or more of {}", Scope::Consume.verbs().join(", "))
-}
-
-/// The verb, if a grant may have it.
-pub(super) fn granted(verb: &str) -> Option<&'static str> {
-    Scope::Consume.verbs().iter().find(|known| **known == verb).copied()
-}
-
-/// Why a grant was rejected. Reveals nothing of the grant but moments.
-#[expect(missing_docs, reason = "the sentence of a variant says what its numbers are")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GrantError {
-    /// The grant, or a part of it, violates RFC 7519.
-    Malformed { part: &'static str },
-    /// `alg` is not HS256.
-    OtherAlgorithm,
-    /// `typ` is not JWT.
-    OtherType,
-    /// It has `crit`, which is not supported.
-    Critical,
-    /// It has no `kid`.
-    NoKid,
-    /// No key has that `kid`.
-    UnknownKid,
-    /// It is signed with another key, or not at all.
-    WrongSignature,
-    /// A claim is missing or has a wrong value.
-    Claim { name: &'static str },
-    /// `aud` does not name this deployment.
-    OtherAudience,
-    /// `exp` has passed.
-    Expired { ms_ago: i64 },
-    /// `nbf` is in the future.
-    NotYet { ms_left: i64 },
-    /// `exp` is more than a day ahead.
-    TooLong { ms_left: i64 },
-}
-
-impl fmt::Display for GrantError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Malformed { part } => {
-                write!(f, "{part} is not well-formed: three parts of base64url, two of them JSON without duplicates")
-            }
-            Self::OtherAlgorithm => f.write_str("its `alg` is not HS256"),
-            Self::OtherType => f.write_str("its `typ` is neither absent nor JWT"),
-            Self::Critical => f.write_str("it has `crit`, which is not supported"),
-            Self::NoKid => f.write_str("it has no `kid`"),
-            Self::UnknownKid => write!(f, "{SETTING} has no key of its `kid`, or is not set"),
-            Self::WrongSignature => f.write_str("its signature is wrong"),
-            Self::Claim { name } => f.write_str(match name {
-                "exp" | "nbf" => return write!(f, "its claim `{name}` is not a number of seconds since 1970"),
-                "verbs" => return write!(f, "its claim `verbs` is not {}", verbs_rule()),
-                "key" => "its claim `key` is not a key as in a request",
-                "policies" => "its claim `policies` is not a list of one or more names",
-                _ => "its claim `aud` is not a string or a list of them",
-            }),
-            Self::OtherAudience => f.write_str("its `aud` names another service"),
-            Self::Expired { ms_ago } => write!(f, "it has expired {ms_ago} ms ago"),
-            Self::NotYet { ms_left } => write!(f, "it is not valid for another {ms_left} ms"),
-            Self::TooLong { ms_left } => {
-                write!(f, "it expires in {ms_left} ms; a grant may last {MAX_LIFE_MS} ms, a day, at most")
-            }
-        }
-    }
-}
-
-impl std::error::Error for GrantError {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Scope;
 
     const NOW: i64 = 1_700_000_000_000;
     const KEY: [u8; 32] = [7; 32];

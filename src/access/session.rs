@@ -4,14 +4,13 @@
 //! secret. If other pages use the same widget, the host and the action reported by the verifier distinguish them.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 
+use super::denied::{CaptchaError, MAX_CREDENTIAL_LEN, MAX_LIFE_MS, SESSIONS, TURNSTILE_SECRET, granted, verbs_rule};
 use super::error::{Errors, SettingError, require_long_enough, shown};
-use super::grants::{MAX_LIFE_MS, Signer, granted, verbs_rule};
+use super::grants::Signer;
 use super::rights::texts;
-use super::tokens::MAX_LEN;
 use super::url::{URL_RULE, is_safe};
 use crate::json::{Fields, Json};
 use crate::length;
@@ -66,15 +65,15 @@ impl Sessions {
         let text = settings.sessions?;
         let before = errors.0.len();
         if !has_grant_keys {
-            errors.add(SETTING, "needs a key in TOLLGATE_GRANT_KEYS, which signs the grants");
+            errors.add(SESSIONS, "needs a key in TOLLGATE_GRANT_KEYS, which signs the grants");
         }
-        let secret = require_long_enough(SECRET, settings.secret).and_then(require_graphic);
+        let secret = require_long_enough(TURNSTILE_SECRET, settings.secret).and_then(require_graphic);
         let secret = secret.map_err(|error| errors.0.push(error)).ok();
         let Ok(json) = Json::parse(text) else {
-            errors.add(SETTING, &format!("is not valid JSON: it must be an object of {FIELDS_RULE}"));
+            errors.add(SESSIONS, &format!("is not valid JSON: it must be an object of {FIELDS_RULE}"));
             return None;
         };
-        let fields = errors.fields_of(SETTING, json, FIELDS_RULE, &FIELDS)?;
+        let fields = errors.fields_of(SESSIONS, json, FIELDS_RULE, &FIELDS)?;
         let policy = fields.get("policy").and_then(Json::string).filter(|policy| !policy.is_empty());
         let policies = fields.get("policies").and_then(texts);
         let verbs = fields.get("verbs").map_or("[\"consume\",\"peek\"]", Json::raw);
@@ -122,8 +121,8 @@ impl Sessions {
             signer: signer?,
         };
         let len = sessions.open([0, 0], SOME_MOMENT).grant.len();
-        if len > MAX_LEN {
-            let problem = format!("makes grants of {len} bytes: at most {MAX_LEN} can be sent");
+        if len > MAX_CREDENTIAL_LEN {
+            let problem = format!("makes grants of {len} bytes: at most {MAX_CREDENTIAL_LEN} can be sent");
             errors.add(&place("policies"), &problem);
             return None;
         }
@@ -195,46 +194,6 @@ fn solved(status: u16, answer: &[u8]) -> Result<Fields<'_>, CaptchaError> {
     }
 }
 
-/// Why a captcha opens no session. Reveals nothing of the captcha.
-#[expect(missing_docs, reason = "the sentence of a variant says what its number is")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CaptchaError {
-    /// The captcha is wrong, has expired or was used before.
-    Wrong,
-    /// It was solved on a page of another host.
-    Hostname,
-    /// It was solved for another action.
-    Action,
-    /// The verifier does not know the operator's secret.
-    WrongSecret,
-    /// The verifier failed, or its answer with this `status` violates its protocol.
-    Unreadable { status: u16 },
-    /// The verifier did not answer in time.
-    Late,
-    /// The verifier did not answer: it is unreachable, or the connection broke.
-    Unanswered,
-}
-
-impl fmt::Display for CaptchaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Wrong => f.write_str("the captcha is wrong, has expired or was used before"),
-            Self::Hostname => write!(f, "the captcha was solved on another host than {SETTING}.hostname"),
-            Self::Action => write!(f, "the captcha was solved for another action than {SETTING}.action"),
-            Self::WrongSecret => write!(f, "the captcha's verifier does not know the secret {SECRET}"),
-            Self::Unreadable { status } => write!(f, "the captcha's verifier has failed, with status {status}"),
-            Self::Late => f.write_str("the captcha's verifier has not answered in time"),
-            Self::Unanswered => f.write_str("the captcha's verifier has not answered"),
-        }
-    }
-}
-
-impl std::error::Error for CaptchaError {}
-
-const SETTING: &str = "TOLLGATE_SESSIONS";
-
-const SECRET: &str = "TURNSTILE_SECRET";
-
 const FIELDS: [&str; 7] = ["policy", "policies", "verbs", "ttl", "verify_url", "hostname", "action"];
 
 const FIELDS_RULE: &str = "policy, policies and perhaps verbs, ttl, verify_url, hostname and action";
@@ -251,7 +210,7 @@ const DEFAULT_TTL_MS: i64 = 3_600_000;
 const SOME_MOMENT: i64 = 1_000_000_000_000;
 
 fn place(field: &str) -> String {
-    format!("{SETTING}.{field}")
+    format!("{SESSIONS}.{field}")
 }
 
 fn ttl_ms(json: Json<'_>) -> Option<i64> {
@@ -284,7 +243,7 @@ fn require_graphic(secret: &str) -> Result<&str, SettingError> {
     if secret.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Ok(secret);
     }
-    Err(SettingError::of_secret(SECRET, "must be printable ASCII without white space"))
+    Err(SettingError::of_secret(TURNSTILE_SECRET, "must be printable ASCII without white space"))
 }
 
 #[cfg(test)]

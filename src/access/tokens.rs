@@ -64,9 +64,6 @@ fn token(place: &str, name: String, json: Json<'_>, errors: &mut Errors) -> Opti
     Some(Token { name, hash, rights: rights? })
 }
 
-/// Maximum length of a credential: a longer one is refused before any work.
-pub(super) const MAX_LEN: usize = 4096;
-
 fn hash_of(text: &str) -> [u8; 32] {
     Sha256::digest(text).into()
 }

@@ -8,7 +8,7 @@ use super::problem::Problem;
 use super::rate_limit::{banned_fields, limit_field, policy_field};
 use super::refusal::{Refusal, respond, violated};
 use super::reply::Reply;
-use super::resolve::{Answered, ResolvedItem, ResolvedRequest};
+use super::resolved::{Answered, ResolvedItem, ResolvedRequest};
 use crate::policy::{Cause, Policy};
 use crate::protocol::{Decided, KeyAct, ObjectReply};
 
@@ -123,7 +123,7 @@ pub(super) fn decided(reply: &ObjectReply, by_grants: bool) -> Result<&Decided, 
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "service"))]
 mod tests {
     use serde_json::Value;
 

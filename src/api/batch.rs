@@ -6,7 +6,7 @@ use super::answer::decided;
 use super::problem::Problem;
 use super::refusal::{Refusal, respond, violated};
 use super::reply::Reply;
-use super::resolve::{Answered, ResolvedItem, ResolvedRequest};
+use super::resolved::{Answered, ResolvedItem, ResolvedRequest};
 use super::verdict::{Verdict, is_false, until_ms};
 use crate::policy::Cause;
 use crate::protocol::{Decided, ObjectReply};
@@ -142,7 +142,7 @@ fn verdicts<'r, 'a>(results: &'r [ItemResult<'a>]) -> impl Iterator<Item = &'r V
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "service"))]
 mod tests {
     use serde_json::{Value, json};
 

@@ -4,18 +4,14 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::cost::Cost;
+use super::lease::LEASE_ID_LEN;
 use super::problem::{Problem, bad_request};
 use super::text::shown;
 use super::value::{integer, must_be, shown_json};
+use super::verdict::RESERVATION_ID_LEN;
 use crate::access::{Key, KeyError};
 use crate::json::{Fields, FieldsError, Json};
 use crate::policy::Policy;
-
-/// 52 bits, so that an id is exact as a JavaScript number.
-pub(super) const RESERVATION_ID_LEN: usize = 13;
-
-/// The length of a lease's id, which has 64 bits and is never a JavaScript number.
-pub(super) const LEASE_ID_LEN: usize = 16;
 
 /// Maximum characters of a captcha response, from Turnstile's documentation.
 const MAX_CAPTCHA_CHARS: usize = 2_048;

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::endpoint::Endpoint;
 use super::reply::Reply;
-use super::resolve::ResolvedRequest;
+use super::resolved::ResolvedRequest;
 use crate::policy::Cause;
 
 impl ResolvedRequest {

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::limit_body::{Exact, LimitBody};
 use super::reply::Reply;
-use super::resolve::{Answered, ResolvedItem};
+use super::resolved::{Answered, ResolvedItem};
 use super::verdict::is_false;
 use crate::policy;
 use crate::protocol::{Decided, LimitAnswer};

@@ -3,12 +3,14 @@
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-use super::body::LEASE_ID_LEN;
 use super::reply::Reply;
-use super::resolve::ResolvedItem;
+use super::resolved::ResolvedItem;
 use super::verdict::{Verdict, is_false};
 use crate::policy::NamedLimit;
 use crate::protocol::Decided;
+
+/// The length of a lease's id, which has 64 bits and is never a JavaScript number.
+pub(super) const LEASE_ID_LEN: usize = 16;
 
 /// The lease, or when one will be possible.
 pub(super) fn leased(item: &ResolvedItem, verdict: &Verdict<'_>, decided: &Decided) -> Reply {
@@ -73,14 +75,14 @@ impl Serialize for Tokens<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "service"))]
 mod tests {
     use serde_json::{Value, json};
 
     use super::super::endpoint::Endpoint;
     use super::super::problem::Problem;
     use super::super::request::Request;
-    use super::super::resolve::ResolvedRequest;
+    use super::super::resolved::ResolvedRequest;
     use super::*;
     use crate::access::Caller;
     use crate::limit::{Decision, Snapshot, Verb};

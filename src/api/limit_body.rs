@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::resolve::{Answered, ResolvedItem};
+use super::resolved::{Answered, ResolvedItem};
 use crate::limit::{Config, Kind, Snapshot};
 use crate::policy::NamedLimit;
 

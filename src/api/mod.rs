@@ -3,6 +3,8 @@
 //! [`Request::parse`] turns a body into a valid request or a [`Problem`]; [`ResolvedRequest`] looks up its policies if the caller may use
 //! them, and turns the objects' answers into a [`Reply`]: status, headers and body.
 #![forbid(unsafe_code)]
+// Links to what only the service has.
+#![cfg_attr(not(feature = "service"), allow(rustdoc::broken_intra_doc_links))]
 #![cfg_attr(
     not(test),
     deny(
@@ -15,52 +17,71 @@
     )
 )]
 
+#[cfg(feature = "service")]
 mod admin;
 mod answer;
 mod batch;
+#[cfg(feature = "service")]
 mod beyond_shards;
+#[cfg(feature = "service")]
 mod body;
 mod cost;
 mod decisive;
 mod degraded;
 mod endpoint;
+#[cfg(feature = "service")]
 mod fingerprint;
 mod inspect;
 mod keys;
 mod lease;
+#[cfg(feature = "service")]
 mod leasing;
 mod limit_body;
+#[cfg(feature = "service")]
 mod media_type;
 mod missing;
 #[cfg(any(feature = "answers", feature = "tower"))]
 mod no_room;
+#[cfg(feature = "service")]
 mod notice;
 mod problem;
 mod rate_limit;
 mod refusal;
 mod reply;
+#[cfg(feature = "service")]
 mod request;
+#[cfg(feature = "service")]
 mod resolve;
+mod resolved;
+#[cfg(feature = "service")]
 mod session;
 mod shards;
+#[cfg(feature = "service")]
 mod tally;
 mod text;
 mod value;
 mod verdict;
 
 pub use crate::policy::Cause;
+#[cfg(feature = "service")]
 pub use admin::{AdminPath, AdminQuestion, AdminReply, AdminRequest, MAX_OVERRIDES_LEN};
 pub use cost::{Cost, Costs};
 pub use endpoint::Endpoint;
+#[cfg(feature = "service")]
 pub use keys::{BLOCK_PATH, BlockRequest, INSPECT_KEY_PATH, InspectKeyRequest, KeyQuestion, inspected, key_state};
+#[cfg(feature = "service")]
 pub use media_type::require_json;
 pub use missing::Missing;
 #[cfg(any(feature = "answers", feature = "tower"))]
 pub(crate) use no_room::no_room;
+#[cfg(feature = "service")]
 pub use notice::Notice;
 pub use problem::Problem;
 pub use reply::{Header, Marks, Reply};
+#[cfg(feature = "service")]
 pub use request::{Item, MAX_BATCH, MAX_BODY_LEN, Request};
-pub use resolve::{ResolvedItem, ResolvedRequest};
+pub use resolved::{ResolvedItem, ResolvedRequest};
+#[cfg(feature = "service")]
 pub use session::{SESSION_PATH, SessionRequest};
+#[cfg(feature = "service")]
 pub use tally::Tally;

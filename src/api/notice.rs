@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-use super::resolve::ResolvedRequest;
+use super::resolved::ResolvedRequest;
 use super::tally::Tally;
 use super::text::timestamp;
 use super::verdict::{Verdict, is_false, is_zero};

@@ -5,7 +5,7 @@
 
 use sfv::{Integer, KeyRef, ListSerializer, StringRef, key_ref};
 
-use super::resolve::Answered;
+use super::resolved::Answered;
 use super::text::seconds;
 use super::verdict::until_ms;
 use crate::limit::{Config, Decision, Kind};

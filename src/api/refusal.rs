@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::reply::Reply;
-use super::resolve::Answered;
+use super::resolved::Answered;
 use super::text::seconds;
 
 /// The members of a 429 besides its verdict: why, and until when.

@@ -2,7 +2,7 @@
 
 use super::cost::Costs;
 use super::problem::Problem;
-use super::resolve::{ResolvedItem, ResolvedRequest};
+use super::resolved::{ResolvedItem, ResolvedRequest};
 use crate::limit::Verb;
 use crate::policy::Policy;
 use crate::protocol::Action;
@@ -72,7 +72,7 @@ impl ResolvedRequest {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "service"))]
 mod tests {
     use super::super::endpoint::Endpoint;
     use super::super::request::Request;

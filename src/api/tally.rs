@@ -1,7 +1,7 @@
 //! The outcome for each requested budget, for counters, listeners and notices.
 
 use super::decisive::{Weight, decisive};
-use super::resolve::{ResolvedItem, ResolvedRequest};
+use super::resolved::{ResolvedItem, ResolvedRequest};
 use crate::access::Key;
 use crate::limit::Decision;
 use crate::metrics::{INLINE_POLICIES, Outcome};

@@ -2,14 +2,16 @@
 
 use serde::Serialize;
 
-use super::body::RESERVATION_ID_LEN;
 use super::decisive::{Weight, decisive};
 use super::endpoint::Endpoint;
 use super::limit_body::{Exact, LimitBody};
-use super::resolve::{Answered, ResolvedItem, ResolvedRequest};
+use super::resolved::{Answered, ResolvedItem, ResolvedRequest};
 use crate::limit::{Decision, MAX_TOKENS, Verb, jitter};
 use crate::policy::Standing;
 use crate::protocol::{Action, Decided};
+
+/// The length of a reservation's id, which has 52 bits, so that it is exact as a JavaScript number.
+pub(super) const RESERVATION_ID_LEN: usize = 13;
 
 /// A decision as shown to the client.
 #[expect(clippy::struct_excessive_bools, reason = "the members of a body")]

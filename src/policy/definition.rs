@@ -8,7 +8,7 @@ use super::named::{Policy, Standing};
 use super::named_limit::NamedLimit;
 use super::object_terms::{self, ObjectTerms};
 use super::shard::Shard;
-use super::stored::{StoredConfig, StoredConfigError, limits_of, stored_limits, version_of};
+use super::stored::{StoredConfig, StoredConfigError, limits_of, stored_limits};
 use super::timeline::{Timeline, TimelineFields, is_one, shards_in};
 use crate::json::{Fields, Json};
 use crate::limit::Limit;
@@ -65,13 +65,6 @@ impl Policy {
     #[cfg(any(test, feature = "service"))]
     pub(crate) fn definition_alone(&self) -> String {
         self.definition_with(Timeline::fields_alone)
-    }
-
-    /// Identifies its [definition](Policy::definition): a hash of it.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn id(&self) -> u64 {
-        self.id_or(|| version_of(&self.definition()))
     }
 
     fn definition_with(&self, timeline: fn(&Timeline) -> Option<TimelineFields>) -> String {
@@ -137,7 +130,7 @@ impl Policy {
         };
         Ok(policy
             .with_standing(standing, fields.get("of_key").and_then(Json::bool) == Some(true))
-            .with_id(version_of(definition)))
+            .defined_by(definition))
     }
 }
 
@@ -167,15 +160,6 @@ impl Policy {
         Self::new(name, limits.collect(), ObjectTerms::default())
     }
 }
-
-/// Two policies are equal if objects and clients cannot distinguish them.
-impl PartialEq for Policy {
-    fn eq(&self, other: &Self) -> bool {
-        self.definition() == other.definition() && self.frontend() == other.frontend()
-    }
-}
-
-impl Eq for Policy {}
 
 const UNLIMITED: &str = "unlimited";
 const BANNED: &str = "banned";

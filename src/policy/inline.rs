@@ -53,7 +53,7 @@ fn limits_of(name: &str, limits: Json<'_>, errors: &mut Vec<PolicyError>) -> Vec
 /// The field in a request.
 const FIELD: &str = "limits";
 
-#[cfg(test)]
+#[cfg(all(test, feature = "service"))]
 mod tests {
     use super::*;
     use crate::policy::Policies;

@@ -13,10 +13,13 @@
 )]
 
 mod change;
+#[cfg(feature = "service")]
 mod definition;
 mod error;
 mod frontend_terms;
 mod inline;
+#[cfg(feature = "service")]
+mod labels;
 mod lint;
 mod mode;
 mod name;
@@ -25,6 +28,7 @@ mod named_limit;
 mod notify;
 mod object_terms;
 mod on_error;
+#[cfg(feature = "service")]
 #[doc(hidden)]
 pub mod overrides;
 mod parse;
@@ -44,6 +48,7 @@ pub use named::Policy;
 pub use named_limit::NamedLimit;
 pub use parse::Policies;
 pub use reader::MAX_LIMITS;
+#[cfg(feature = "service")]
 pub(crate) use reader::written;
 
 // For the service only, like everything hidden in here: no public API.

@@ -8,7 +8,6 @@ use super::named_limit::NamedLimit;
 use super::object_terms::ObjectTerms;
 use super::registry_terms::RegistryTerms;
 use super::shard::Shard;
-use super::stored::{numbers_of, version_of};
 use super::timeline::Timeline;
 use crate::limit::{Carry, Decision, Verb};
 
@@ -29,10 +28,12 @@ pub struct Policy {
     is_of_key: bool,
     standing: Standing,
     timeline: Timeline,
-    /// Its external names, once needed: lazy, so that the lint's WebAssembly does not contain them.
-    labels: OnceLock<Labels>,
+    /// Its names for objects and storage, once needed.
+    #[cfg(feature = "service")]
+    pub(super) labels: OnceLock<Labels>,
     /// A hash of its definition, once needed.
-    id: OnceLock<u64>,
+    #[cfg(feature = "service")]
+    pub(super) id: OnceLock<u64>,
     shards: u8,
     /// Which shard this is, if one.
     shard: Option<Shard>,
@@ -43,20 +44,36 @@ pub struct Policy {
 impl fmt::Debug for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, limits, shadow, off, object, frontend, registry, is_inline, is_of_key, standing, .. } = self;
-        let Self { timeline, labels: _, id: _, shards, shard, shard_policies: _, .. } = self;
+        let Self { timeline, shards, shard, shard_policies: _, .. } = self;
         let terms = (object, frontend, registry);
         let parts = (name, limits, shadow, off, terms, is_inline, is_of_key, standing, timeline, shards, shard);
         f.debug_tuple("Policy").field(&parts).finish()
     }
 }
 
+/// Two policies are equal if objects and clients cannot distinguish them.
+impl PartialEq for Policy {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { name, limits, shadow, off, object, frontend, registry: _, is_inline, is_of_key, standing, .. } =
+            self;
+        let Self { timeline, shards, shard, shard_policies: _, .. } = self;
+        (name, limits, shadow, off) == (&other.name, &other.limits, &other.shadow, &other.off)
+            && (object, frontend, timeline) == (&other.object, &other.frontend, &other.timeline)
+            && (is_inline, is_of_key, standing) == (&other.is_inline, &other.is_of_key, &other.standing)
+            && (shards, shard) == (&other.shards, &other.shard)
+    }
+}
+
+impl Eq for Policy {}
+
 /// A policy's names for objects and storage.
+#[cfg(feature = "service")]
 #[derive(Clone, Debug)]
-struct Labels {
+pub(super) struct Labels {
     /// The numbers as stored beside a bucket, and their hash.
-    numbers: String,
-    version: u64,
-    wire_name: String,
+    pub(super) numbers: String,
+    pub(super) version: u64,
+    pub(super) wire_name: String,
 }
 
 /// Whether the policy's limits apply to a key at all.
@@ -79,14 +96,6 @@ impl Policy {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
-    }
-
-    /// The name that a frontend sends to an object: the policy's, with a hash of its limits' names if they have any. So an object of
-    /// another deployment, with different limits or another order, does not confuse it with its own.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn wire_name(&self) -> &str {
-        &self.labels().wire_name
     }
 
     /// The limits that it enforces. Without any it admits everything.
@@ -183,20 +192,6 @@ impl Policy {
         self.is_of_key
     }
 
-    /// The limits' numbers, as stored beside a bucket.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn numbers(&self) -> &str {
-        &self.labels().numbers
-    }
-
-    /// Changes whenever the numbers do.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn version(&self) -> u64 {
-        self.labels().version
-    }
-
     /// When it came into force, and its earlier versions.
     #[doc(hidden)]
     #[must_use]
@@ -278,12 +273,6 @@ impl Policy {
         Self { registry, ..self }
     }
 
-    /// The policy with the id under which it was sent: a newer version may have put more into the definition.
-    #[must_use]
-    pub(crate) fn with_id(self, id: u64) -> Self {
-        Self { id: OnceLock::from(id), ..self }
-    }
-
     pub(super) fn new(name: &str, limits: Vec<NamedLimit>, object: ObjectTerms) -> Self {
         let (frontend, registry, standing, timeline) = Default::default();
         Self {
@@ -298,7 +287,9 @@ impl Policy {
             is_of_key: false,
             standing,
             timeline,
+            #[cfg(feature = "service")]
             labels: OnceLock::new(),
+            #[cfg(feature = "service")]
             id: OnceLock::new(),
             shards: 1,
             shard: None,
@@ -349,11 +340,6 @@ impl Policy {
         Self { limits, shards: 1, shard: Some(shard), ..self.clone() }.changed()
     }
 
-    /// [`Policy::id`], cached.
-    pub(super) fn id_or(&self, compute: impl FnOnce() -> u64) -> u64 {
-        *self.id.get_or_init(compute)
-    }
-
     /// [`Policy::shards`], cached.
     pub(super) fn shard_policies(&self, make: impl FnOnce() -> Vec<Arc<Self>>) -> &[Arc<Self>] {
         self.shard_policies.get_or_init(|| make().into())
@@ -361,21 +347,14 @@ impl Policy {
 
     /// Drops everything computed from earlier values.
     fn changed(self) -> Self {
-        Self { labels: OnceLock::new(), id: OnceLock::new(), shard_policies: OnceLock::new(), ..self }
-    }
-
-    fn labels(&self) -> &Labels {
-        self.labels.get_or_init(|| {
-            let numbers = numbers_of(self.limits.iter().map(|limit| (limit.account(), limit.limit())));
-            let version = version_of(&numbers);
-            let names: Vec<_> = self.limits.iter().filter_map(NamedLimit::name).collect();
-            let inline = if self.is_inline { "=" } else { "" };
-            // Costs for a single unnamed limit must not match a policy that enforces none, nor the other way round.
-            let is_plain = names.is_empty() && !self.limits.is_empty();
-            let mark = if is_plain { String::new() } else { format!("#{:016x}", version_of(&names.join(","))) };
-            let shard = self.shard.map(|Shard { index, count }| format!("~{index}.{count}")).unwrap_or_default();
-            Labels { numbers, version, wire_name: format!("{inline}{}{mark}{shard}", self.name) }
-        })
+        Self {
+            #[cfg(feature = "service")]
+            labels: OnceLock::new(),
+            #[cfg(feature = "service")]
+            id: OnceLock::new(),
+            shard_policies: OnceLock::new(),
+            ..self
+        }
     }
 
     pub(super) fn with_shadow(self, limits: Vec<NamedLimit>, timeline: Timeline) -> Self {

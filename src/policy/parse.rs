@@ -9,6 +9,7 @@ use super::name::{is_name, name_rule};
 use super::named::Policy;
 use super::named_limit::NamedLimit;
 use super::object_terms::ObjectTerms;
+#[cfg(feature = "service")]
 use super::overrides::Overrides;
 use super::reader::{LIMIT_FIELDS, Reader, table};
 use super::registry_terms::RegistryTerms;
@@ -22,6 +23,7 @@ use crate::sorted::SortedMap;
 pub struct Policies {
     by_name: SortedMap<String, Arc<Policy>>,
     as_of: Option<i64>,
+    #[cfg(feature = "service")]
     overrides: Arc<Overrides>,
 }
 
@@ -94,12 +96,27 @@ impl Policies {
         self.as_of
     }
 
-    /// The same policies, each [exact](Policy::exact).
-    #[cfg(feature = "service")]
-    pub(crate) fn exact(&self) -> Self {
-        Self::of(self.iter().map(|policy| Arc::new(policy.exact())))
+    /// These policies, without a registry.
+    pub fn of(policies: impl IntoIterator<Item = Arc<Policy>>) -> Self {
+        let by_name = policies.into_iter().map(|policy| (policy.name().to_owned(), policy)).collect();
+        Self { by_name, ..Self::default() }
     }
 
+    /// The policy with that name, without overrides.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Arc<Policy>> {
+        self.by_name.get(name)
+    }
+
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Policy>> {
+        self.by_name.values()
+    }
+}
+
+/// For the service.
+#[cfg(feature = "service")]
+impl Policies {
     /// The policies with these overrides.
     #[doc(hidden)]
     #[must_use]
@@ -125,18 +142,6 @@ impl Policies {
         self.overrides.has_prefixes(policy)
     }
 
-    /// These policies, without a registry.
-    pub fn of(policies: impl IntoIterator<Item = Arc<Policy>>) -> Self {
-        let by_name = policies.into_iter().map(|policy| (policy.name().to_owned(), policy)).collect();
-        Self { by_name, ..Self::default() }
-    }
-
-    /// The policy with that name, without overrides.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Arc<Policy>> {
-        self.by_name.get(name)
-    }
-
     /// The policy of that [wire name](Policy::wire_name).
     #[doc(hidden)]
     #[must_use]
@@ -146,9 +151,9 @@ impl Policies {
         [policy].into_iter().chain(of_shards).find(|policy| policy.wire_name() == wire_name)
     }
 
-    /// All of them, by name.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Policy>> {
-        self.by_name.values()
+    /// The same policies, each [exact](Policy::exact).
+    pub(crate) fn exact(&self) -> Self {
+        Self::of(self.iter().map(|policy| Arc::new(policy.exact())))
     }
 }
 
@@ -217,7 +222,7 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     Some(policy.with_shadow(of(Mode::Shadow), Timeline::default()).with_off(off).with_shards(shards))
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "service"))]
 mod tests {
     use std::time::Duration;
 

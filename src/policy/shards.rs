@@ -80,7 +80,7 @@ fn count_of<'a>(declared: u8, limits: impl Iterator<Item = &'a Limit> + Clone) -
     if limits.map(|limit| check(limit, count)).all(|checked| checked.is_ok()) { count } else { 1 }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "service"))]
 mod tests {
     use super::*;
     use crate::policy::Policies;

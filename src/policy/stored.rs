@@ -6,7 +6,6 @@
 use std::fmt;
 
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 
 use super::named_limit::NamedLimit;
 use crate::json::Json;
@@ -84,12 +83,6 @@ impl fmt::Display for StoredConfigError {
 
 impl std::error::Error for StoredConfigError {}
 
-/// 64 bits of a cryptographic hash, so that no two policies share them.
-pub(super) fn version_of(numbers: &str) -> u64 {
-    let digest = Sha256::digest(numbers);
-    digest.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
-}
-
 /// [`Config`] with the stored field names.
 #[derive(Serialize)]
 pub(super) struct StoredConfig {
@@ -124,7 +117,7 @@ impl StoredConfig {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "service"))]
 mod tests {
     use super::*;
     use crate::policy::Policies;

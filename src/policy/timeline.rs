@@ -279,7 +279,7 @@ impl VersionFields {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "service"))]
 mod tests {
     use super::*;
     use crate::policy::{Policies, Policy};

@@ -19,6 +19,8 @@
 //!
 //! After any of these replies, nothing was done.
 #![forbid(unsafe_code)]
+// Links to what only the service has.
+#![cfg_attr(not(feature = "service"), allow(rustdoc::broken_intra_doc_links))]
 #![cfg_attr(
     not(test),
     deny(
@@ -36,7 +38,9 @@ mod key_act;
 mod key_state;
 mod lease;
 mod numbers;
+#[cfg(feature = "service")]
 mod policies;
+#[cfg(feature = "service")]
 mod registry;
 mod reply;
 mod request;
@@ -50,7 +54,9 @@ pub use key_act::KeyAct;
 pub use key_state::{BucketState, HoldState, KeyState, LimitState, PastDecision, PolicyTokens, ReservationState};
 pub use lease::{EndedLease, LATE_MS, Lease, LeaseRequest};
 pub use numbers::{Format, Unreadable};
+#[cfg(feature = "service")]
 pub use policies::{Definitions, definitions_of, names_of};
+#[cfg(feature = "service")]
 pub use registry::{Poll, Update, Versioned, deployment_id};
 pub use reply::{Decided, DueNotice, LimitAnswer, ObjectReply, Reserved, Spread};
 pub use request::{Action, Known, ObjectRequest, RequestId};

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::super::reply::Reply;
-use super::super::resolve::{Answered, ResolvedItem};
+use super::super::resolved::{Answered, ResolvedItem};
 use super::super::verdict::is_false;
 use crate::protocol::{Decided, KeyAct};
 
@@ -61,7 +61,7 @@ impl<'a> Act<'a> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "service"))]
 mod tests {
     use super::super::super::request::Request;
     use super::super::super::{Endpoint, ResolvedRequest};

@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 use super::super::reply::Reply;
-use super::super::resolve::{Answered, ResolvedItem};
+use super::super::resolved::{Answered, ResolvedItem};
 use super::super::text::timestamp;
 use super::super::verdict::{Verdict, until_ms};
 use crate::length;
@@ -136,11 +136,11 @@ fn grouped(number: u64) -> String {
     text
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "service"))]
 mod tests {
     use super::super::super::endpoint::Endpoint;
     use super::super::super::request::Request;
-    use super::super::super::resolve::ResolvedRequest;
+    use super::super::super::resolved::ResolvedRequest;
     use super::*;
     use crate::access::Caller;
     use crate::limit::Verb;

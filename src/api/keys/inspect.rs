@@ -3,11 +3,11 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::super::body::{Body, RESERVATION_ID_LEN, parse};
+use super::super::body::{Body, parse};
 use super::super::limit_body::{Exact, LimitBody};
 use super::super::problem::{Problem, bad_request};
 use super::super::reply::Reply;
-use super::super::verdict::is_false;
+use super::super::verdict::{RESERVATION_ID_LEN, is_false};
 use super::question::KeyQuestion;
 use crate::access::Key;
 use crate::json::Json;

@@ -4,13 +4,19 @@
 //! only have a hash, from a log or a list, send that: `{"hash":"…"}`.
 
 mod act;
+#[cfg(feature = "service")]
 mod block;
 mod explain;
+#[cfg(feature = "service")]
 mod inspect;
+#[cfg(feature = "service")]
 mod question;
 
+#[cfg(feature = "service")]
 pub use block::{BLOCK_PATH, BlockRequest};
+#[cfg(feature = "service")]
 pub use inspect::{INSPECT_KEY_PATH, InspectKeyRequest, inspected, key_state};
+#[cfg(feature = "service")]
 pub use question::KeyQuestion;
 
 pub(super) use act::Act;
