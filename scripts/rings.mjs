@@ -15,7 +15,9 @@ for (const file of globSync("src/**/*.rs", { cwd: ROOT })) {
 
 /** The paths of a file's `use` lines, its re-exports by name, and the paths in its code. */
 function parsed(text) {
-  const code = text.replace(/\/\/.*$/gm, "").replace(/^#\[cfg\((?:test|all\(test, .*\))\)\]\s*mod \w+ \{[\s\S]*?^\}/gm, "");
+  const code = text
+    .replace(/\/\/.*$/gm, "")
+    .replace(/^#\[cfg\((?:test|all\(test, .*\))\)\]\s*mod \w+ \{[\s\S]*?^\}/gm, "");
   const used = [];
   const exported = new Map();
   const rest = code.replace(/^\s*(pub(?:\([\w ]+\))?\s+)?use ([^;]+);/gm, (_, isExported, tree) => {
