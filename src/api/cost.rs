@@ -18,6 +18,19 @@ pub enum Cost<'a> {
     ByLimit(Vec<(Cow<'a, str>, u64)>),
 }
 
+/// What a request does with slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slots {
+    /// A reservation, or a look at what one would get: one slot, unless the cost says otherwise.
+    Taken,
+    /// An extension: none, unless the cost says otherwise.
+    Added,
+    /// A settlement or cancellation, whatever the cost.
+    GivenBack,
+    /// Any other request.
+    Untouched,
+}
+
 /// The cost of each limit of a policy, in the order of its limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
@@ -66,8 +79,8 @@ impl<'a> Cost<'a> {
     /// # Errors
     /// [`Problem::BadRequest`] if an unknown limit is named or a limit is missing, and [`Problem::CostTooLarge`] for more than `verb` could
     /// ever grant, if it can grant anything: if nothing can pass, no cost is right, and the limit refuses.
-    pub fn of(&self, policy: &Policy, verb: Verb) -> Result<Costs, Problem> {
-        let costs = self.of_any_size(policy)?;
+    pub fn of(&self, policy: &Policy, verb: Verb, slots: Slots) -> Result<Costs, Problem> {
+        let costs = self.of_any_size(policy, slots)?;
         // It must fit one shard; the first has the largest capacity.
         let limits = policy.shards().first().map_or(policy.limits(), |shard| shard.limits());
         for (limit, &cost) in limits.iter().zip(&costs.enforced) {
@@ -83,8 +96,37 @@ impl<'a> Cost<'a> {
     ///
     /// # Errors
     /// [`Problem::BadRequest`], as [`Cost::of`].
-    pub(super) fn of_any_size(&self, policy: &Policy) -> Result<Costs, Problem> {
-        Ok(Costs { enforced: self.of_enforced(policy)?, shadow: self.of_shadow(policy) })
+    pub(super) fn of_any_size(&self, policy: &Policy, slots: Slots) -> Result<Costs, Problem> {
+        let enforced = self.of_enforced(policy)?;
+        let enforced = policy.limits().iter().zip(enforced).map(|(limit, cost)| match cost {
+            _ if limit.is_slots() => self.of_slots(policy, limit, slots),
+            Some(cost) => Ok(cost),
+            None => {
+                let tokens = policy.limits().iter().filter(|limit| !limit.is_slots());
+                let known = names(tokens.map(NamedLimit::name));
+                bad_request(format!("the cost must name every limit of policy {}: {known}", policy.name()))
+            }
+        });
+        Ok(Costs { enforced: enforced.collect::<Result<_, _>>()?, shadow: self.of_shadow(policy, slots) })
+    }
+
+    /// How many slots it takes. A number is for limits of tokens, if there are any: then each request takes one slot.
+    fn of_slots(&self, policy: &Policy, limit: &NamedLimit, slots: Slots) -> Result<u64, Problem> {
+        let all = policy.limits().iter().chain(policy.shadow_limits());
+        let asked = match self {
+            Self::Each(cost) if all.clone().all(NamedLimit::is_slots) => Some(*cost),
+            Self::Each(_) => None,
+            Self::ByLimit(named) => named.iter().find(|(name, _)| Some(&**name) == limit.name()).map(|(_, cost)| *cost),
+        };
+        match (slots, asked) {
+            (Slots::Taken, asked) => Ok(asked.unwrap_or(1)),
+            (Slots::Added, asked) => Ok(asked.unwrap_or(0)),
+            (Slots::GivenBack, _) | (Slots::Untouched, None | Some(0)) => Ok(0),
+            (Slots::Untouched, Some(_)) => bad_request(format!(
+                "{} is of slots, which only reservations take and give back: leave it out of the cost",
+                limit.full_name()
+            )),
+        }
     }
 
     /// The largest one.
@@ -95,10 +137,11 @@ impl<'a> Cost<'a> {
         }
     }
 
-    fn of_enforced(&self, policy: &Policy) -> Result<Vec<u64>, Problem> {
+    /// The cost of each enforced limit; `None` for one that has a name and is not named.
+    fn of_enforced(&self, policy: &Policy) -> Result<Vec<Option<u64>>, Problem> {
         let limits = policy.limits();
         let named = match self {
-            Self::Each(cost) => return Ok(vec![*cost; limits.len()]),
+            Self::Each(cost) => return Ok(vec![Some(*cost); limits.len()]),
             Self::ByLimit(named) => named,
         };
         let all = || {
@@ -116,18 +159,12 @@ impl<'a> Cost<'a> {
             return bad_request(format!("policy {} has no limit {name}; its limits are {known}", policy.name()));
         }
         let cost_of = |name: Option<&str>| named.iter().find(|(named, _)| Some(&**named) == name);
-        let costs: Option<_> = limits.iter().map(|limit| cost_of(limit.name()).map(|(_, cost)| *cost)).collect();
-        costs.map_or_else(
-            || {
-                let known = names(limits.iter().map(NamedLimit::name));
-                bad_request(format!("the cost must name every limit of policy {}: {known}", policy.name()))
-            },
-            Ok,
-        )
+        Ok(limits.iter().map(|limit| cost_of(limit.name()).map(|(_, cost)| *cost)).collect())
     }
 
-    fn of_shadow(&self, policy: &Policy) -> Vec<u64> {
+    fn of_shadow(&self, policy: &Policy, slots: Slots) -> Vec<u64> {
         let cost_of = |limit: &NamedLimit| match self {
+            _ if limit.is_slots() => self.of_slots(policy, limit, slots).unwrap_or(0),
             Self::Each(cost) => *cost,
             Self::ByLimit(named) => {
                 let own = named.iter().find(|(name, _)| Some(&**name) == limit.name());
@@ -159,24 +196,24 @@ mod tests {
         let named = |costs: &[(&'static str, u64)]| {
             Cost::ByLimit(costs.iter().map(|&(name, cost)| (name.into(), cost)).collect())
         };
-        assert_eq!(Cost::Each(3).of(two, Verb::Consume), Ok(enforced([3, 3])));
-        assert_eq!(named(&[("b", 9), ("a", 0)]).of(two, Verb::Consume), Ok(enforced([0, 9])));
+        assert_eq!(Cost::Each(3).of(two, Verb::Consume, Slots::Untouched), Ok(enforced([3, 3])));
+        assert_eq!(named(&[("b", 9), ("a", 0)]).of(two, Verb::Consume, Slots::Untouched), Ok(enforced([0, 9])));
         let too_large =
             |limit: &str, cost, max| Err(Problem::CostTooLarge { limit: limit.into(), cost, max, request: None });
-        assert_eq!(named(&[("b", 10), ("a", 0)]).of(two, Verb::Consume), too_large("two/b", 10, 9));
-        assert_eq!(Cost::Each(6).of(one, Verb::Consume), too_large("one", 6, 5));
-        assert_eq!(Cost::Each(6).of(one, Verb::Charge), Ok(enforced([6])));
+        assert_eq!(named(&[("b", 10), ("a", 0)]).of(two, Verb::Consume, Slots::Untouched), too_large("two/b", 10, 9));
+        assert_eq!(Cost::Each(6).of(one, Verb::Consume, Slots::Untouched), too_large("one", 6, 5));
+        assert_eq!(Cost::Each(6).of(one, Verb::Charge, Slots::Untouched), Ok(enforced([6])));
         let wrong = |detail: &str| bad_request::<Costs>(detail.to_owned());
         assert_eq!(
-            named(&[("a", 1)]).of(two, Verb::Consume),
+            named(&[("a", 1)]).of(two, Verb::Consume, Slots::Untouched),
             wrong("the cost must name every limit of policy two: a, b")
         );
         assert_eq!(
-            named(&[("a", 1), ("c", 1)]).of(two, Verb::Consume),
+            named(&[("a", 1), ("c", 1)]).of(two, Verb::Consume, Slots::Untouched),
             wrong("policy two has no limit \"c\"; its limits are a, b")
         );
         assert_eq!(
-            named(&[("a", 1)]).of(one, Verb::Consume),
+            named(&[("a", 1)]).of(one, Verb::Consume, Slots::Untouched),
             wrong("policy one has one limit, without a name, so its cost is a number")
         );
     }
@@ -188,11 +225,11 @@ mod tests {
         let [none, spent] = ["none", "spent"].map(|name| policies.get(name).unwrap());
         for verb in [Verb::Consume, Verb::Reserve { max_wait_ms: None }, Verb::Borrow { max_wait_ms: Some(0) }] {
             for cost in [0, 1, MAX_TOKENS] {
-                assert_eq!(Cost::Each(cost).of(none, verb), Ok(enforced([cost])), "{verb:?}");
+                assert_eq!(Cost::Each(cost).of(none, verb, Slots::Untouched), Ok(enforced([cost])), "{verb:?}");
             }
-            assert_eq!(Cost::Each(5).of(spent, verb), Ok(enforced([5])));
+            assert_eq!(Cost::Each(5).of(spent, verb, Slots::Untouched), Ok(enforced([5])));
             let too_large = Problem::CostTooLarge { limit: "spent".into(), cost: 6, max: 5, request: None };
-            assert_eq!(Cost::Each(6).of(spent, verb), Err(too_large));
+            assert_eq!(Cost::Each(6).of(spent, verb, Slots::Untouched), Err(too_large));
         }
     }
 
@@ -207,20 +244,23 @@ mod tests {
             Cost::ByLimit(costs.iter().map(|&(name, cost)| (name.into(), cost)).collect())
         };
         let both = |enforced: &[u64], shadow: &[u64]| Ok(Costs { enforced: enforced.into(), shadow: shadow.into() });
-        assert_eq!(Cost::Each(3).of(p, Verb::Consume), both(&[3], &[3]));
-        assert_eq!(Cost::Each(MAX_TOKENS).of(one, Verb::Consume), both(&[], &[MAX_TOKENS]));
-        assert_eq!(Cost::Each(MAX_TOKENS).of(off, Verb::Consume), both(&[], &[]));
-        assert_eq!(named(&[("a", 1)]).of(p, Verb::Consume), both(&[1], &[0]));
-        assert_eq!(named(&[("c", 99), ("b", 99), ("a", 1)]).of(p, Verb::Consume), both(&[1], &[99]));
+        assert_eq!(Cost::Each(3).of(p, Verb::Consume, Slots::Untouched), both(&[3], &[3]));
+        assert_eq!(Cost::Each(MAX_TOKENS).of(one, Verb::Consume, Slots::Untouched), both(&[], &[MAX_TOKENS]));
+        assert_eq!(Cost::Each(MAX_TOKENS).of(off, Verb::Consume, Slots::Untouched), both(&[], &[]));
+        assert_eq!(named(&[("a", 1)]).of(p, Verb::Consume, Slots::Untouched), both(&[1], &[0]));
+        assert_eq!(named(&[("c", 99), ("b", 99), ("a", 1)]).of(p, Verb::Consume, Slots::Untouched), both(&[1], &[99]));
         let wrong = |detail: &str| bad_request::<Costs>(detail.to_owned());
-        assert_eq!(named(&[("b", 1)]).of(p, Verb::Consume), wrong("the cost must name every limit of policy p: a"));
         assert_eq!(
-            named(&[("a", 1), ("d", 1)]).of(p, Verb::Consume),
+            named(&[("b", 1)]).of(p, Verb::Consume, Slots::Untouched),
+            wrong("the cost must name every limit of policy p: a")
+        );
+        assert_eq!(
+            named(&[("a", 1), ("d", 1)]).of(p, Verb::Consume, Slots::Untouched),
             wrong("policy p has no limit \"d\"; its limits are a, b, c")
         );
         for (policy, name) in [(one, "one"), (off, "off")] {
             let detail = format!("policy {name} has one limit, without a name, so its cost is a number");
-            assert_eq!(named(&[("a", 1)]).of(policy, Verb::Consume), wrong(&detail));
+            assert_eq!(named(&[("a", 1)]).of(policy, Verb::Consume, Slots::Untouched), wrong(&detail));
         }
     }
 }

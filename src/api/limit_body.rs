@@ -22,8 +22,8 @@ pub(super) struct LimitBody<'a, S> {
 
 impl<'a, S> LimitBody<'a, S> {
     pub(super) fn of(limit: &'a NamedLimit, standing: S) -> Self {
-        let Config { kind, rate, period_ms, capacity, max_debt, .. } = *limit.limit().config();
-        Self { name: limit.name(), kind: kind.word(), rate, period_ms, capacity, max_debt, standing }
+        let Config { rate, period_ms, capacity, max_debt, .. } = *limit.limit().config();
+        Self { name: limit.name(), kind: limit.kind(), rate, period_ms, capacity, max_debt, standing }
     }
 }
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::beyond_shards::require_whole;
-use super::cost::Cost;
+use super::cost::{Cost, Slots};
 use super::endpoint::Endpoint;
 use super::problem::{Problem, bad_request};
 use super::request::{Item, Request};
-use super::resolved::{ResolvedItem, ResolvedRequest};
+use super::resolved::{ResolvedItem, ResolvedRequest, require_reservation};
 use crate::access::{Caller, Key, KeyMisfit};
 use crate::limit::Verb;
 use crate::policy::Policies;
@@ -62,6 +62,12 @@ impl ResolvedRequest {
             Action::Settle(_) | Action::Cancel(_) => Verb::Charge,
             Action::Hold(_) | Action::Extend(_) => Verb::Consume,
         };
+        let slots = match action {
+            Action::Reserve(_) | Action::Look(_) => Slots::Taken,
+            Action::Extend(_) => Slots::Added,
+            Action::Settle(_) | Action::Cancel(_) => Slots::GivenBack,
+            Action::Take(_) | Action::Hold(_) => Slots::Untouched,
+        };
         let mut impossible = None;
         let mut resolved = |item: &Item<'_>| {
             caller.may_use(&item.policy)?;
@@ -100,6 +106,7 @@ impl ResolvedRequest {
                 Err(misfit) => return bad_request(format!("`key` {misfit}")),
             };
             let policy = policies.for_key(policy, &key, now);
+            require_reservation(action, &policy)?;
             let beyond = require_whole(endpoint, action, item.snapshot, &policy).err();
             if endpoint == Endpoint::Batch
                 && let Some(detail) = beyond
@@ -118,8 +125,9 @@ impl ResolvedRequest {
                 _ => Some(&Cost::DEFAULT),
             };
             let cost = item.cost.as_ref().or(default);
-            let costs_of =
-                |cost: &Cost<'_>| if is_of_any_size { cost.of_any_size(&policy) } else { cost.of(&policy, verb) };
+            let costs_of = |cost: &Cost<'_>| {
+                if is_of_any_size { cost.of_any_size(&policy, slots) } else { cost.of(&policy, verb, slots) }
+            };
             let costs = cost.map(costs_of).transpose();
             let costs =
                 costs.map_err(|problem| beyond.clone().map_or(problem, |detail| Problem::BadRequest { detail }))?;

@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-#[cfg(any(feature = "answers", feature = "tower"))]
-use super::cost::Cost;
 use super::cost::Costs;
-use super::endpoint::Endpoint;
-use super::problem::Problem;
-use crate::limit::Decision;
 #[cfg(any(feature = "answers", feature = "tower"))]
-use crate::limit::Verb;
+use super::cost::{Cost, Slots};
+use super::endpoint::Endpoint;
+use super::problem::{Problem, bad_request};
 #[cfg(doc)]
 use crate::limit::jitter;
+use crate::limit::{Decision, Verb};
 #[cfg(doc)]
 use crate::policy::FrontendTerms;
 use crate::policy::{Cause, NamedLimit, Policy};
@@ -56,7 +54,9 @@ impl ResolvedRequest {
     /// As [`Cost::of`].
     #[cfg(any(feature = "answers", feature = "tower"))]
     pub(crate) fn consume(policy: &Arc<Policy>, cost: &Cost<'_>) -> Result<Self, Problem> {
-        let costs = cost.of(policy, Verb::Consume)?;
+        let action = Action::Take(Verb::Consume);
+        require_reservation(action, policy)?;
+        let costs = cost.of(policy, Verb::Consume, Slots::Untouched)?;
         let item = ResolvedItem {
             policy: Arc::clone(policy),
             key: Vec::new(),
@@ -64,7 +64,7 @@ impl ResolvedRequest {
             cost: Some(cost.largest()),
             wants_snapshot: false,
         };
-        let (endpoint, action, items) = (Endpoint::Consume, Action::Take(Verb::Consume), vec![item]);
+        let (endpoint, items) = (Endpoint::Consume, vec![item]);
         Ok(Self { endpoint, action, items, lease: None, by_grant: false, random: 0, impossible: None })
     }
 
@@ -110,6 +110,26 @@ impl ResolvedRequest {
     #[must_use]
     pub fn items(&self) -> &[ResolvedItem] {
         &self.items
+    }
+}
+
+/// Checks that a request that takes from slots is a reservation, which gives them back. Where all limits are slots, there is nothing else
+/// to change.
+///
+/// # Errors
+/// [`Problem::BadRequest`].
+pub(super) fn require_reservation(action: Action, policy: &Policy) -> Result<(), Problem> {
+    let Some(slots) = policy.limits().iter().find(|limit| limit.is_slots()) else { return Ok(()) };
+    let name = slots.full_name();
+    match action {
+        Action::Take(verb) if verb.takes() => {
+            bad_request(format!("{name} is of slots, which only a reservation takes: send \"mode\": \"reserve\""))
+        }
+        Action::Hold(_) => bad_request(format!("{name} is of slots, which only a reservation takes: no batch can")),
+        Action::Take(Verb::Charge | Verb::Refund) if policy.limits().iter().all(NamedLimit::is_slots) => bad_request(
+            format!("{name} is of slots, which are neither charged nor refunded: settle or cancel their reservations"),
+        ),
+        _ => Ok(()),
     }
 }
 

@@ -90,15 +90,17 @@ impl Ledger {
             let returns = returns.get(place).and_then(Option::as_deref).unwrap_or_default();
             let decided: &mut dyn Iterator<Item = _> =
                 if is_unlimited(policy, verb) { &mut unlimited } else { &mut limited };
-            let ends: Vec<i64> = holds.ends.iter().filter(|_| is_refused).map(|(end, _)| *end).collect();
+            let ends = holds.ends.iter().map(|(end, _)| *end).filter(|&end| is_refused && end < NEVER);
+            let ends: Vec<i64> = ends.collect();
             let bucket = self.bucket(policy)?;
             let before = bucket.states_before();
             let mut need = Need::Nothing;
             let mut changes = Vec::new();
-            for (index, ((state, part), &held)) in
-                bucket.states.iter_mut().zip(&mut *decided).zip(&holds.held).enumerate()
+            let limits = policy.limits().iter().zip(&holds.held);
+            for (index, ((state, part), (named, &held))) in
+                bucket.states.iter_mut().zip(&mut *decided).zip(limits).enumerate()
             {
-                let after = if decision.is_allow() && !apply {
+                let after = if named.is_slots() || decision.is_allow() && !apply {
                     *state
                 } else if !takes || held == 0 {
                     part.state
@@ -129,8 +131,11 @@ impl Ledger {
                 } else {
                     part.decision
                 };
-                answers.push(answer(part.limit, own, &after, held, now));
-                changes.push(Change::of(verb, part.cost, part.decision.tokens()));
+                // The reservation will hold them.
+                let slots = if named.is_slots() && apply && decision.is_allow() { part.decision.tokens() } else { 0 };
+                answers.push(answer(part.limit, own, &after, held.saturating_add(slots), now));
+                let tokens = part.decision.tokens().saturating_sub(slots);
+                changes.push(Change::of(verb, part.cost.saturating_sub(slots), tokens));
                 if after != *state {
                     *state = after;
                     need = if decision.is_allow() { Need::Spent } else { Need::Exact };
@@ -217,6 +222,9 @@ impl Slot {
         Ok(())
     }
 }
+
+/// The end of a hold that is not counted on.
+pub(super) const NEVER: i64 = i64::MAX;
 
 /// What is held of one policy.
 struct Holds {

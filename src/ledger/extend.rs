@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::ask::asks_for_any;
 use super::bucket::Bucket;
+use super::decide::NEVER;
 use super::quota::{MAX_RESERVATIONS, is_full};
 use super::reservation::{End, Raise, Reservation, ReservedPart, reservation_row};
 use super::returns::Returns;
@@ -47,9 +48,9 @@ impl Ledger {
         // A request without costs is never refused.
         let verb = if asks { Verb::Consume } else { Verb::Refund };
         // `retry_at` must not include what this reservation itself would give back.
-        let returns = self.let_end(asked, id, End::Charged)?;
+        let returns = self.let_end(asked, id, (End::Charged, NEVER))?;
         let decided = self.decide(asked, verb, &request.costs, now, true);
-        self.let_end(asked, id, reservation.end)?;
+        self.let_end(asked, id, (reservation.end, reservation.expires_at))?;
         let (limits, decision) = decided?;
         let shadow = self.decide_shadow(asked, Verb::Consume, request, &limits, now, true);
         if !decision.is_allow() {
@@ -85,10 +86,15 @@ impl Ledger {
         Ok(ObjectReply::Decided(Decided { reservation: Some(reserved), shadow, ..self.decided(now, limits) }))
     }
 
-    /// Sets what happens when it expires. Returns what was computed of each bucket's returns, which it drops.
-    fn let_end(&mut self, asked: &[Arc<Policy>], id: u64, end: End) -> Result<Vec<Option<Returns>>, LedgerError> {
+    /// Sets when it expires, and what happens then. Returns what was computed of each bucket's returns, which it drops.
+    fn let_end(
+        &mut self,
+        asked: &[Arc<Policy>],
+        id: u64,
+        (end, expires_at): (End, i64),
+    ) -> Result<Vec<Option<Returns>>, LedgerError> {
         if let Some(open) = self.reservations.remove(id) {
-            self.reservations.insert(id, Reservation { end, ..open });
+            self.reservations.insert(id, Reservation { end, expires_at, ..open });
         }
         asked.iter().map(|policy| self.bucket(policy).map(Bucket::forget_returns)).collect()
     }

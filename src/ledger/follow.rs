@@ -109,19 +109,29 @@ pub(super) fn rename(
     let has = |old: &[NamedState], name: Option<&str>| old.iter().any(|account| account.name.as_deref() == name);
     let limits = || policy.limits().iter().filter(|limit| limit.name().is_some());
     let is_alone = policy.timeline().since() == 0;
-    let renamed = match limits().find(|limit| limit.account().is_none()) {
-        Some(known) => Renamed { from: known.name().map(str::to_owned), to: None },
-        None if has(old, None) && limits().any(|limit| !has(old, limit.account())) => {
+    let owned = |account: Option<&str>| account.map(str::to_owned);
+    let unnamed_before = limits().find(|limit| has(old, limit.unnamed_account()) && !has(old, limit.account()));
+    let named_now = limits().find(|limit| limit.account() == limit.unnamed_account());
+    let renamed = match (named_now, unnamed_before) {
+        (Some(known), _) => Renamed { from: owned(known.own_account()), to: owned(known.unnamed_account()) },
+        (None, Some(like)) => {
             let before = before()?;
-            let is_there = |name: &String| limits().any(|limit| limit.account() == Some(name));
-            let known = before.timeline().unnamed().map(str::to_owned).filter(is_there);
-            let new = || before.continued_by(limits().filter(|limit| !has(old, limit.account())));
-            Renamed { from: None, to: Some(known.or_else(|| new().filter(|_| is_alone))?) }
+            let is_new = |limit: &&NamedLimit| limit.is_slots() == like.is_slots() && !has(old, limit.account());
+            let named = |name: Option<String>| limits().find(|limit| name.is_some() && limit.name() == name.as_deref());
+            let known = named(owned(before.timeline().unnamed())).filter(|limit| limit.is_slots() == like.is_slots());
+            let new = || named(before.continued_by(limits().filter(is_new)));
+            let to = known.or_else(|| new().filter(|_| is_alone))?;
+            Renamed { from: owned(to.unnamed_account()), to: owned(to.own_account()) }
         }
-        None if is_alone && limits().next().is_none() && !has(old, None) => {
-            Renamed { from: Some(policy.continued_by(before()?.limits().iter())?), to: None }
+        (None, None) if is_alone && limits().next().is_none() => {
+            let own = policy.limits().iter().find(|limit| !has(old, limit.account()))?;
+            let before = before()?;
+            let like = || before.limits().iter().filter(|limit| limit.is_slots() == own.is_slots());
+            let name = policy.continued_by(like())?;
+            let from = like().find(|limit| limit.name() == Some(&name))?;
+            Renamed { from: owned(from.own_account()), to: owned(own.account()) }
         }
-        None => return None,
+        (None, None) => return None,
     };
     if !has(old, renamed.from.as_deref()) || has(old, renamed.to.as_deref()) {
         return None;

@@ -24,8 +24,9 @@ use super::shadow::taken_of;
 use super::without::without;
 use super::{Ledger, LedgerError};
 use crate::limit::{Decision, Verb};
-use crate::policy::Policy;
+use crate::policy::{NamedLimit, Policy};
 use crate::protocol::{Decided, HoldState, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
+use crate::sorted::sort_by;
 
 impl Ledger {
     /// Holds the tokens under this id if they could be taken.
@@ -158,7 +159,7 @@ impl Ledger {
             });
         }
         if let Some(hold) = &undone {
-            self.give_back_shadow(hold.opened_as, &hold.shadow, true, now);
+            self.give_back_shadow(hold.opened_as, &hold.shadow, true, true, now);
             self.close_everywhere(hold.opened_as);
         }
         if let Some(request_id) = undone.and_then(|hold| hold.request_id) {
@@ -223,7 +224,7 @@ impl Ledger {
         states.collect()
     }
 
-    /// What is held of each limit of `policy`, and when it ends, soonest first.
+    /// What is held of each limit of `policy`, and when it ends, soonest first. Slots are held by their reservations.
     pub(super) fn holds_of(&self, policy: &Policy) -> Vec<(i64, Vec<u64>)> {
         let mut held: Vec<(i64, Vec<u64>)> = Vec::new();
         for hold in self.holds.open() {
@@ -232,6 +233,11 @@ impl Ledger {
                 let index = held.partition_point(|(ends_at, _)| *ends_at <= hold.ends_at());
                 held.insert(index, (hold.ends_at(), part.tokens(policy)));
             }
+        }
+        if policy.limits().iter().any(NamedLimit::is_slots) {
+            let open = self.reservations.by_end().map(|(_, open)| open);
+            held.extend(open.filter_map(|open| Some((open.expires_at, open.slots(policy)?))));
+            sort_by(&mut held, |(one, _), (other, _)| one.cmp(other));
         }
         held
     }

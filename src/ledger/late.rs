@@ -56,7 +56,9 @@ impl Ledger {
         for (id, reservation) in &expired {
             self.ended.insert(*id, reservation.clone());
         }
-        for (id, reservation) in expired.into_iter().filter(|(_, reservation)| reservation.is_refunded()) {
+        for (id, reservation) in
+            expired.into_iter().filter(|(_, reservation)| reservation.is_refunded() || reservation.has_slots())
+        {
             if self.return_unasked(id, &reservation, now).is_err() {
                 self.ended.remove(id);
                 self.reservations.insert(id, reservation); // its bucket is unreadable now
@@ -86,7 +88,8 @@ impl Ledger {
             .or_else(|| long_over().map(|(id, _)| id))
     }
 
-    /// Gives back what an expired reservation took from buckets that may not be open.
+    /// Gives back what an expired reservation took from buckets that may not be open, if it is refunded, and records that it is over: its
+    /// slots are free for others, whatever the clock shows later.
     fn return_unasked(&mut self, id: u64, reservation: &Reservation, now: i64) -> Result<(), LedgerError> {
         let mut buckets = Vec::new();
         for part in &reservation.parts {
@@ -103,10 +106,12 @@ impl Ledger {
             buckets.push((bucket.closing_at(now), policy));
         }
         // All are open, so nothing fails from here on.
-        for (at, policy) in buckets {
-            self.give_back(&policy, id, reservation, at)?;
+        if reservation.is_refunded() {
+            for (at, policy) in buckets {
+                self.give_back(&policy, id, reservation, at)?;
+            }
+            self.give_back_shadows(id, reservation, false, now);
         }
-        self.give_back_shadows(id, reservation, false, now);
         for (id, parts) in reservation.pieces(id) {
             for name in parts.iter().flat_map(|part| [part.policy.clone(), shadow_of(&part.policy)]) {
                 if let Some(Slot::Open(bucket)) = self.slot_mut(&name) {

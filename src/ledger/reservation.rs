@@ -16,7 +16,7 @@
 
 use super::bytes::Bytes;
 use super::names::{RESERVATION, Renamed};
-use crate::policy::{NamedLimit, Policy, shadow_of, without_shadow};
+use crate::policy::{NamedLimit, Policy, is_of_slots, name_of, shadow_of, without_shadow};
 use crate::protocol::PolicyTokens;
 
 /// An open reservation.
@@ -83,13 +83,23 @@ impl ReservedPart {
     /// The tokens of all limits, by name.
     pub(super) fn to_tokens(&self) -> PolicyTokens {
         let is_enforced =
-            |(name, _): &&(Option<String>, u64)| name.as_deref().is_none_or(|name| without_shadow(name) == name);
-        PolicyTokens { policy: self.policy.clone(), limits: self.tokens.iter().filter(is_enforced).cloned().collect() }
+            |(account, _): &&(Option<String>, u64)| account.as_deref().is_none_or(|name| without_shadow(name) == name);
+        let named =
+            |(account, tokens): &(Option<String>, u64)| (name_of(account.as_deref()).map(str::to_owned), *tokens);
+        let limits = self.tokens.iter().filter(is_enforced).map(named).collect();
+        PolicyTokens { policy: self.policy.clone(), limits }
     }
 
-    /// The tokens of each limit of `policy`; 0 for one added since.
+    /// The tokens of each limit of `policy`; 0 for one added since, and for slots: their buckets are never lower.
     pub(super) fn tokens(&self, policy: &Policy) -> Vec<u64> {
-        policy.limits().iter().map(|limit| self.tokens_of(limit.account())).collect()
+        let taken = |limit: &NamedLimit| if limit.is_slots() { 0 } else { self.tokens_of(limit.account()) };
+        policy.limits().iter().map(taken).collect()
+    }
+
+    /// The slots of each limit of `policy`; 0 for limits of tokens.
+    pub(super) fn slots(&self, policy: &Policy) -> Vec<u64> {
+        let taken = |limit: &NamedLimit| if limit.is_slots() { self.tokens_of(limit.account()) } else { 0 };
+        policy.limits().iter().map(taken).collect()
     }
 
     /// The tokens of the named limit; `None` if it has taken none because it would have refused, or did not exist.
@@ -160,9 +170,31 @@ pub(super) fn part_of<'a>(parts: &'a [ReservedPart], policy: &Policy) -> Option<
 }
 
 impl Reservation {
-    /// Whether its tokens are given back when it expires.
+    /// Whether its tokens are given back when it expires. Slots always are.
     pub(super) fn is_refunded(&self) -> bool {
         self.end == End::Refunded
+    }
+
+    /// Whether it has slots, enforced or in shadow.
+    pub(super) fn has_slots(&self) -> bool {
+        let mut accounts = self.pieces(0).flat_map(|(_, parts)| parts).flat_map(|part| &part.tokens);
+        accounts.any(|(account, _)| is_of_slots(account.as_deref().map(without_shadow)))
+    }
+
+    /// Its slots of each limit of `policy`, if it has any.
+    pub(super) fn slots(&self, policy: &Policy) -> Option<Vec<u64>> {
+        let is_shadow = without_shadow(policy.name()) != policy.name();
+        let mut all = vec![0_u64; policy.limits().len()];
+        for part in self.pieces(0).flat_map(|(_, parts)| parts) {
+            let of_shadow = is_shadow.then(|| part.of_shadow());
+            let part = of_shadow.as_ref().unwrap_or(part);
+            if part.policy == without_shadow(policy.name()) {
+                for (all, slots) in all.iter_mut().zip(part.slots(policy)) {
+                    *all = all.saturating_add(slots);
+                }
+            }
+        }
+        all.iter().any(|&slots| slots > 0).then_some(all)
     }
 
     /// Renames an account of this bucket. Returns whether anything was taken from it.

@@ -11,7 +11,7 @@ use super::returns::Return;
 use super::shadow::taken_of;
 use super::{Ledger, LedgerError, Slot, Writes};
 use crate::limit::{Decision, Verb};
-use crate::policy::{Policy, Unsettled};
+use crate::policy::{NamedLimit, Policy, Unsettled};
 use crate::protocol::{Decided, LimitAnswer, ObjectReply, ObjectRequest, Reserved};
 use crate::sorted::sort_by;
 
@@ -81,13 +81,12 @@ impl Ledger {
         let Some((reservation, is_late)) = self.found(asked, id) else {
             return Ok(ObjectReply::NoReservation);
         };
-        let mut limits = Vec::new();
-        for (index, policy) in asked.iter().enumerate() {
+        let limits = self.closing(asked, id, |ledger, index, policy| {
             let part = |(id, parts)| Some((id, part_of(parts, policy)?.tokens(policy)));
             let pieces: Vec<_> = reservation.pieces(id).filter_map(part).collect();
             let costs = request.costs.get(index).map(Vec::as_slice);
-            limits.extend(self.settle_pieces(policy, &pieces, costs, now)?);
-        }
+            ledger.settle_pieces(policy, &pieces, reservation.is_refunded(), costs, now)
+        })?;
         let shadow = self.settle_shadow(asked, id, &reservation, &request.shadow_costs, now);
         self.close(id, &reservation, writes);
         let how = if request.costs.is_empty() { How::AsReserved } else { How::AtCosts };
@@ -110,14 +109,34 @@ impl Ledger {
         let Some((reservation, is_late)) = self.found(asked, id) else {
             return Ok(ObjectReply::NoReservation);
         };
-        let mut limits = Vec::new();
-        for policy in asked {
-            limits.extend(self.give_back(policy, id, &reservation, now)?);
-        }
+        let limits = self.closing(asked, id, |ledger, _, policy| {
+            let mut answers = ledger.give_back(policy, id, &reservation, now)?;
+            let slots = reservation.slots(policy).filter(|_| !is_late).unwrap_or_default();
+            for (answer, slots) in answers.iter_mut().zip(slots).filter(|(_, slots)| *slots > 0) {
+                answer.decision = Decision::Allow { tokens: slots, ready_at: now };
+            }
+            Ok(answers)
+        })?;
         self.give_back_shadows(id, &reservation, true, now);
         self.close(id, &reservation, writes);
         self.remember_closed(asked, Closed { id, how: How::Cancelled, is_late }, request, &limits, now);
         Ok(ObjectReply::Decided(Decided { is_late, ..self.decided(now, limits) }))
+    }
+
+    /// The answers of all policies to a request that closes a reservation, as they are without it: it no longer holds its slots.
+    fn closing(
+        &mut self,
+        asked: &[Arc<Policy>],
+        id: u64,
+        mut close: impl FnMut(&mut Self, usize, &Arc<Policy>) -> Result<Vec<LimitAnswer>, LedgerError>,
+    ) -> Result<Vec<LimitAnswer>, LedgerError> {
+        let open = self.reservations.remove(id);
+        let answers: Result<Vec<_>, _> =
+            asked.iter().enumerate().map(|(index, policy)| close(self, index, policy)).collect();
+        if let (Err(_), Some(open)) = (&answers, open) {
+            self.reservations.insert(id, open);
+        }
+        answers.map(|answers| answers.concat())
     }
 
     /// The answer to a request about a closed reservation.
@@ -200,19 +219,22 @@ impl Ledger {
     }
 
     /// Settles all pieces of a reservation at these total costs, or at what was taken. `pieces` has each opening's id and its tokens of
-    /// each limit, oldest first. Tokens are given back newest first, and more is taken by the newest.
+    /// each limit, oldest first; `is_refunded`: they were given back if it has expired. Tokens are given back newest first, and more is
+    /// taken by the newest. Slots cost nothing in the end.
     pub(super) fn settle_pieces(
         &mut self,
         policy: &Policy,
         pieces: &[(u64, Vec<u64>)],
+        is_refunded: bool,
         costs: Option<&[u64]>,
         now: i64,
     ) -> Result<Vec<LimitAnswer>, LedgerError> {
-        let mut rest = costs.map(<[u64]>::to_vec);
+        let real = |(limit, cost): (&NamedLimit, &u64)| if limit.is_slots() { 0 } else { *cost };
+        let mut rest: Option<Vec<_>> = costs.map(|costs| policy.limits().iter().zip(costs).map(real).collect());
         let mut answers: Vec<LimitAnswer> = Vec::new();
         for (index, (id, reserved)) in pieces.iter().enumerate() {
             // It may have expired before a crash, after which the clock is behind its end.
-            let is_returned = self.bucket(policy)?.is_returned(*id);
+            let is_returned = is_refunded && self.bucket(policy)?.is_returned(*id);
             let is_newest = index.saturating_add(1) == pieces.len();
             let mut tokens = Vec::new();
             for (limit, &reserved) in reserved.iter().enumerate() {
@@ -272,7 +294,7 @@ impl Ledger {
         let mut answers: Vec<LimitAnswer> = Vec::new();
         for (id, parts) in reservation.pieces(id) {
             if let Some(part) = part_of(parts, policy) {
-                let is_returned = self.bucket(policy)?.is_returned(id);
+                let is_returned = reservation.is_refunded() && self.bucket(policy)?.is_returned(id);
                 let tokens = part.tokens(policy).into_iter().map(|taken| (if is_returned { 0 } else { taken }, 0));
                 let tokens: Vec<_> = tokens.collect();
                 let nothing = ReservedPart::new(policy, []);

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use super::accounts::Change;
 use super::bucket::Need;
-use super::decide::answer;
+use super::decide::{answer, held_of};
 use super::reservation::{Reservation, ReservedPart, part_of};
 use super::row::StoredRow;
+use super::without::without;
 use super::{Ledger, Slot};
 use crate::limit::{Decision, Verb};
 use crate::policy::{NamedLimit, Policy, shadow_of};
@@ -64,15 +65,22 @@ impl Ledger {
         apply: bool,
     ) -> Vec<Option<LimitAnswer>> {
         let shadow = policy.shadow().filter(|shadow| shadow.limits().len() == requests.len());
+        let held = shadow.map(|shadow| held_of(self, shadow)).unwrap_or_default();
         let Some((shadow, bucket)) = shadow.and_then(|shadow| Some((shadow, self.bucket(shadow).ok()?))) else {
             return requests.map(|_| None).collect();
         };
         let (mut need, before) = (Need::Nothing, bucket.states_before());
         let (mut answers, mut changes) = (Vec::new(), Vec::new());
-        for ((named, state), request) in shadow.limits().iter().zip(&mut bucket.states).zip(requests) {
+        for (((named, state), request), held) in shadow.limits().iter().zip(&mut bucket.states).zip(requests).zip(held)
+        {
             let limit = named.limit();
             let mut change = Change::Take(0);
             answers.push(request.map(|(verb, cost)| {
+                if named.is_slots() {
+                    let (decision, _) = limit.decide(without(limit, state, held, now), now, cost, verb);
+                    let taken = if apply { decision.tokens() } else { 0 };
+                    return answer(limit, decision, state, held.saturating_add(taken), now);
+                }
                 let (decision, after) = limit.decide(*state, now, cost, verb);
                 let after = if decision.is_allow() && !apply { *state } else { after };
                 if apply && decision.is_allow() {
@@ -115,7 +123,7 @@ impl Ledger {
             let settled = policy.shadow().and_then(|shadow| {
                 let pieces: Vec<_> = parts.iter().map(|(id, part)| (*id, part.tokens(shadow))).collect();
                 let costs = costs.get(index).map(|costs| with_cost(costs, &has_taken));
-                self.settle_pieces(shadow, &pieces, costs.as_deref(), now).ok()
+                self.settle_pieces(shadow, &pieces, reservation.is_refunded(), costs.as_deref(), now).ok()
             });
             let settled = settled.into_iter().flatten().map(Some).chain(std::iter::repeat(None));
             answers.extend(has_taken.into_iter().zip(settled).map(|(has_taken, limit)| limit.filter(|_| has_taken)));
@@ -137,23 +145,24 @@ impl Ledger {
     pub(super) fn give_back_shadows(&mut self, id: u64, reservation: &Reservation, is_asked: bool, now: i64) {
         for (id, parts) in reservation.pieces(id) {
             let parts: Vec<_> = parts.iter().map(ReservedPart::of_shadow).collect();
-            self.give_back_shadow(id, &parts, is_asked, now);
+            self.give_back_shadow(id, &parts, reservation.is_refunded(), is_asked, now);
         }
     }
 
-    /// Gives back what limits in shadow took for a reservation, under whichever policy has them now. `is_asked`: a request caused this; see
-    /// [`Bucket::closing_at`](super::bucket::Bucket::closing_at).
+    /// Gives back what limits in shadow took for a reservation, under whichever policy has them now. `is_returned`: it was given back if the
+    /// reservation has expired. `is_asked`: a request caused this; see [`Bucket::closing_at`](super::bucket::Bucket::closing_at).
     pub(super) fn give_back_shadow<'a>(
         &mut self,
         id: u64,
         parts: impl IntoIterator<Item = &'a ReservedPart>,
+        is_returned: bool,
         is_asked: bool,
         now: i64,
     ) {
         for part in parts {
             let Some(policy) = self.open_shadow_of(part, now) else { continue };
             let Ok(bucket) = self.bucket(&policy) else { continue };
-            if bucket.is_open(id) && !bucket.is_returned(id) {
+            if bucket.is_open(id) && !(is_returned && bucket.is_returned(id)) {
                 let at = if is_asked { now } else { bucket.closing_at(now) };
                 let tokens: Vec<_> = part.tokens(&policy).into_iter().map(|taken| (taken, 0)).collect();
                 _ = self.settle_bucket(&policy, id, &tokens, Some(part), at);

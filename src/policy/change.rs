@@ -78,12 +78,13 @@ fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>
             }
             (None, None) => continue,
         };
+        let (is_other_kind, are_slots) = (old.kind() != new.kind(), old.is_slots() || new.is_slots());
         let (old, new, start) = (old.limit().config(), new.limit().config(), initial(new));
-        if old == new && carry != Carry::Reset {
+        if old == new && !is_other_kind && carry != Carry::Reset {
             continue;
         }
-        if old.kind != new.kind {
-            let tokens = if carry == Carry::Additive {
+        if is_other_kind {
+            let tokens = if carry == Carry::Additive && !are_slots {
                 carried(old, new, carry)
             } else {
                 format!("every key starts with {}", count(start))

@@ -55,7 +55,7 @@ impl Policy {
         self.labels.get_or_init(|| {
             let numbers = numbers_of(self.limits().iter().map(|limit| (limit.account(), limit.limit())));
             let version = hash_of(&numbers);
-            let names: Vec<_> = self.limits().iter().filter_map(NamedLimit::name).collect();
+            let names: Vec<_> = self.limits().iter().filter_map(NamedLimit::own_account).collect();
             let inline = if self.is_inline() { "=" } else { "" };
             // Costs for a single unnamed limit must not match a policy that enforces none, nor the other way round.
             let is_plain = names.is_empty() && !self.limits().is_empty();

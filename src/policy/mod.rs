@@ -46,6 +46,8 @@ pub use error::{PolicyError, PolicyErrors};
 pub use lint::{Admitted, Code, CrashCost, DebtFacts, Finding, Level, LimitFacts, Lint, LongRun};
 pub use named::Policy;
 pub use named_limit::NamedLimit;
+#[cfg(feature = "service")]
+pub(crate) use named_limit::{is_of_slots, name_of};
 pub use parse::Policies;
 pub use reader::MAX_LIMITS;
 #[cfg(feature = "service")]

@@ -9,6 +9,8 @@ pub struct NamedLimit {
     full_name: String,
     limit: Limit,
     write_ahead: u64,
+    /// The account of its name, if it is a number of slots.
+    slots: Option<String>,
     /// Whether it had no name in an earlier version.
     was_unnamed: bool,
 }
@@ -20,11 +22,22 @@ impl NamedLimit {
         self.name.as_deref()
     }
 
-    /// The name under which its buckets, leases and reservations were created, so that naming a limit gives nothing away.
+    /// The name under which its buckets, leases and reservations were created, so that naming a limit gives nothing away. Slots have other
+    /// accounts than the tokens of a limit with the same name: a limit that becomes one of slots has no tokens to give back.
     #[doc(hidden)]
     #[must_use]
     pub fn account(&self) -> Option<&str> {
-        self.name().filter(|_| !self.was_unnamed)
+        if self.was_unnamed { self.unnamed_account() } else { self.own_account() }
+    }
+
+    /// The account that it would have if it had always had its name.
+    pub(crate) fn own_account(&self) -> Option<&str> {
+        self.slots.as_deref().or(self.name.as_deref())
+    }
+
+    /// The account that it would have if it had no name.
+    pub(crate) const fn unnamed_account(&self) -> Option<&'static str> {
+        if self.is_slots() { Some(SLOTS_MARK) } else { None }
     }
 
     /// The name in answers: `policy/limit`, or the policy's.
@@ -33,10 +46,23 @@ impl NamedLimit {
         &self.full_name
     }
 
-    /// The limit itself.
+    /// The limit itself. Slots are a bucket that never refills.
     #[must_use]
     pub const fn limit(&self) -> &Limit {
         &self.limit
+    }
+
+    /// Whether its tokens are slots: only reservations take them, and they are back when those end, however they end.
+    #[must_use]
+    pub const fn is_slots(&self) -> bool {
+        self.slots.is_some()
+    }
+
+    /// Its kind in answers.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        if self.is_slots() { SLOTS } else { self.limit.config().kind.word() }
     }
 
     /// Whether less than a fifth of it is left: time to slow down.
@@ -52,9 +78,12 @@ impl NamedLimit {
         self.write_ahead
     }
 
-    pub(super) fn new(policy: &str, name: Option<&str>, limit: Limit, write_ahead: u64) -> Self {
+    /// The limit with that account.
+    pub(super) fn new(policy: &str, account: Option<&str>, limit: Limit, write_ahead: u64) -> Self {
+        let name = name_of(account);
         let full_name = name.map_or_else(|| policy.to_owned(), |name| format!("{policy}/{name}"));
-        Self { name: name.map(str::to_owned), full_name, limit, write_ahead, was_unnamed: false }
+        let slots = account.filter(|_| is_of_slots(account)).map(str::to_owned);
+        Self { name: name.map(str::to_owned), full_name, limit, write_ahead, slots, was_unnamed: false }
     }
 
     /// The limit, marked if its name is that of the one that had none in an earlier version.
@@ -67,3 +96,25 @@ impl NamedLimit {
         Self { limit, write_ahead, ..self.clone() }
     }
 }
+
+/// The account of slots with that name.
+pub(super) fn slots_account(name: Option<&str>) -> String {
+    format!("{}{SLOTS_MARK}", name.unwrap_or_default())
+}
+
+/// Whether an account is of slots.
+pub(crate) fn is_of_slots(account: Option<&str>) -> bool {
+    account.is_some_and(|account| account.ends_with(SLOTS_MARK))
+}
+
+/// The name of the limit with that account.
+pub(crate) fn name_of(account: Option<&str>) -> Option<&str> {
+    let name = account.map(|account| account.strip_suffix(SLOTS_MARK).unwrap_or(account));
+    name.filter(|name| !name.is_empty())
+}
+
+/// The kind of limit that a number of slots is.
+pub(super) const SLOTS: &str = "slots";
+
+/// The end of the accounts of slots: no limit can have such a name.
+const SLOTS_MARK: &str = "~slots";

@@ -77,7 +77,8 @@ impl ObjectTerms {
     pub(super) const FIELDS: [&str; 4] = ["reservation_ttl", "unsettled", "notify", "notify_every"];
 
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
-        let unsettled = reader.choice("unsettled", &Unsettled::CHOICES);
+        let [keep, refund] = Unsettled::CHOICES;
+        let unsettled = reader.choice("unsettled", keep, &[refund]);
         let ttl_ms = reader.millis("reservation_ttl").unwrap_or(RESERVATION_TTL_MS);
         if ttl_ms == 0 {
             reader.error("reservation_ttl", "must be at least 1ms, or no reservation could be settled".to_owned());

@@ -209,7 +209,7 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     let (object, frontend) = (ObjectTerms::read(&mut reader), FrontendTerms::read(&mut reader));
     let registry = RegistryTerms::read(&mut reader);
     if frontend.lease.is_some() {
-        reader.no_leases_from_first_use(&limits);
+        reader.require_leasable(&limits);
     }
     let shards = reader.shards(&limits, frontend.lease.is_some(), object.notify.is_some(), registry.carry);
     if errors.len() > before {
@@ -638,7 +638,7 @@ mod tests {
              \"20/s burst 40\", not -1",
             "POLICIES.a.period: must be text with a unit, such as \"90s\", not 60",
             "POLICIES.\"b c\": a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'",
-            "POLICIES.d.kind: must be \"token_bucket\" or \"fixed_window\"",
+            "POLICIES.d.kind: must be \"token_bucket\", \"fixed_window\" or \"slots\"",
             "POLICIES.d.period: must be whole milliseconds, not \"1us\"",
             "POLICIES.e: must be a table of fields such as rate and period, not 7",
             "POLICIES.f.period: must be a length of time such as \"90s\" or \"1h 30m\", not \"soon\"; units are ms, s, m, \

@@ -1,11 +1,12 @@
 //! Parses one table of fields and reports every error in it.
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use super::error::PolicyError;
 use super::mode::Mode;
 use super::name::{is_name, name_rule};
-use super::named_limit::NamedLimit;
+use super::named_limit::{NamedLimit, SLOTS, slots_account};
 use super::rate::{Burst, Rate};
 use super::shard::{self, MAX_SHARDS};
 use super::shown::{shortened, shown_name, shown_value};
@@ -58,8 +59,9 @@ impl Reader<'_> {
 
     pub(super) fn limit(&mut self, policy: &str, name: Option<&str>) -> Option<NamedLimit> {
         let before = self.errors.len();
-        let config = self.config();
-        let write_ahead = self.tokens("write_ahead");
+        let is_slots = self.fields.get("kind").and_then(Json::string).is_some_and(|kind| kind == SLOTS);
+        let config = if is_slots { self.slots() } else { self.config() };
+        let write_ahead = self.tokens("write_ahead").filter(|_| !is_slots);
         if self.errors.len() > before {
             return None;
         }
@@ -73,15 +75,32 @@ impl Reader<'_> {
             self.error(field_of(error), error.to_string());
         }
         let write_ahead = write_ahead.unwrap_or_else(|| default_write_ahead(&config));
-        limit
-            .ok()
-            .filter(|_| self.errors.len() == before)
-            .map(|limit| NamedLimit::new(policy, name, limit, write_ahead))
+        let slots = is_slots.then(|| slots_account(name));
+        let account = slots.as_deref().or(name);
+        let limit = limit.ok().filter(|_| self.errors.len() == before)?;
+        Some(NamedLimit::new(policy, account, limit, write_ahead))
+    }
+
+    /// A bucket of slots: nothing comes back by itself.
+    fn slots(&mut self) -> Config {
+        for field in LIMIT_FIELDS.into_iter().filter(|field| !["kind", "capacity"].contains(field)) {
+            if self.fields.get(field).is_some() {
+                let problem =
+                    "is not for `kind = \"slots\"`, whose only number is `capacity`: how many may be taken at once";
+                self.error(field, problem.to_owned());
+            }
+        }
+        if self.fields.get("capacity").is_none() {
+            self.error("capacity", "is missing: how many slots may be taken at once".to_owned());
+        }
+        let capacity = self.tokens("capacity").unwrap_or_default();
+        Config { capacity, ..Config::token_bucket(0, SLOTS_PERIOD) }
     }
 
     fn config(&mut self) -> Config {
         let opens_when_used = self.fields.get("offset").and_then(Json::string).is_some_and(|text| text == FIRST_USE);
-        let kind = self.choice("kind", &[("token_bucket", Kind::TokenBucket), ("fixed_window", Kind::FixedWindow)]);
+        let others = [("fixed_window", Kind::FixedWindow), (SLOTS, Kind::TokenBucket)];
+        let kind = self.choice("kind", ("token_bucket", Kind::TokenBucket), &others);
         let kind = match kind {
             Kind::TokenBucket if opens_when_used => {
                 self.error("offset", format!("\"{FIRST_USE}\" is for `kind = \"fixed_window\"`"));
@@ -164,17 +183,18 @@ impl Reader<'_> {
         }
     }
 
-    /// One of the named values; the first if the field is absent.
-    pub(super) fn choice<T: Copy>(&mut self, field: &str, choices: &[(&str, T); 2]) -> T {
-        let [(first, default), (second, other)] = *choices;
-        match self.fields.get(field).map(Json::string) {
-            Some(Some(text)) if text == second => other,
-            Some(text) if text.as_deref() != Some(first) => {
-                self.error(field, format!("must be \"{first}\" or \"{second}\""));
-                default
-            }
-            _ => default,
+    /// One of the named values; `first` if the field is absent.
+    pub(super) fn choice<T: Copy>(&mut self, field: &str, first: (&str, T), others: &[(&str, T)]) -> T {
+        let Some(value) = self.fields.get(field) else { return first.1 };
+        let mut choices = [&[first], others].concat().into_iter();
+        let word = value.string();
+        if let Some((_, chosen)) = choices.clone().find(|(choice, _)| word.as_deref() == Some(choice)) {
+            return chosen;
         }
+        let last = choices.next_back().map_or("", |(word, _)| word);
+        let before: Vec<_> = choices.map(|(word, _)| format!("\"{word}\"")).collect();
+        self.error(field, format!("must be {} or \"{last}\"", before.join(", ")));
+        first.1
     }
 
     /// `None` if the field is absent or invalid.
@@ -262,11 +282,15 @@ impl Reader<'_> {
         number
     }
 
-    /// A lease would open a window before its tokens are used.
-    pub(super) fn no_leases_from_first_use(&mut self, limits: &[(Mode, NamedLimit)]) {
-        for (_, limit) in limits.iter().filter(|(_, limit)| limit.limit().config().kind == Kind::FirstUseWindow) {
-            let name = limit.full_name();
-            self.error("lease", format!("{name} has windows from first use, of which nothing can be leased"));
+    /// A lease would open a window before its tokens are used, and take slots without a reservation.
+    pub(super) fn require_leasable(&mut self, limits: &[(Mode, NamedLimit)]) {
+        for (_, limit) in limits {
+            let has = match limit.limit().config().kind {
+                _ if limit.is_slots() => "is of slots",
+                Kind::FirstUseWindow => "has windows from first use",
+                Kind::TokenBucket | Kind::FixedWindow => continue,
+            };
+            self.error("lease", format!("{} {has}, of which nothing can be leased", limit.full_name()));
         }
     }
 
@@ -284,7 +308,9 @@ impl Reader<'_> {
         let mut errors = Vec::new();
         for (mode, limit) in limits {
             let name = limit.full_name();
-            if let Err(problem) = shard::check(limit.limit(), shards) {
+            if limit.is_slots() {
+                errors.push(format!("{name} is of slots, which cannot be divided"));
+            } else if let Err(problem) = shard::check(limit.limit(), shards) {
                 errors.push(format!("{name} {problem}"));
             }
             if *mode == Mode::Shadow {
@@ -345,6 +371,9 @@ pub(crate) const fn written(kind: Kind) -> (&'static str, Option<&'static str>) 
         Kind::FirstUseWindow => ("fixed_window", Some(FIRST_USE)),
     }
 }
+
+/// The period of slots. None comes back in it.
+const SLOTS_PERIOD: Duration = Duration::from_millis(1);
 
 /// The `offset` of windows that open when a full bucket is used.
 const FIRST_USE: &str = "first_use";

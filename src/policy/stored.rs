@@ -99,7 +99,7 @@ pub(super) struct StoredConfig {
 
 impl StoredConfig {
     pub(super) fn of(named: &NamedLimit) -> Self {
-        Self::new(named.name(), named.limit())
+        Self::new(named.own_account(), named.limit())
     }
 
     pub(super) fn new(name: Option<&str>, limit: &Limit) -> Self {

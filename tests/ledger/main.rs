@@ -31,6 +31,7 @@ mod replays;
 mod reservations;
 mod rows;
 mod shadow;
+mod slots;
 mod steps;
 mod timelines;
 mod world;

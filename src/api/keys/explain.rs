@@ -65,6 +65,8 @@ fn sentence(&(limit, cost, answer): &Answered<'_>, shards: usize, now: i64) -> S
             let when = format!("by {}, in {}", moment(retry_at), length::shown(until_ms(now, retry_at)));
             if shards > 1 {
                 format!("; the first shard to have enough has it {when}")
+            } else if limit.is_slots() {
+                format!("; enough are free {when} at the latest")
             } else if missing > 0 {
                 format!("; the {} that are missing are back {when}", grouped(missing))
             } else {
@@ -82,7 +84,7 @@ fn sentence(&(limit, cost, answer): &Answered<'_>, shards: usize, now: i64) -> S
     format!(
         "the limit {} allows {}; {standing}{in_shards}, and {} were asked for{then}",
         limit.full_name(),
-        rule(config),
+        if limit.is_slots() { format!("{} at once", grouped(config.capacity)) } else { rule(config) },
         grouped(cost)
     )
 }

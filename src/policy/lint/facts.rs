@@ -6,7 +6,7 @@ use super::worst::Worst;
 use crate::length;
 use crate::limit::{Config, Decision, Limit, State};
 use crate::policy::named::Policy;
-use crate::policy::named_limit::NamedLimit;
+use crate::policy::named_limit::{NamedLimit, SLOTS};
 use crate::sorted::sort_by;
 
 /// The numbers of one limit, and their consequences.
@@ -18,7 +18,8 @@ pub struct LimitFacts {
     pub name: Option<String>,
     /// Whether it can refuse; if not, it is in shadow. A disabled limit has no facts.
     pub is_enforced: bool,
-    /// `token_bucket`, `fixed_window` or `first_use_window`.
+    /// `token_bucket`, `fixed_window`, `first_use_window` or `slots`. How many requests get slots within a time depends on how long each
+    /// keeps its own.
     pub kind: &'static str,
     /// Tokens refilled in each period.
     pub rate: u64,
@@ -26,8 +27,9 @@ pub struct LimitFacts {
     pub period_ms: u64,
     /// Maximum tokens at once, and so the largest cost that can pass.
     pub capacity: u64,
-    /// What `consume` gets in the long run, if called all the time. Less than the rate if the capacity is too small for it.
-    pub long_run: LongRun,
+    /// What `consume` gets in the long run, if called all the time. Less than the rate if the capacity is too small for it. `None` for slots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub long_run: Option<LongRun>,
     /// Maximum tokens that `consume` gets at once.
     pub burst: u64,
     /// Maximum tokens that `consume` gets within the period of each limit of the policy, shortest first; if in shadow, of each limit in
@@ -91,7 +93,8 @@ pub struct CrashCost {
 /// The facts of each limit: enforced ones, then those in shadow.
 pub(super) fn of(policy: &Policy) -> Vec<LimitFacts> {
     let of_all = |limits: &[NamedLimit], is_enforced: bool| {
-        let mut periods: Vec<_> = limits.iter().map(|limit| limit.limit().config().period_ms).collect();
+        let refilled = limits.iter().filter(|limit| !limit.is_slots());
+        let mut periods: Vec<_> = refilled.map(|limit| limit.limit().config().period_ms).collect();
         sort_by(&mut periods, u64::cmp);
         periods.dedup();
         limits.iter().map(|limit| facts(limit, is_enforced, &periods)).collect::<Vec<_>>()
@@ -103,7 +106,7 @@ pub(super) fn of(policy: &Policy) -> Vec<LimitFacts> {
 
 /// What all enforced limits together admit, for the period of each. Empty if there is only one.
 pub(super) fn together(limits: &[LimitFacts]) -> Vec<Admitted> {
-    let enforced: Vec<_> = limits.iter().filter(|limit| limit.is_enforced).collect();
+    let enforced: Vec<_> = limits.iter().filter(|limit| limit.is_enforced && limit.kind != SLOTS).collect();
     let [first, others @ ..] = &*enforced else { return Vec::new() };
     if others.is_empty() {
         return Vec::new();
@@ -134,21 +137,22 @@ pub(super) fn crash_cost(limit: &NamedLimit) -> CrashCost {
 
 fn facts(limit: &NamedLimit, is_enforced: bool, periods: &[u64]) -> LimitFacts {
     let config = *limit.limit().config();
-    let Config { kind, rate, period_ms, capacity, max_debt, .. } = config;
+    let Config { rate, period_ms, capacity, max_debt, .. } = config;
     let worst = Worst::of_consuming(&config);
     let within = |worst: Worst| {
         periods.iter().map(|&period_ms| Admitted { period_ms, tokens: worst.within(period_ms) }).collect::<Vec<_>>()
     };
+    let is_refilled = !limit.is_slots();
     LimitFacts {
         name: limit.name().map(str::to_owned),
         is_enforced,
-        kind: kind.word(),
+        kind: limit.kind(),
         rate,
         period_ms,
         capacity,
-        long_run: LongRun { tokens: worst.per_cycle, period_ms: worst.cycle_ms },
+        long_run: is_refilled.then_some(LongRun { tokens: worst.per_cycle, period_ms: worst.cycle_ms }),
         burst: worst.burst,
-        within: within(worst),
+        within: if is_refilled { within(worst) } else { Vec::new() },
         full_after_ms: back_after_ms(limit.limit(), capacity),
         debt: (max_debt > 0).then(|| {
             let worst = Worst::of_all_verbs(&config);

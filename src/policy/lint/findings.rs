@@ -163,6 +163,9 @@ fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {
         push(Level::Warning, Code::RefusesAll, format!("every request is refused: {why}"));
         return findings;
     }
+    if limit.is_slots() {
+        return findings;
+    }
     if capacity == 0 {
         let passes = if kind == Kind::FirstUseWindow { "charges" } else { "reservations, borrowing and charges" };
         let text = format!("with a capacity of 0, consuming is always refused: only {passes} pass");
@@ -224,6 +227,9 @@ fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {
 /// Whether `tighter` refuses everything that `limit` refuses: costs are the same in both and taken by `consume`, and both start full. In
 /// doubt, `false`.
 fn is_always_tighter(tighter: &NamedLimit, limit: &NamedLimit) -> bool {
+    if tighter.is_slots() || limit.is_slots() {
+        return false;
+    }
     let (a, b) = (tighter.limit().config(), limit.limit().config());
     let is_slower = product(a.rate, b.period_ms) <= product(b.rate, a.period_ms);
     let initial = |config: &Config| config.initial.unwrap_or(config.capacity);
@@ -317,7 +323,7 @@ fn of_shards(policy: &Policy) -> Vec<Finding> {
 fn many_idempotency_keys(policy: &Policy) -> Option<Finding> {
     let ttl_ms = policy.frontend().idempotency_ttl_ms;
     let max = Policy::MAX_IDEMPOTENCY_KEYS;
-    let granted = policy.limits().iter().map(|limit| {
+    let granted = policy.limits().iter().filter(|limit| !limit.is_slots()).map(|limit| {
         let &Config { rate, period_ms, capacity, .. } = limit.limit().config();
         let refilled = product(rate, ttl_ms).checked_div(period_ms.into()).unwrap_or(0);
         refilled.saturating_add(capacity.into())

@@ -9,7 +9,7 @@ use super::worst::Worst;
 use crate::length;
 use crate::limit::{Config, Kind, Limit};
 use crate::policy::named::Policy;
-use crate::policy::named_limit::NamedLimit;
+use crate::policy::named_limit::{NamedLimit, SLOTS};
 
 /// A line about what the policy allows, on average and at worst.
 impl fmt::Display for Policy {
@@ -71,6 +71,7 @@ impl fmt::Display for LimitFacts {
             f.write_str("in shadow, ")?;
         }
         match self.full_after_ms {
+            _ if self.kind == SLOTS => f.write_str("each back when its reservation ends; ")?,
             Some(ms) => write!(f, "from empty to full in {}; ", length::shown(ms))?,
             None => f.write_str("never full again; ")?,
         }
@@ -119,6 +120,10 @@ fn write_limits(f: &mut fmt::Formatter<'_>, limits: &[NamedLimit]) -> fmt::Resul
         }
         if let Some(name) = limit.name() {
             write!(f, "{name} ")?;
+        }
+        if limit.is_slots() {
+            write!(f, "slots, {} at once", limit.limit().config().capacity)?;
+            continue;
         }
         write_limit(f, limit.limit())?;
     }

@@ -287,7 +287,7 @@ impl Plan {
 impl Numbers {
     fn encode(&self, bytes: &mut Vec<u8>) {
         let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms } = *self.limit.config();
-        let name = self.name.as_deref().unwrap_or_default();
+        let name = self.account.as_deref().unwrap_or_default();
         number(bytes, name.len() as u64);
         bytes.extend(name.as_bytes());
         bytes.push(match kind {
@@ -314,8 +314,8 @@ impl Numbers {
         let write_ahead = rest.number()?;
         let (initial, offset_ms) = (rest.number()?.checked_sub(1), rest.number()?.checked_sub(1));
         let config = Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms };
-        let name = Some(name).filter(|name| !name.is_empty()).map(str::to_owned);
-        Some(Self { name, limit: Limit::new(&config).ok()?, write_ahead })
+        let account = Some(name).filter(|name| !name.is_empty()).map(str::to_owned);
+        Some(Self { account, limit: Limit::new(&config).ok()?, write_ahead })
     }
 }
 
@@ -372,7 +372,7 @@ mod tests {
     fn history() -> History {
         let numbers = |name: Option<&str>, config: Config, write_ahead| {
             let limit = Limit::new(&config).unwrap();
-            Numbers { name: name.map(str::to_owned), limit, write_ahead }
+            Numbers { account: name.map(str::to_owned), limit, write_ahead }
         };
         let window = Config {
             capacity: 9,
@@ -411,7 +411,7 @@ mod tests {
         short.push(5, Some(InForce { plan, until: Some(128) }), None);
         short.push(127, None, Some(Carry::ALL[2]));
         let limit = Limit::new(&Config::token_bucket(1, Duration::from_secs(1))).unwrap();
-        let plan = Plan::Limits(vec![Numbers { name: Some("ab".into()), limit, write_ahead: 1 }]);
+        let plan = Plan::Limits(vec![Numbers { account: Some("ab".into()), limit, write_ahead: 1 }]);
         short.push(300, Some(InForce { plan, until: None }), None);
         let expected = [
             &[5, 3, 0x80, 1, 0xac, 2, 2][..],
@@ -507,7 +507,7 @@ mod tests {
     fn several_numbers_for_one_limit_are_replaced_by_the_weakest() {
         let numbers = |name: &str, rate, capacity| {
             let limit = Limit::new(&Config { capacity, ..Config::token_bucket(rate, Duration::from_secs(1)) }).unwrap();
-            Numbers { name: Some(name.to_owned()), limit, write_ahead: 0 }
+            Numbers { account: Some(name.to_owned()), limit, write_ahead: 0 }
         };
         let mut plans = Vec::new();
         for plan in [

@@ -214,8 +214,8 @@ fn is_true(field: &str, fields: &Fields<'_>, reader: &mut Reader<'_>) -> bool {
 
 impl Numbers {
     fn of(limit: &NamedLimit) -> Self {
-        let name = limit.name().map(str::to_owned);
-        Self { name, limit: *limit.limit(), write_ahead: limit.write_ahead() }
+        let account = limit.own_account().map(str::to_owned);
+        Self { account, limit: *limit.limit(), write_ahead: limit.write_ahead() }
     }
 }
 
@@ -236,7 +236,7 @@ mod tests {
     }
 
     fn numbers(name: Option<&str>, config: Config, write_ahead: u64) -> Numbers {
-        Numbers { name: name.map(str::to_owned), limit: Limit::new(&config).unwrap(), write_ahead }
+        Numbers { account: name.map(str::to_owned), limit: Limit::new(&config).unwrap(), write_ahead }
     }
 
     #[test]

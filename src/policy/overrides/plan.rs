@@ -2,7 +2,7 @@
 
 use crate::limit::{Carry, Config, ConfigError, Kind, Limit, MAX_SPAN_MS, MAX_TOKENS};
 use crate::policy::named::Policy;
-use crate::policy::named_limit::NamedLimit;
+use crate::policy::named_limit::{NamedLimit, name_of};
 use crate::policy::written;
 
 /// An override's effect on its policy.
@@ -28,8 +28,8 @@ pub struct Multiple {
 /// The numbers of one limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbers {
-    /// The limit's name within its policy.
-    pub(super) name: Option<String>,
+    /// The limit's account by its name within its policy.
+    pub(super) account: Option<String>,
     pub(super) limit: Limit,
     pub(super) write_ahead: u64,
 }
@@ -121,22 +121,23 @@ impl Plan {
 impl Numbers {
     /// Whether both are of one limit.
     fn is_of(&self, other: &Self) -> bool {
-        self.name == other.name && self.limit.config().kind == other.limit.config().kind
+        self.account == other.account && self.limit.config().kind == other.limit.config().kind
     }
 
     /// Whether these are numbers of that limit: by its name, or by its account from before it had one.
     fn is_for(&self, limit: &NamedLimit) -> bool {
-        [limit.name(), limit.account()].contains(&self.name.as_deref())
+        [limit.own_account(), limit.account()].contains(&self.account.as_deref())
     }
 
     fn misfit(&self, policy: &Policy, limits: &[&NamedLimit]) -> Option<String> {
-        if policy.off_limits().contains(&self.name) {
+        let name = name_of(self.account.as_deref());
+        if policy.off_limits().iter().any(|off| off.as_deref() == name) {
             return None;
         }
-        let Some(own) = limits.iter().find(|limit| limit.name() == self.name.as_deref()) else {
+        let Some(own) = limits.iter().find(|limit| limit.name() == name) else {
             let off = policy.off_limits().iter().filter_map(Option::as_deref);
             let names: Vec<_> = limits.iter().filter_map(|limit| limit.name()).chain(off).collect();
-            return Some(match &self.name {
+            return Some(match name {
                 Some(_) if names.is_empty() => {
                     "the policy has one limit without a name: give its numbers beside `policy`, not in `limits`"
                         .to_owned()
@@ -151,8 +152,9 @@ impl Numbers {
             });
         };
         let (kind, other) = (own.limit().config().kind, self.limit.config().kind);
-        (kind != other).then(|| {
-            let (word, offset) = written(kind);
+        let is_same = kind == other && own.own_account() == self.account.as_deref();
+        (!is_same).then(|| {
+            let (word, offset) = if own.is_slots() { (own.kind(), None) } else { written(kind) };
             let offset = match offset {
                 Some(offset) => format!(" and `\"offset\": \"{offset}\"`"),
                 None if other == Kind::FirstUseWindow => " with another `offset`, or none".to_owned(),
@@ -314,7 +316,7 @@ mod tests {
             policy(r#"{"limits":[{"name":"a","rate":"5/1s"},{"name":"b","rate":"9/day","kind":"fixed_window"}]}"#);
         let numbers = |name: Option<&str>, of: &NamedLimit| {
             let (limit, write_ahead) = (*of.limit(), 1);
-            Plan::Limits(vec![Numbers { name: name.map(str::to_owned), limit, write_ahead }])
+            Plan::Limits(vec![Numbers { account: name.map(str::to_owned), limit, write_ahead }])
         };
         let (bucket, window) = (&limits(r#""8/1s""#)[0], &two.limits()[1]);
         assert_eq!(numbers(None, bucket).misfit(&one), None);
