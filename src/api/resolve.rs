@@ -55,18 +55,14 @@ impl ResolvedRequest {
         is_of_any_size: bool,
     ) -> Result<Self, Problem> {
         let Request { endpoint, action, .. } = *request;
-        let verb = match action {
+        let (verb, slots) = match action {
             // A cost that can never pass is explained, too.
-            Action::Look(_) if endpoint == Endpoint::Explain => Verb::ConsumeUpTo,
-            Action::Look(verb) | Action::Take(verb) | Action::Reserve(verb) => verb,
-            Action::Settle(_) | Action::Cancel(_) => Verb::Charge,
-            Action::Hold(_) | Action::Extend(_) => Verb::Consume,
-        };
-        let slots = match action {
-            Action::Reserve(_) | Action::Look(_) => Slots::Taken,
-            Action::Extend(_) => Slots::Added,
-            Action::Settle(_) | Action::Cancel(_) => Slots::GivenBack,
-            Action::Take(_) | Action::Hold(_) => Slots::Untouched,
+            Action::Look(_) if endpoint == Endpoint::Explain => (Verb::ConsumeUpTo, Slots::Taken),
+            Action::Look(verb) | Action::Reserve(verb) => (verb, Slots::Taken),
+            Action::Extend(_) => (Verb::Consume, Slots::Added),
+            Action::Settle(_) | Action::Cancel(_) => (Verb::Charge, Slots::GivenBack),
+            Action::Take(verb) => (verb, Slots::Untouched),
+            Action::Hold(_) => (Verb::Consume, Slots::Untouched),
         };
         let mut impossible = None;
         let mut resolved = |item: &Item<'_>| {
@@ -106,7 +102,7 @@ impl ResolvedRequest {
                 Err(misfit) => return bad_request(format!("`key` {misfit}")),
             };
             let policy = policies.for_key(policy, &key, now);
-            require_reservation(action, &policy)?;
+            require_reservation(endpoint, action, &policy)?;
             let beyond = require_whole(endpoint, action, item.snapshot, &policy).err();
             if endpoint == Endpoint::Batch
                 && let Some(detail) = beyond

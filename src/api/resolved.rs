@@ -54,8 +54,8 @@ impl ResolvedRequest {
     /// As [`Cost::of`].
     #[cfg(any(feature = "answers", feature = "tower"))]
     pub(crate) fn consume(policy: &Arc<Policy>, cost: &Cost<'_>) -> Result<Self, Problem> {
-        let action = Action::Take(Verb::Consume);
-        require_reservation(action, policy)?;
+        let (endpoint, action) = (Endpoint::Consume, Action::Take(Verb::Consume));
+        require_reservation(endpoint, action, policy)?;
         let costs = cost.of(policy, Verb::Consume, Slots::Untouched)?;
         let item = ResolvedItem {
             policy: Arc::clone(policy),
@@ -64,8 +64,7 @@ impl ResolvedRequest {
             cost: Some(cost.largest()),
             wants_snapshot: false,
         };
-        let (endpoint, items) = (Endpoint::Consume, vec![item]);
-        Ok(Self { endpoint, action, items, lease: None, by_grant: false, random: 0, impossible: None })
+        Ok(Self { endpoint, action, items: vec![item], lease: None, by_grant: false, random: 0, impossible: None })
     }
 
     /// Adds random bits, if refusals are to be spread: see [`FrontendTerms::jitter_ms`]. Without bits, they are not.
@@ -118,14 +117,16 @@ impl ResolvedRequest {
 ///
 /// # Errors
 /// [`Problem::BadRequest`].
-pub(super) fn require_reservation(action: Action, policy: &Policy) -> Result<(), Problem> {
+pub(super) fn require_reservation(endpoint: Endpoint, action: Action, policy: &Policy) -> Result<(), Problem> {
     let Some(slots) = policy.limits().iter().find(|limit| limit.is_slots()) else { return Ok(()) };
     let name = slots.full_name();
     match action {
+        _ if endpoint == Endpoint::Batch => {
+            bad_request(format!("{name} is of slots, which only a reservation takes, and no batch can reserve"))
+        }
         Action::Take(verb) if verb.takes() => {
             bad_request(format!("{name} is of slots, which only a reservation takes: send \"mode\": \"reserve\""))
         }
-        Action::Hold(_) => bad_request(format!("{name} is of slots, which only a reservation takes: no batch can")),
         Action::Take(Verb::Charge | Verb::Refund) if policy.limits().iter().all(NamedLimit::is_slots) => bad_request(
             format!("{name} is of slots, which are neither charged nor refunded: settle or cancel their reservations"),
         ),

@@ -94,7 +94,7 @@ impl Ledger {
         (end, expires_at): (End, i64),
     ) -> Result<Vec<Option<Returns>>, LedgerError> {
         if let Some(open) = self.reservations.remove(id) {
-            self.reservations.insert(id, Reservation { end, expires_at, ..open });
+            self.reservations.insert(id, Reservation { expires_at, end, ..open });
         }
         asked.iter().map(|policy| self.bucket(policy).map(Bucket::forget_returns)).collect()
     }

@@ -46,7 +46,7 @@ function withExactPolicies(settings) {
 function exact(policies) {
   const isTable = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
   if (!isTable(policies)) return policies;
-  const one = (limit) => (isTable(limit) ? { write_ahead: 0, ...limit } : limit);
+  const one = (limit) => (isTable(limit) && limit.kind !== "slots" ? { write_ahead: 0, ...limit } : limit);
   const each = (policy) =>
     isTable(policy)
       ? {

@@ -9,6 +9,7 @@ import { throwing } from "./not-granted.js";
 export { type AcquireRequest, acquire } from "./acquire.js";
 export { TollgateError, type TollgateErrorCode, type TollgateErrorDetails } from "./errors.js";
 export { type NotGranted, NotGrantedError, orThrow } from "./not-granted.js";
+export { type RunRequest, run } from "./run.js";
 
 /** Where the server is, and the credentials for it. */
 export interface ClientOptions<Throws extends boolean = false> {
@@ -164,8 +165,8 @@ export interface Verdict extends Omit<LimitVerdict, "limit" | "remaining"> {
 /** The server's numbers of a limit. */
 export interface LimitNumbers {
   readonly name?: string;
-  /** A window of the last kind opens when something is taken from a full bucket. */
-  readonly kind: "token_bucket" | "fixed_window" | "first_use_window";
+  /** A `first_use_window` opens when something is taken from a full bucket. Slots are given back by reservations. */
+  readonly kind: "token_bucket" | "fixed_window" | "first_use_window" | "slots";
   readonly rate: number;
   readonly period_ms: number;
   readonly capacity: number;
@@ -447,7 +448,7 @@ export class Client<P extends PolicyNames = string, Throws extends boolean = fal
   }
 
   /**
-   * Reserves the cost, waits until it may be used, calls `work` and settles the reservation at the cost that `work` has
+   * Reserves the cost, waits until it may be used, calls `work`, extends the reservation for as long as that takes, and settles the reservation at the cost that `work` has
    * reported last; if it has not, at the reserved one. If `work` throws, as it should when it is aborted, settles what it
    * has reported, or else cancels the reservation. Without an answer or after a 503, this is repeated, three times at most; if it
    * fails, that is reported on the console. With an `idempotencyKey` the reservation is requested again in the same way; without one,
@@ -487,8 +488,16 @@ export class Client<P extends PolicyNames = string, Throws extends boolean = fal
     const close = async (verb: "settle" | "cancel", cost?: Cost<string>): Promise<Granted | Problem> =>
       this[verb]({ ...reserved, cost } as ReservationRequest<P>);
     const asValue = (error: TollgateError) => error;
+    const over = new AbortController();
+    const extend = async ({ now, expires_at }: Extended): Promise<void> => {
+      await sleep((expires_at - now) / 2, over.signal);
+      const extended = await persistently(() => this.extend(reserved as ReservationRequest<P>), over.signal);
+      // If it has ended, no extension brings it back.
+      if (extended.allowed && extended.expires_at > extended.now) await extend(extended);
+    };
     let result: Awaited<Result>;
     try {
+      extend(answer).catch(() => {});
       await sleep(answer.ready_at - answer.now, signal);
       result = await work((real) => {
         cost = typeof real === "object" ? { ...real } : real;
@@ -502,6 +511,8 @@ export class Client<P extends PolicyNames = string, Throws extends boolean = fal
       if (!("status" in closed && closed.status === 200))
         console.warn(`tollgate: could not ${verb}:`, reported, closed);
       throw error;
+    } finally {
+      over.abort();
     }
     return { status: 200, result, settled: await close("settle", cost).catch(asValue) };
   }
@@ -522,6 +533,7 @@ async function persistently<Answer>(call: () => Promise<Answer>, signal?: AbortS
 /** Rejects at an abort. */
 async function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   signal?.throwIfAborted();
+  if (ms <= 0) return;
   await new Promise<void>((resolve) => {
     const end = () => {
       cancel();

@@ -1,7 +1,7 @@
 // Limits as people write them: in the settings of policies, and in requests that bring their own.
 
 /** One limit. The documentation of policies explains the members. */
-export type LimitSettings = LimitTerms & (RatePerPeriod | RateInText);
+export type LimitSettings = (LimitTerms & (RatePerPeriod | RateInText)) | SlotsSettings;
 
 /** Several limits, all of which must pass. */
 export type NamedLimitSettings = LimitSettings & { readonly name: string };
@@ -18,6 +18,13 @@ export interface RatePerPeriod {
 /** The same in one text, optionally with the capacity in tokens or in time: `"100/1m"`, `"20/s burst 40"`, `"100/s burst 60s"`. */
 export interface RateInText {
   readonly rate: string;
+}
+
+/** How many at once. Only reservations take slots, and give them back when they end. */
+export interface SlotsSettings {
+  readonly kind: "slots";
+  readonly capacity: number;
+  readonly rate?: never;
 }
 
 /** The members of a limit beside its rate. */

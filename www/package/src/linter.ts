@@ -32,13 +32,13 @@ export interface LimitFacts {
   readonly name?: string;
   /** Whether it can refuse; if not, it is in shadow. */
   readonly is_enforced: boolean;
-  readonly kind: "token_bucket" | "fixed_window" | "first_use_window";
+  readonly kind: "token_bucket" | "fixed_window" | "first_use_window" | "slots";
   readonly rate: number;
   readonly period_ms: number;
   /** The most tokens at once, and so the largest cost that can pass. */
   readonly capacity: number;
-  /** What `consume` gets in the long run. Less than the rate if the capacity is too small for it. */
-  readonly long_run: { readonly tokens: number; readonly period_ms: number };
+  /** What `consume` gets in the long run. Less than the rate if the capacity is too small for it. Slots have none. */
+  readonly long_run?: { readonly tokens: number; readonly period_ms: number };
   /** What `consume` gets at once, at most. */
   readonly burst: number;
   /** What `consume` gets at most within the period of each limit of the policy, the shortest first. */

@@ -48,7 +48,7 @@ interface BucketState {
 
 interface LimitState {
   readonly name?: string;
-  readonly kind: "token_bucket" | "fixed_window" | "first_use_window";
+  readonly kind: "token_bucket" | "fixed_window" | "first_use_window" | "slots";
   readonly rate: number;
   readonly period_ms: number;
   readonly capacity: number;
@@ -90,7 +90,7 @@ function bucket({ policy, shard, shadow, banned, banned_until, unlimited, limits
     `${fullName(policy, limit.name)}${part}${shadow ? " (in shadow)" : ""}`,
     left(limit),
     numbers(limit),
-    full(limit.reset_at, now),
+    limit.kind === "slots" ? "each free when its reservation ends" : full(limit.reset_at, now),
   ]);
   if (banned) {
     const until = banned_until === undefined ? "for good" : `until ${moment(banned_until)}`;
@@ -101,12 +101,14 @@ function bucket({ policy, shard, shadow, banned, banned_until, unlimited, limits
   return rows;
 }
 
-function left({ remaining, owed, held, capacity }: LimitState): string {
+function left({ kind, remaining, owed, held, capacity }: LimitState): string {
+  if (kind === "slots") return `${grouped(Math.min(held, capacity))} of ${plural(capacity, "slot")} in use`;
   const has = owed > 0 ? `owes ${plural(owed, "token")}` : `${grouped(remaining)} of ${plural(capacity, "token")} left`;
   return held > 0 ? `${has}, ${grouped(held)} held` : has;
 }
 
 function numbers({ kind, rate, period_ms, capacity, max_debt }: LimitState): string {
+  if (kind === "slots") return `at most ${grouped(capacity)} at once`;
   const paces = {
     token_bucket: "per",
     fixed_window: "in each window of",

@@ -208,10 +208,14 @@ function Meaning({ policy }: { policy: Policy }) {
           <div key={limit.name}>
             {limit.name !== undefined && <h3>{limit.name}</h3>}
             <dl class="facts">
-              <dt>In the long run</dt>
-              <dd>
-                {number(limit.long_run.tokens)} per {length(limit.long_run.period_ms)}
-              </dd>
+              {limit.long_run && (
+                <>
+                  <dt>In the long run</dt>
+                  <dd>
+                    {number(limit.long_run.tokens)} per {length(limit.long_run.period_ms)}
+                  </dd>
+                </>
+              )}
               <dt>At once, at most</dt>
               <dd>{number(limit.burst)}</dd>
               {limit.debt && (

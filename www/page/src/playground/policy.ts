@@ -69,6 +69,10 @@ export async function read(toml: string, chosen?: string): Promise<Read> {
   for (const { kind, ...facts } of playable) {
     if (kind === "first_use_window")
       return { mistakes: [{ text: `${said.policy} has windows from first use, which this page cannot play` }] };
+    if (kind === "slots")
+      return {
+        mistakes: [{ text: `${said.policy} has slots, which only reservations take: this page cannot play them` }],
+      };
     const { initial, offset } = fieldsOf(facts.name);
     limits.push({
       kind,
