@@ -43,6 +43,8 @@ pub struct SessionSettings<'a> {
     pub policies: Option<&'a [&'a str]>,
     /// The names of those with one budget for all keys.
     pub shared: &'a [&'a str],
+    /// The names of those with slots.
+    pub with_slots: &'a [&'a str],
 }
 
 /// A session: its grant, its expiry and its key.
@@ -101,6 +103,11 @@ impl Sessions {
         let named = named.chain(policies.iter().flatten().map(|name| ("policies", &**name)));
         for (field, name) in named.filter(|(_, name)| settings.policies.is_some_and(|all| !all.contains(name))) {
             errors.add(&place(field), &format!("there is no policy {}", shown(name)));
+        }
+        if let Some(name) = policy.as_deref().filter(|name| settings.with_slots.contains(name)) {
+            let problem =
+                format!("{} has slots, which only reservations take, but a session takes a token", shown(name));
+            errors.add(&place("policy"), &problem);
         }
         if let Some(name) = policy.as_deref().filter(|name| settings.shared.contains(name)) {
             let problem = format!("{} has one budget for all, but sessions are counted by address", shown(name));
@@ -259,6 +266,7 @@ mod tests {
         secret: Some("a-turnstile-secret"),
         policies: Some(&["api", "daily", "visits"]),
         shared: &["daily"],
+        with_slots: &["uploads"],
     };
 
     fn read<'a>(sessions: SessionSettings<'a>, grant_keys: Option<&'a str>) -> Result<Credentials, Vec<String>> {
@@ -490,6 +498,13 @@ mod tests {
         assert_eq!(
             errors,
             ["TOLLGATE_SESSIONS.policy: daily has one budget for all, but sessions are counted by address"]
+        );
+        let policies: Option<&[&str]> = Some(&["api", "uploads"]);
+        let json = r#"{"policy":"uploads","policies":["api"]}"#;
+        let errors = read(SessionSettings { sessions: Some(json), policies, ..SESSIONS }, Some(KEYS)).err().unwrap();
+        assert_eq!(
+            errors,
+            ["TOLLGATE_SESSIONS.policy: uploads has slots, which only reservations take, but a session takes a token"]
         );
     }
 

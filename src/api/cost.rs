@@ -114,7 +114,7 @@ impl<'a> Cost<'a> {
     fn of_slots(&self, policy: &Policy, limit: &NamedLimit, slots: Slots) -> Result<u64, Problem> {
         let all = policy.limits().iter().chain(policy.shadow_limits());
         let asked = match self {
-            Self::Each(cost) if all.clone().all(NamedLimit::is_slots) => Some(*cost),
+            Self::Each(cost) if policy.off_limits().is_empty() && all.clone().all(NamedLimit::is_slots) => Some(*cost),
             Self::Each(_) => None,
             Self::ByLimit(named) => named.iter().find(|(name, _)| Some(&**name) == limit.name()).map(|(_, cost)| *cost),
         };
@@ -216,6 +216,49 @@ mod tests {
             named(&[("a", 1)]).of(one, Verb::Consume, Slots::Untouched),
             wrong("policy one has one limit, without a name, so its cost is a number")
         );
+    }
+
+    #[test]
+    fn a_reservation_takes_one_slot_unless_its_cost_says_otherwise() {
+        let json = r#"{"alone":{"kind":"slots","capacity":5},"with":{"limits":[{"name":"at_once","kind":"slots","capacity":5},
+            {"name":"tokens","rate":"100/1m"}]},"tried":{"limits":[{"name":"at_once","kind":"slots","capacity":5},
+            {"name":"tokens","rate":"100/1m","mode":"shadow"}]},"off":{"limits":[{"name":"at_once","kind":"slots","capacity":5},
+            {"name":"tokens","rate":"100/1m","mode":"off"}]}}"#;
+        let policies = crate::policy::Policies::parse(json).unwrap();
+        let reserve = Verb::Reserve { max_wait_ms: None };
+        let slots = |policy: &str, cost: &Cost<'_>, slots| {
+            cost.of(policies.get(policy).unwrap(), reserve, slots).map(|costs| costs.enforced)
+        };
+        let named = |costs: &[(&'static str, u64)]| {
+            Cost::ByLimit(costs.iter().map(|&(name, cost)| (name.into(), cost)).collect())
+        };
+        let both = named(&[("at_once", 2), ("tokens", 50)]);
+        for (policy, cost, taken, added, given_back) in [
+            ("alone", Cost::Each(2), vec![2], vec![2], vec![0]),
+            ("with", Cost::Each(50), vec![1, 50], vec![0, 50], vec![0, 50]),
+            ("with", Cost::Each(0), vec![1, 0], vec![0, 0], vec![0, 0]),
+            ("with", named(&[("tokens", 50)]), vec![1, 50], vec![0, 50], vec![0, 50]),
+            ("with", both, vec![2, 50], vec![2, 50], vec![0, 50]),
+            // What a number means does not depend on the mode of the others.
+            ("tried", Cost::Each(50), vec![1], vec![0], vec![0]),
+            ("off", Cost::Each(50), vec![1], vec![0], vec![0]),
+        ] {
+            assert_eq!(slots(policy, &cost, Slots::Taken), Ok(taken), "{policy} {cost:?}");
+            assert_eq!(slots(policy, &cost, Slots::Added), Ok(added), "{policy} {cost:?}");
+            assert_eq!(slots(policy, &cost, Slots::GivenBack), Ok(given_back), "{policy} {cost:?}");
+        }
+        let detail = "with/at_once is of slots, which only reservations take and give back: leave it out of the cost";
+        assert_eq!(
+            slots("with", &named(&[("at_once", 1), ("tokens", 1)]), Slots::Untouched),
+            bad_request(detail.to_owned())
+        );
+        assert_eq!(slots("with", &Cost::Each(7), Slots::Untouched), Ok(vec![0, 7]));
+        assert_eq!(
+            slots("with", &named(&[("at_once", 1)]), Slots::Taken),
+            bad_request("the cost must name every limit of policy with: tokens".to_owned())
+        );
+        let too_large = Problem::CostTooLarge { limit: "alone".into(), cost: 6, max: 5, request: None };
+        assert_eq!(slots("alone", &Cost::Each(6), Slots::Taken), Err(too_large));
     }
 
     #[test]

@@ -64,6 +64,8 @@ impl ResolvedRequest {
             Action::Take(verb) => (verb, Slots::Untouched),
             Action::Hold(_) => (Verb::Consume, Slots::Untouched),
         };
+        // It may have been done when none of the limits was of slots.
+        let slots = if is_of_any_size && slots == Slots::Untouched { Slots::GivenBack } else { slots };
         let mut impossible = None;
         let mut resolved = |item: &Item<'_>| {
             caller.may_use(&item.policy)?;
@@ -102,7 +104,10 @@ impl ResolvedRequest {
                 Err(misfit) => return bad_request(format!("`key` {misfit}")),
             };
             let policy = policies.for_key(policy, &key, now);
-            require_reservation(endpoint, action, &policy)?;
+            let slots_need = require_reservation(endpoint, action, &policy);
+            if !is_of_any_size {
+                slots_need?;
+            }
             let beyond = require_whole(endpoint, action, item.snapshot, &policy).err();
             if endpoint == Endpoint::Batch
                 && let Some(detail) = beyond

@@ -7,9 +7,11 @@ use super::cost::Costs;
 use super::cost::{Cost, Slots};
 use super::endpoint::Endpoint;
 use super::problem::{Problem, bad_request};
+use crate::limit::Decision;
+#[cfg(any(feature = "answers", feature = "tower"))]
+use crate::limit::Verb;
 #[cfg(doc)]
 use crate::limit::jitter;
-use crate::limit::{Decision, Verb};
 #[cfg(doc)]
 use crate::policy::FrontendTerms;
 use crate::policy::{Cause, NamedLimit, Policy};
@@ -48,14 +50,16 @@ pub struct ResolvedItem {
 }
 
 impl ResolvedRequest {
-    /// A request for `cost` tokens of `policy`.
+    /// A request for `cost` tokens of `policy`, which has no slots.
     ///
     /// # Errors
     /// As [`Cost::of`].
     #[cfg(any(feature = "answers", feature = "tower"))]
     pub(crate) fn consume(policy: &Arc<Policy>, cost: &Cost<'_>) -> Result<Self, Problem> {
         let (endpoint, action) = (Endpoint::Consume, Action::Take(Verb::Consume));
-        require_reservation(endpoint, action, policy)?;
+        if policy.limits().iter().any(NamedLimit::is_slots) {
+            return Err(Problem::Misconfigured { missing: Vec::new() }); // there are no reservations here
+        }
         let costs = cost.of(policy, Verb::Consume, Slots::Untouched)?;
         let item = ResolvedItem {
             policy: Arc::clone(policy),
@@ -127,9 +131,9 @@ pub(super) fn require_reservation(endpoint: Endpoint, action: Action, policy: &P
         Action::Take(verb) if verb.takes() => {
             bad_request(format!("{name} is of slots, which only a reservation takes: send \"mode\": \"reserve\""))
         }
-        Action::Take(Verb::Charge | Verb::Refund) if policy.limits().iter().all(NamedLimit::is_slots) => bad_request(
-            format!("{name} is of slots, which are neither charged nor refunded: settle or cancel their reservations"),
-        ),
+        Action::Take(_) if policy.limits().iter().all(NamedLimit::is_slots) => bad_request(format!(
+            "{name} is of slots, which are not charged, refunded or reset: settle or cancel their reservations"
+        )),
         _ => Ok(()),
     }
 }

@@ -66,6 +66,9 @@ pub(super) struct Verdict<'a> {
     pub(super) is_of_shard: bool,
     #[serde(skip)]
     pub(super) full_name: &'a str,
+    /// Whether its tokens are slots.
+    #[serde(skip)]
+    pub(super) is_of_slots: bool,
 }
 
 /// The same for one limit.
@@ -94,6 +97,8 @@ pub(super) struct Details<'a> {
     retry_after_ms: Option<u64>,
     #[serde(skip)]
     full_name: &'a str,
+    #[serde(skip)]
+    is_of_slots: bool,
 }
 
 impl ResolvedRequest {
@@ -148,6 +153,7 @@ impl ResolvedRequest {
             late: decided.is_late,
             is_of_shard: shard.is_some(),
             full_name: top.full_name,
+            is_of_slots: top.is_of_slots,
             limits: if is_named { details } else { Vec::new() },
             shadow,
             snapshot: match (banned, unlimited) {
@@ -234,6 +240,7 @@ impl ResolvedRequest {
             retry_at,
             retry_after_ms: retry_at.map(|at| until_ms(now, at)),
             full_name: limit.full_name(),
+            is_of_slots: limit.is_slots(),
         }
     }
 }
@@ -245,6 +252,7 @@ impl Verdict<'_> {
         let when = match retry_after_ms {
             Some(ms) => format!("retry in {ms} ms"),
             None if limit == 0 => "with a capacity of 0 nothing can pass".to_owned(),
+            None if self.is_of_slots => "they do not become enough while this reservation lasts".to_owned(),
             None => "this budget never refills".to_owned(),
         };
         if self.banned {
@@ -255,6 +263,10 @@ impl Verdict<'_> {
             return format!("no shard of policy {} has enough for a cost of {cost}; {when}", self.policy);
         }
         match owed {
+            _ if self.is_of_slots => {
+                let used = limit.saturating_sub(remaining).saturating_add(*owed);
+                format!("of the {limit} slots of policy {full_name} {used} are in use and the cost is {cost}; {when}")
+            }
             0 => format!("policy {full_name} has {remaining} of {limit} tokens left and the cost is {cost}; {when}"),
             _ => format!("policy {full_name} owes {owed} tokens and the cost is {cost}; {when}"),
         }

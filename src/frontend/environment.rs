@@ -13,7 +13,7 @@ use crate::edge::PolicySnapshot;
 use crate::json::Json;
 use crate::key_hash::KeyHasher;
 use crate::metrics::sample;
-use crate::policy::{Policies, PolicyError, PolicyErrors};
+use crate::policy::{NamedLimit, Policies, Policy, PolicyError, PolicyErrors};
 
 /// A Worker's variables, secrets and bindings.
 pub trait Environment {
@@ -68,9 +68,12 @@ impl Setup {
         let policies = policies_in(env).policies;
         let policy_names: Option<Vec<_>> =
             policies.as_ref().ok().map(|policies| policies.iter().map(|policy| policy.name()).collect());
-        let shared =
-            policies.iter().flat_map(|policies| policies.iter()).filter(|policy| policy.frontend().has_one_budget);
-        let shared: Vec<_> = shared.map(|policy| policy.name()).collect();
+        let named = |is_meant: fn(&Policy) -> bool| {
+            let meant = policies.iter().flat_map(|policies| policies.iter()).filter(|policy| is_meant(policy));
+            meant.map(|policy| policy.name()).collect::<Vec<_>>()
+        };
+        let shared = named(|policy| policy.frontend().has_one_budget);
+        let with_slots = named(|policy| policy.limits().iter().any(NamedLimit::is_slots));
         let credentials = Credentials::new(CredentialSettings {
             tokens: text(env, "TOLLGATE_TOKENS").as_deref(),
             grant_keys: text(env, "TOLLGATE_GRANT_KEYS").as_deref(),
@@ -80,6 +83,7 @@ impl Setup {
                 secret: text(env, "TURNSTILE_SECRET").as_deref(),
                 policies: policy_names.as_deref(),
                 shared: &shared,
+                with_slots: &with_slots,
             },
         });
         let callers = credentials.map(|credentials| Callers::WithCredentials(Box::new(credentials)));

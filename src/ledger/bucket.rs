@@ -539,6 +539,11 @@ impl Bucket {
         self.openings.iter().any(|opening| opening.id == id && opening.is_returned)
     }
 
+    /// The openings whose reservation has expired and given back what it held.
+    pub(super) fn returned(&self) -> Vec<u64> {
+        self.openings.iter().filter(|opening| opening.is_returned).map(|opening| opening.id).collect()
+    }
+
     /// Closes the opening with this id.
     pub(super) fn close(&mut self, id: u64) {
         self.retain(|opening| opening != id);
@@ -573,6 +578,20 @@ impl Bucket {
             }
         }
         cuts
+    }
+
+    /// Slots are never taken from the bucket, but held by reservations: whatever numbers it had before, it is full.
+    pub(super) fn fill_slots(&mut self, now: i64, phase: u64) {
+        let count = self.openings.len();
+        for (index, (named, state)) in self.policy.limits().iter().zip(&mut self.states).enumerate() {
+            let limit = named.limit();
+            if named.is_slots() && limit.remaining(state, now) < limit.config().capacity {
+                *state = limit.new_state(now, phase);
+                if let Some(cuts) = self.cuts.get_mut(index) {
+                    *cuts = Cuts::void(*state, count);
+                }
+            }
+        }
     }
 
     /// Drops the cuts when nothing is open.

@@ -39,6 +39,9 @@ pub(super) fn cover(policy: &Policy, states: &[State], awake_ms: i64, now: i64) 
 }
 
 fn covered(named: &NamedLimit, state: &State, cover_ms: u64, now: i64) -> Option<State> {
+    if named.is_slots() {
+        return Some(*state); // always full
+    }
     let limit = named.limit();
     let Config { kind, rate, period_ms, capacity, .. } = *limit.config();
     let refill = u128::from(rate).saturating_mul(cover_ms.into()).checked_div(period_ms.into())?;

@@ -9,7 +9,7 @@ use super::standing::{count_all, is_unlimited, refuse_all};
 use super::without::{refusal_while_leased, without};
 use super::{Ledger, LedgerError, Slot};
 use crate::limit::{Decision, Limit, Part, State, Verb, decide_policies};
-use crate::policy::Policy;
+use crate::policy::{NamedLimit, Policy};
 use crate::protocol::{Decided, LimitAnswer};
 
 impl Ledger {
@@ -24,6 +24,7 @@ impl Ledger {
             if is_read {
                 self.close_forgotten(policy)?;
             }
+            self.bucket(policy)?.fill_slots(now, phase);
             if let Some(renamed) = self.bucket(policy)?.take_renamed()
                 && self.rename_taken(policy.name(), &renamed)
             {
@@ -90,8 +91,7 @@ impl Ledger {
             let returns = returns.get(place).and_then(Option::as_deref).unwrap_or_default();
             let decided: &mut dyn Iterator<Item = _> =
                 if is_unlimited(policy, verb) { &mut unlimited } else { &mut limited };
-            let ends = holds.ends.iter().map(|(end, _)| *end).filter(|&end| is_refused && end < NEVER);
-            let ends: Vec<i64> = ends.collect();
+            let ends = if is_refused { holds.ends_after(now) } else { Vec::new() };
             let bucket = self.bucket(policy)?;
             let before = bucket.states_before();
             let mut need = Need::Nothing;
@@ -109,6 +109,11 @@ impl Ledger {
                 } else {
                     // As after a refusal, or a request for nothing: it follows a clock that stepped back far.
                     part.limit.decide(*state, now, 0, Verb::Refund).1
+                };
+                let granted = if named.is_slots() && is_unlimited(policy, verb) {
+                    Decision::Allow { tokens: part.cost, ready_at: now } // more than there are, if need be
+                } else {
+                    part.decision
                 };
                 let own = if let Some(banned) = ban {
                     banned
@@ -129,13 +134,17 @@ impl Ledger {
                         }
                     })
                 } else {
-                    part.decision
+                    granted
                 };
-                // The reservation will hold them.
-                let slots = if named.is_slots() && apply && decision.is_allow() { part.decision.tokens() } else { 0 };
-                answers.push(answer(part.limit, own, &after, held.saturating_add(slots), now));
-                let tokens = part.decision.tokens().saturating_sub(slots);
-                changes.push(Change::of(verb, part.cost.saturating_sub(slots), tokens));
+                if named.is_slots() {
+                    // The reservation holds them. Its bucket stays full.
+                    let slots = if apply && decision.is_allow() { own.tokens() } else { 0 };
+                    answers.push(holds.answer(index, named, own, (&after, slots), now));
+                    changes.push(Change::Take(0));
+                    continue;
+                }
+                answers.push(answer(part.limit, own, &after, held, now));
+                changes.push(Change::of(verb, part.cost, part.decision.tokens()));
                 if after != *state {
                     *state = after;
                     need = if decision.is_allow() { Need::Spent } else { Need::Exact };
@@ -164,17 +173,17 @@ impl Ledger {
         changes: impl Iterator<Item = (Verb, u64)>,
         now: i64,
     ) -> Result<Vec<LimitAnswer>, LedgerError> {
-        let held = Holds::of(self, policy).held;
+        let holds = Holds::of(self, policy);
         let bucket = self.bucket(policy)?;
         let mut answers = Vec::new();
         let mut others = Vec::new();
         let before = bucket.states.clone();
-        let limits = policy.limits().iter().zip(&mut bucket.states).zip(held);
-        for (((limit, state), held), (verb, cost)) in limits.zip(changes) {
+        let limits = policy.limits().iter().zip(&mut bucket.states).enumerate();
+        for ((index, (limit, state)), (verb, cost)) in limits.zip(changes) {
             let (decision, after) = limit.limit().decide(*state, now, cost, verb);
             *state = after;
             others.push(Change::of(verb, cost, decision.tokens()));
-            answers.push(answer(limit.limit(), decision, state, held, now));
+            answers.push(holds.answer(index, limit, decision, (state, 0), now));
         }
         bucket.follow(&before, &others, now);
         if bucket.states != before {
@@ -193,11 +202,11 @@ impl Ledger {
         let mut decisions = decisions.fuse();
         let mut limits = Vec::new();
         for policy in asked {
-            let held = Holds::of(self, policy).held;
+            let holds = Holds::of(self, policy);
             let bucket = self.bucket(policy)?;
-            let states = policy.limits().iter().zip(&bucket.states).zip(held);
-            for (((limit, state), held), decision) in states.zip(decisions.by_ref()) {
-                limits.push(answer(limit.limit(), decision, state, held, now));
+            let states = policy.limits().iter().zip(&bucket.states).enumerate();
+            for ((index, (limit, state)), decision) in states.zip(decisions.by_ref()) {
+                limits.push(holds.answer(index, limit, decision, (state, 0), now));
             }
         }
         Ok(limits)
@@ -227,9 +236,9 @@ impl Slot {
 pub(super) const NEVER: i64 = i64::MAX;
 
 /// What is held of one policy.
-struct Holds {
+pub(super) struct Holds {
     /// For each limit.
-    held: Vec<u64>,
+    pub(super) held: Vec<u64>,
     /// When each hold ends, and what it holds of each limit; soonest first.
     ends: Vec<(i64, Vec<u64>)>,
     /// When the leases end, whose tokens are also held.
@@ -237,7 +246,7 @@ struct Holds {
 }
 
 impl Holds {
-    fn of(ledger: &Ledger, policy: &Policy) -> Self {
+    pub(super) fn of(ledger: &Ledger, policy: &Policy) -> Self {
         let ends = ledger.holds_of(policy);
         let mut held = vec![0_u64; policy.limits().len()];
         for (_, tokens) in &ends {
@@ -257,8 +266,32 @@ impl Holds {
         Self { held, ends, leased_until }
     }
 
+    /// A limit's answer, and its state while tokens are held, and so many more. Slots are all free when the last of them are.
+    pub(super) fn answer(
+        &self,
+        index: usize,
+        limit: &NamedLimit,
+        decision: Decision,
+        (state, more): (&State, u64),
+        now: i64,
+    ) -> LimitAnswer {
+        let held = self.held.get(index).map_or(0, |held| held.saturating_add(more));
+        let answer = answer(limit.limit(), decision, state, held, now);
+        if !limit.is_slots() {
+            return answer;
+        }
+        let of_limit = self.ends.iter().filter(|(_, tokens)| tokens.get(index).is_some_and(|&tokens| tokens > 0));
+        let last = of_limit.map(|(end, _)| *end).filter(|&end| end < NEVER).max();
+        LimitAnswer { reset_at: Some(last.unwrap_or(now).max(now)), ..answer }
+    }
+
+    /// The moments from `now` on at which something held is no longer held.
+    pub(super) fn ends_after(&self, now: i64) -> Vec<i64> {
+        self.ends.iter().map(|(end, _)| *end).filter(|&end| now < end && end < NEVER).collect()
+    }
+
     /// What is still held of a limit at that moment, after some holds have ended.
-    fn held_at(&self, limit: usize, at: i64) -> u64 {
+    pub(super) fn held_at(&self, limit: usize, at: i64) -> u64 {
         let over = self.ends.iter().take_while(|(end, _)| *end <= at);
         let over = over.map(|(_, tokens)| tokens.get(limit).copied().unwrap_or(0));
         self.held.get(limit).map_or(0, |held| over.fold(*held, u64::saturating_sub))

@@ -51,7 +51,7 @@ impl Ledger {
         let returns = self.let_end(asked, id, (End::Charged, NEVER))?;
         let decided = self.decide(asked, verb, &request.costs, now, true);
         self.let_end(asked, id, (reservation.end, reservation.expires_at))?;
-        let (limits, decision) = decided?;
+        let (mut limits, decision) = decided?;
         let shadow = self.decide_shadow(asked, Verb::Consume, request, &limits, now, true);
         if !decision.is_allow() {
             // Nothing has changed, so the next refusal need not compute them again.
@@ -79,6 +79,7 @@ impl Ledger {
         }
         let reserved = Reserved { id, expires_at: reservation.expires_at };
         writes.before_reply.push((reservation_row(id), Some(reservation.encode())));
+        reservation.hold_slots(asked, &mut limits);
         self.reservations.insert(id, reservation);
         if asks {
             self.remember(asked, request.request_id, now, Some(reserved), &limits);

@@ -22,7 +22,7 @@ use super::reservation::ReservedPart;
 use super::reservations::Openings;
 use super::shadow::taken_of;
 use super::without::without;
-use super::{Ledger, LedgerError};
+use super::{Ledger, LedgerError, Slot};
 use crate::limit::{Decision, Verb};
 use crate::policy::{NamedLimit, Policy};
 use crate::protocol::{Decided, HoldState, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
@@ -235,8 +235,13 @@ impl Ledger {
             }
         }
         if policy.limits().iter().any(NamedLimit::is_slots) {
-            let open = self.reservations.by_end().map(|(_, open)| open);
-            held.extend(open.filter_map(|open| Some((open.expires_at, open.slots(policy)?))));
+            let over = match self.slot(policy.name()) {
+                Some(Slot::Open(bucket)) => bucket.returned(),
+                _ => Vec::new(),
+            };
+            // After a step back of the clock, one that was over may seem open.
+            let open = self.reservations.by_end().filter(|(id, _)| !over.contains(id));
+            held.extend(open.filter_map(|(_, open)| Some((open.expires_at, open.slots(policy)?))));
             sort_by(&mut held, |(one, _), (other, _)| one.cmp(other));
         }
         held

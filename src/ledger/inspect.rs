@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::decide::{answer, held_of};
+use super::decide::Holds;
 use super::notices::Notices;
 use super::recent::Recent;
 use super::replays::Replays;
@@ -77,12 +77,12 @@ impl Ledger {
             None => return Err("there is no bucket".to_owned()),
         };
         self.open(&policy, 0, now).map_err(|error| error.to_string())?;
-        let held = held_of(self, &policy);
+        let holds = Holds::of(self, &policy);
         let bucket = self.bucket(&policy).map_err(|error| error.to_string())?;
-        let states = policy.limits().iter().zip(&bucket.states).zip(held);
+        let states = policy.limits().iter().zip(&bucket.states).zip(&holds.held).enumerate();
         let nothing = Decision::Allow { tokens: 0, ready_at: now };
-        let states = states.map(|((limit, state), held)| {
-            let found = answer(limit.limit(), nothing, &limit.limit().refilled(state, now), held, now);
+        let states = states.map(|(index, ((limit, state), &held))| {
+            let found = holds.answer(index, limit, nothing, (&limit.limit().refilled(state, now), 0), now);
             LimitState {
                 remaining: found.remaining,
                 owed: found.owed,

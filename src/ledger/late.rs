@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::bucket::Need;
 use super::names::Renamed;
 use super::quota::{MAX_RESERVATIONS, of_grants};
 use super::reservation::{Reservation, reservation_row};
@@ -116,6 +117,7 @@ impl Ledger {
             for name in parts.iter().flat_map(|part| [part.policy.clone(), shadow_of(&part.policy)]) {
                 if let Some(Slot::Open(bucket)) = self.slot_mut(&name) {
                     bucket.mark_returned(id);
+                    bucket.need(Need::Now);
                 }
             }
         }

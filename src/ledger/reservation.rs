@@ -14,10 +14,12 @@
 //! then for each raise a byte of 0, where a policy would have the length of its name, 8 bytes for its id, and its policies in the same way
 //! ```
 
+use std::sync::Arc;
+
 use super::bytes::Bytes;
 use super::names::{RESERVATION, Renamed};
 use crate::policy::{NamedLimit, Policy, is_of_slots, name_of, shadow_of, without_shadow};
-use crate::protocol::PolicyTokens;
+use crate::protocol::{LimitAnswer, PolicyTokens};
 
 /// An open reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,12 +95,6 @@ impl ReservedPart {
     /// The tokens of each limit of `policy`; 0 for one added since, and for slots: their buckets are never lower.
     pub(super) fn tokens(&self, policy: &Policy) -> Vec<u64> {
         let taken = |limit: &NamedLimit| if limit.is_slots() { 0 } else { self.tokens_of(limit.account()) };
-        policy.limits().iter().map(taken).collect()
-    }
-
-    /// The slots of each limit of `policy`; 0 for limits of tokens.
-    pub(super) fn slots(&self, policy: &Policy) -> Vec<u64> {
-        let taken = |limit: &NamedLimit| if limit.is_slots() { self.tokens_of(limit.account()) } else { 0 };
         policy.limits().iter().map(taken).collect()
     }
 
@@ -181,20 +177,31 @@ impl Reservation {
         accounts.any(|(account, _)| is_of_slots(account.as_deref().map(without_shadow)))
     }
 
-    /// Its slots of each limit of `policy`, if it has any.
+    /// Its slots of each limit of `policy`, if it has any, taken while the limit was enforced or while it was in shadow.
     pub(super) fn slots(&self, policy: &Policy) -> Option<Vec<u64>> {
-        let is_shadow = without_shadow(policy.name()) != policy.name();
-        let mut all = vec![0_u64; policy.limits().len()];
-        for part in self.pieces(0).flat_map(|(_, parts)| parts) {
-            let of_shadow = is_shadow.then(|| part.of_shadow());
-            let part = of_shadow.as_ref().unwrap_or(part);
-            if part.policy == without_shadow(policy.name()) {
-                for (all, slots) in all.iter_mut().zip(part.slots(policy)) {
-                    *all = all.saturating_add(slots);
-                }
-            }
-        }
+        let own = self.pieces(0).flat_map(|(_, parts)| parts);
+        let taken: Vec<_> = own
+            .filter(|part| part.policy == without_shadow(policy.name()))
+            .flat_map(|part| &part.tokens)
+            .map(|(account, tokens)| (account.as_deref().map(without_shadow), *tokens))
+            .filter(|(account, _)| is_of_slots(*account))
+            .collect();
+        let of = |limit: &NamedLimit| {
+            let own = taken.iter().filter(|(account, _)| limit.is_slots() && *account == limit.account());
+            own.map(|(_, tokens)| *tokens).fold(0, u64::saturating_add)
+        };
+        let all: Vec<_> = policy.limits().iter().map(of).collect();
         all.iter().any(|&slots| slots > 0).then_some(all)
+    }
+
+    /// What it holds is not free before it ends.
+    pub(super) fn hold_slots(&self, asked: &[Arc<Policy>], answers: &mut [LimitAnswer]) {
+        let held = asked
+            .iter()
+            .flat_map(|policy| self.slots(policy).unwrap_or_else(|| policy.limits().iter().map(|_| 0).collect()));
+        for (answer, _) in answers.iter_mut().zip(held).filter(|(_, slots)| *slots > 0) {
+            answer.reset_at = answer.reset_at.max(Some(self.expires_at));
+        }
     }
 
     /// Renames an account of this bucket. Returns whether anything was taken from it.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::decide::{answer, held_of};
+use super::decide::Holds;
 use super::page::{Closed, How, Replay};
 use super::quota::{MAX_RESERVATIONS, is_full};
 use super::replay::grants_of;
@@ -29,7 +29,7 @@ impl Ledger {
         if let Some(max) = is_full(self.reservations.openings(), request, MAX_RESERVATIONS) {
             return Ok(ObjectReply::TooManyReservations { max });
         }
-        let (limits, decision) = self.decide(asked, verb, &request.costs, now, true)?;
+        let (mut limits, decision) = self.decide(asked, verb, &request.costs, now, true)?;
         let shadow = self.decide_shadow(asked, verb, request, &limits, now, true);
         let (Decision::Allow { ready_at, .. }, Some(first)) = (decision, asked.first()) else {
             return Ok(ObjectReply::Decided(Decided { shadow, ..self.decided(now, limits) }));
@@ -52,6 +52,7 @@ impl Ledger {
         let reservation =
             Reservation { opened_at: now, expires_at: reserved.expires_at, end, by_grant, parts, raises: Vec::new() };
         writes.before_reply.push((reservation_row(id), Some(reservation.encode())));
+        reservation.hold_slots(asked, &mut limits);
         self.reservations.insert(id, reservation);
         self.remember(asked, request.request_id, now, Some(reserved), &limits);
         Ok(ObjectReply::Decided(Decided { reservation: Some(reserved), shadow, ..self.decided(now, limits) }))
@@ -262,7 +263,7 @@ impl Ledger {
         back: Option<&ReservedPart>,
         now: i64,
     ) -> Result<Vec<LimitAnswer>, LedgerError> {
-        let held = held_of(self, policy);
+        let holds = Holds::of(self, policy);
         let bucket = self.bucket(policy)?;
         if !bucket.is_open(id) {
             // The bucket it was taken from is gone, so nothing can be given back to this one.
@@ -274,11 +275,11 @@ impl Ledger {
             });
             return Ok(answers.collect());
         }
-        let booked = bucket.settle(id, tokens, back, &held, now);
-        let limits = policy.limits().iter().zip(&bucket.states).zip(&held).zip(booked);
-        let answers = limits.map(|(((limit, state), &held), (cost, back_now))| {
+        let booked = bucket.settle(id, tokens, back, &holds.held, now);
+        let limits = policy.limits().iter().zip(&bucket.states).zip(booked).enumerate();
+        let answers = limits.map(|(index, ((limit, state), (cost, back_now)))| {
             let tokens = if back.is_some() { back_now } else { cost };
-            answer(limit.limit(), Decision::Allow { tokens, ready_at: now }, state, held, now)
+            holds.answer(index, limit, Decision::Allow { tokens, ready_at: now }, (state, 0), now)
         });
         Ok(answers.collect())
     }

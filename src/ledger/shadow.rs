@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use super::accounts::Change;
 use super::bucket::Need;
-use super::decide::{answer, held_of};
+use super::decide::{Holds, answer};
 use super::reservation::{Reservation, ReservedPart, part_of};
+use super::returns::sooner;
 use super::row::StoredRow;
 use super::without::without;
 use super::{Ledger, Slot};
@@ -65,21 +66,26 @@ impl Ledger {
         apply: bool,
     ) -> Vec<Option<LimitAnswer>> {
         let shadow = policy.shadow().filter(|shadow| shadow.limits().len() == requests.len());
-        let held = shadow.map(|shadow| held_of(self, shadow)).unwrap_or_default();
+        let holds = shadow.map(|shadow| Holds::of(self, shadow));
         let Some((shadow, bucket)) = shadow.and_then(|shadow| Some((shadow, self.bucket(shadow).ok()?))) else {
             return requests.map(|_| None).collect();
         };
         let (mut need, before) = (Need::Nothing, bucket.states_before());
         let (mut answers, mut changes) = (Vec::new(), Vec::new());
-        for (((named, state), request), held) in shadow.limits().iter().zip(&mut bucket.states).zip(requests).zip(held)
-        {
+        let limits = shadow.limits().iter().zip(&mut bucket.states).enumerate();
+        for ((index, (named, state)), request) in limits.zip(requests) {
             let limit = named.limit();
             let mut change = Change::Take(0);
             answers.push(request.map(|(verb, cost)| {
-                if named.is_slots() {
-                    let (decision, _) = limit.decide(without(limit, state, held, now), now, cost, verb);
+                if let Some(holds) = holds.as_ref().filter(|_| named.is_slots()) {
+                    let at =
+                        |at: i64| limit.decide(without(limit, state, holds.held_at(index, at), at), at, cost, verb).0;
+                    let decision = match at(now) {
+                        granted if granted.is_allow() => granted,
+                        refusal => sooner(&[], &holds.ends_after(now), (index, state), refusal, |_, moment| at(moment)),
+                    };
                     let taken = if apply { decision.tokens() } else { 0 };
-                    return answer(limit, decision, state, held.saturating_add(taken), now);
+                    return holds.answer(index, named, decision, (state, taken), now);
                 }
                 let (decision, after) = limit.decide(*state, now, cost, verb);
                 let after = if decision.is_allow() && !apply { *state } else { after };

@@ -62,7 +62,12 @@ fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>
             }
             (None, Some((mode, new))) => {
                 let mode = if mode == ENFORCED { String::new() } else { format!(", {mode}") };
-                lines.push(format!("{shown} is a new limit{mode}: every key starts with {}", count(initial(new))));
+                let start = if new.is_slots() {
+                    at_once(new)
+                } else {
+                    format!("every key starts with {}", count(initial(new)))
+                };
+                lines.push(format!("{shown} is a new limit{mode}: {start}"));
                 continue;
             }
             (Some((was, old)), Some((is, new))) => {
@@ -78,13 +83,24 @@ fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>
             }
             (None, None) => continue,
         };
-        let (is_other_kind, are_slots) = (old.kind() != new.kind(), old.is_slots() || new.is_slots());
+        let (is_other_kind, old_is_slots) = (old.kind() != new.kind(), old.is_slots());
+        if old.is_slots() && new.is_slots() {
+            if old.limit() != new.limit() {
+                let was = old.limit().config().capacity;
+                lines.push(format!("{shown}: {} instead of {was}; those in use count", at_once(new)));
+            }
+            continue;
+        }
+        if new.is_slots() {
+            lines.push(format!("{shown} is of slots now: {}", at_once(new)));
+            continue;
+        }
         let (old, new, start) = (old.limit().config(), new.limit().config(), initial(new));
         if old == new && !is_other_kind && carry != Carry::Reset {
             continue;
         }
         if is_other_kind {
-            let tokens = if carry == Carry::Additive && !are_slots {
+            let tokens = if carry == Carry::Additive && !old_is_slots {
                 carried(old, new, carry)
             } else {
                 format!("every key starts with {}", count(start))
@@ -108,7 +124,10 @@ fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>
     };
     for name in names(before).into_iter().filter(|name| is_gone(*name)) {
         let shown = full_name(before, name);
-        lines.push(format!("{shown} is no longer a limit; its state is kept until it would be full"));
+        let is_slots = before.find_limit(name).is_some_and(|(_, limit)| limit.is_slots());
+        let state =
+            if is_slots { "its slots count again if it returns" } else { "its state is kept until it would be full" };
+        lines.push(format!("{shown} is no longer a limit; {state}"));
     }
 }
 
@@ -133,6 +152,10 @@ fn full_name(policy: &Policy, limit: Option<&str>) -> String {
 
 const ENFORCED: &str = "enforced";
 const SHADOW: &str = "in shadow";
+
+fn at_once(slots: &NamedLimit) -> String {
+    format!("{} at once", slots.limit().config().capacity)
+}
 
 /// What happens to a key's tokens.
 fn carried(old: &Config, new: &Config, carry: Carry) -> String {
@@ -236,6 +259,21 @@ mod tests {
         let before = before.succeeding(&both.clone().in_force_since(5), 6, Carry::Additive);
         let lines = describe_change(Some(&before), Some(&both), None, Carry::Additive);
         assert_eq!(lines[2..], ["api/b was a limit before: a key goes on with what it had then", WHOM]);
+    }
+
+    #[test]
+    fn slots_in_use_count_whatever_their_number_was() {
+        let slots = |count: u64| format!(r#"{{"kind":"slots","capacity":{count}}}"#);
+        let tokens = r#""9/1h""#.to_owned();
+        for (before, after, expected) in [
+            (slots(3), slots(5), "api: 5 at once instead of 3; those in use count"),
+            (tokens.clone(), slots(5), "api is of slots now: 5 at once"),
+            (slots(5), tokens, "api is of another kind: every key starts with 9 tokens"),
+        ] {
+            for carry in Carry::ALL {
+                assert_eq!(words(Some(&before), Some(&after), carry), [expected, WHOM], "{carry:?}");
+            }
+        }
     }
 
     #[test]

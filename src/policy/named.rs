@@ -217,6 +217,7 @@ impl Policy {
     /// of the same kind and period, else the first.
     pub(crate) fn continued_by<'a>(&self, limits: impl Iterator<Item = &'a NamedLimit>) -> Option<String> {
         let old = self.limits.iter().find(|limit| limit.name().is_none())?;
+        let limits = limits.filter(|limit| limit.is_slots() == old.is_slots());
         let difference = |limit: &&NamedLimit| {
             let (new, old) = (limit.limit().config(), old.limit().config());
             (new != old, (new.kind, new.period_ms) != (old.kind, old.period_ms))

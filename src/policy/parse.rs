@@ -354,6 +354,37 @@ mod tests {
     }
 
     #[test]
+    fn slots_have_a_capacity_and_nothing_else() {
+        let policy = |fields: &str| format!(r#"{{"p":{{"kind":"slots",{fields}}}}}"#);
+        let policies = Policies::parse(&policy(r#""capacity":5"#)).unwrap();
+        let own = policies.get("p").unwrap();
+        let [limit] = own.limits() else { panic!("{own:?}") };
+        assert!(limit.is_slots());
+        assert_eq!((limit.limit().config().capacity, limit.write_ahead(), limit.kind()), (5, 0, "slots"));
+        assert_eq!(own.to_string(), "p: slots, 5 at once");
+        let sent = Policy::from_definition(&own.definition()).unwrap();
+        assert_eq!((sent.limits(), sent.id(), sent.wire_name()), (own.limits(), own.id(), own.wire_name()));
+        let bucket = Policies::parse(r#"{"p":{"rate":0,"period":"1ms","capacity":5}}"#).unwrap();
+        assert_ne!(bucket.get("p").unwrap().version(), own.version(), "tokens are not slots");
+        let only = "is not for `kind = \"slots\"`, whose only number is `capacity`: how many may be taken at once";
+        for (fields, problem) in [
+            (r#""shards":1"#, "p.capacity: is missing: how many slots may be taken at once"),
+            (r#""capacity":5,"rate":"5/s""#, &format!("p.rate: {only}")),
+            (r#""capacity":5,"period":"1s""#, &format!("p.period: {only}")),
+            (r#""capacity":5,"max_debt":1"#, &format!("p.max_debt: {only}")),
+            (r#""capacity":5,"initial":1"#, &format!("p.initial: {only}")),
+            (r#""capacity":5,"offset":"0s""#, &format!("p.offset: {only}")),
+            (r#""capacity":5,"write_ahead":0"#, &format!("p.write_ahead: {only}")),
+            (r#""capacity":5,"lease":"2s""#, "p.lease: p is of slots, of which nothing can be leased"),
+            (r#""capacity":5,"shards":2"#, "p.shards: p is of slots, which cannot be divided"),
+            (r#""capacity":-1"#, "p.capacity: must be a whole number from 0 to 9007199254740991, not -1"),
+        ] {
+            let errors = errors(&policy(fields));
+            assert!(errors.len() == 1 && errors[0].ends_with(problem), "{errors:?}");
+        }
+    }
+
+    #[test]
     fn an_unlimited_debt_is_the_largest_that_is_exact() {
         let max_debt = |fields: &str, debt: &str| {
             let json = format!(r#"{{"p":{{{fields},"max_debt":{debt}}}}}"#);

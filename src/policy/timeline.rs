@@ -7,7 +7,7 @@
 
 use serde::Serialize;
 
-use super::named_limit::NamedLimit;
+use super::named_limit::{NamedLimit, is_of_slots};
 use super::stored::{StoredConfig, StoredConfigError, limits_of};
 use crate::json::{Fields, Json};
 use crate::limit::{Carry, Config, Kind, Limit};
@@ -176,7 +176,9 @@ impl Version {
         let is_simple = carries().all(|carry| carry != Carry::Proportional);
         // Earlier numbers may have an account that refills at their own rate.
         let has_accounts = carries().any(|carry| carry == Carry::Additive);
-        let all = || before.iter().chain([self]).flat_map(|version| &version.limits);
+        // The buckets of slots are always full.
+        let refills = |limit: &&(Option<String>, Limit)| !is_of_slots(limit.0.as_deref());
+        let all = || before.iter().chain([self]).flat_map(|version| &version.limits).filter(refills);
         let max_debt = all().map(|(_, limit)| limit.config().max_debt).max().unwrap_or(0);
         let is_full = |limit: &Limit| {
             let ms = fill_ms(limit, max_debt, self.shards);
@@ -186,7 +188,7 @@ impl Version {
             self.limits.iter().any(|(other, own)| other == name && own.config().kind == limit.config().kind)
         };
         is_simple
-            && self.limits.iter().all(|(_, limit)| is_full(limit))
+            && self.limits.iter().filter(refills).all(|(_, limit)| is_full(limit))
             && all().all(|limit| is_here(limit) && (!has_accounts || is_full(&limit.1)))
     }
 

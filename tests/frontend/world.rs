@@ -289,6 +289,7 @@ pub(crate) fn settings(deployment: &Deployment<'_>) -> Settings {
             secret: deployment.sessions.map(|_| "the-secret-of-the-captcha"),
             policies: Some(&names),
             shared: &[],
+            with_slots: &[],
         },
         ..CredentialSettings::default()
     });

@@ -60,7 +60,7 @@ test("beside other limits, a settlement returns the slot and keeps the rest", as
 
 test("what only a reservation can do is refused, with what to do instead", async () => {
   const uploads = 'uploads is of slots, which only a reservation takes: send "mode": "reserve"';
-  const neither = "uploads is of slots, which are neither charged nor refunded: settle or cancel their reservations";
+  const neither = "uploads is of slots, which are not charged, refunded or reset: settle or cancel their reservations";
   const left = "llm/at_once is of slots, which only reservations take and give back: leave it out of the cost";
   for (const [verb, body, detail] of [
     ["consume", { policy: "uploads" }, uploads],
@@ -69,6 +69,7 @@ test("what only a reservation can do is refused, with what to do instead", async
     ["consume", { policy: "llm", cost: 1 }, uploads.replace("uploads", "llm/at_once")],
     ["charge", { policy: "uploads" }, neither],
     ["refund", { policy: "uploads" }, neither],
+    ["reset", { policy: "uploads" }, neither],
     ["charge", { policy: "llm", cost: { at_once: 1, tokens: 1 } }, left],
     ["refund", { policy: "llm", cost: { at_once: 1, tokens: 1 } }, left],
   ]) {
@@ -94,7 +95,7 @@ test("they are explained and inspected as what they are", async () => {
   const explained = await tollgate.post("keys/explain", { policy: "llm", key: "e", cost: 1 });
   assert.equal(explained.status, 200, explained.text);
   const { explanation } = explained.body;
-  assert.match(explanation, /the limit llm\/at_once allows 2 at once; 2 are used and 0 are left, and 1 were asked for/);
+  assert.match(explanation, /the limit llm\/at_once allows 2 at once; 2 are in use, and 1 were asked for/);
   assert.match(explanation, /; enough are free by .*, in 30s at the latest/);
   const inspected = await tollgate.post("keys/inspect", { key: "e" });
   const { policies, reservations } = inspected.body;

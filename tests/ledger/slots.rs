@@ -1,8 +1,13 @@
 //! Slots: a reservation takes them, and they are back exactly when it ends. Beside them another limit counts as if it were alone.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
-use tollgate::limit::{Decision, Verb};
+use tollgate::key_hash::KeyHasher;
+use tollgate::limit::{Carry, Decision, Verb};
+use tollgate::policy::Policy;
+use tollgate::policy::overrides::{History, InForce, Overrides, Selector, WrittenOverride};
 use tollgate::protocol::{Action, Decided, ObjectReply};
 
 use crate::chance;
@@ -261,7 +266,7 @@ fn a_slot_is_given_back_once_although_the_clock_steps_back() {
         let second = world.decided(RESERVE, vec![5]).reservation.unwrap().id;
         world.now -= 5_000;
         world.crash(usize::MAX);
-        assert_eq!(world.levels(), [-5], "all are in use twice");
+        assert_eq!(world.levels(), [0]);
         assert_eq!(world.ask(Action::Extend(first), Some(vec![0]), None), ObjectReply::NoReservation);
         world.decided(Action::Settle(first), vec![0]);
         assert_eq!(world.levels(), [0]);
@@ -286,4 +291,119 @@ fn slots_in_shadow_are_given_back_too() {
     assert_eq!(free(&decided(settled)), 3);
     world.now += 10_000;
     assert_eq!(free(&reserve(&mut world)), 3, "the first has expired");
+}
+
+/// The policy for a key without limits.
+fn unlimited(policy: &Arc<Policy>, now: i64) -> Arc<Policy> {
+    let plan = WrittenOverride::parse("it", r#"{"policy":"p","key":"k","unlimited":true}"#).unwrap().plan;
+    let mut history = History::default();
+    history.push(policy.timeline().since().max(1), Some(InForce { plan, until: None }), None);
+    let mut records = Vec::new();
+    Selector::key("p", KeyHasher::default().hash(b"k")).record(&history.encode(), &mut records);
+    let overrides = Overrides::default();
+    overrides.update(&records).unwrap();
+    overrides.apply(policy, b"k", now)
+}
+
+/// What becomes of their number.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    /// A version of a registry, with another number, in shadow or enforced.
+    Version(u64, Carry, bool),
+    Unlimited(bool),
+    Reserve(u64),
+    Extend(usize, u64),
+    Settle(usize),
+    Wait(i64),
+    Crash,
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let carry = prop::sample::select(vec![Carry::AsIs, Carry::Proportional, Carry::Additive, Carry::Reset]);
+    prop_oneof![
+        3 => (0..6_u64, carry, prop::bool::weighted(0.2)).prop_map(|(slots, carry, is_shadow)| Change::Version(slots, carry, is_shadow)),
+        1 => any::<bool>().prop_map(Change::Unlimited),
+        8 => (1..3_u64).prop_map(Change::Reserve),
+        2 => (any::<usize>(), 0..3_u64).prop_map(|(which, slots)| Change::Extend(which, slots)),
+        4 => any::<usize>().prop_map(Change::Settle),
+        3 => (0..8_000_i64).prop_map(Change::Wait),
+        1 => Just(Change::Crash),
+    ]
+}
+
+proptest! {
+    #![proptest_config(chance::config(3_000))]
+
+    /// Whoever asks, it is their number that counts, and all that are in use.
+    #[test]
+    fn whatever_their_number_was_a_reservation_is_granted_exactly_if_enough_are_free(
+        changes in prop::collection::vec(change(), 1..60),
+    ) {
+        let version = |slots: u64, is_shadow: bool| {
+            let mode = if is_shadow { "shadow" } else { "enforce" };
+            Policy::clone(&with(&format!(r#""kind":"slots","capacity":{slots},"mode":"{mode}""#)).policy)
+        };
+        let mut world = with(THREE);
+        let mut base = Arc::new(version(3, false).in_force_since(world.now - 5));
+        let (mut capacity, mut is_shadow, mut is_unlimited) = (3, false, false);
+        let mut open: Vec<(u64, u64, i64)> = Vec::new();
+        for change in changes {
+            world.as_of = Some(base.timeline().since());
+            world.policy = if is_unlimited { unlimited(&base, world.now) } else { Arc::clone(&base) };
+            open.retain(|(.., ends_at)| world.now < *ends_at);
+            let used: u64 = open.iter().map(|(_, slots, _)| slots).sum();
+            let costs = |slots: u64| if is_shadow { (vec![], vec![slots]) } else { (vec![slots], vec![]) };
+            let ask = |world: &mut World, action, slots| {
+                let (costs, shadow_costs) = costs(slots);
+                decided(world.ask_shadow(action, Some(costs), Some(shadow_costs), None))
+            };
+            match change {
+                Change::Version(slots, carry, shadow) => {
+                    world.now += 1;
+                    base = Arc::new(version(slots, shadow).succeeding(&base, world.now, carry));
+                    (capacity, is_shadow) = (slots, shadow);
+                }
+                Change::Unlimited(is_on) => is_unlimited = is_on,
+                Change::Reserve(slots) => {
+                    let answer = ask(&mut world, RESERVE, slots);
+                    let has_room = used + slots <= capacity;
+                    if is_shadow {
+                        let tried = answer.shadow[0].unwrap();
+                        assert_eq!(tried.decision.is_allow(), has_room, "{slots} in shadow");
+                        if let Some(reserved) = answer.reservation {
+                            open.push((reserved.id, if has_room { slots } else { 0 }, reserved.expires_at));
+                        }
+                    } else {
+                        assert_eq!(answer.decision().is_allow(), has_room || is_unlimited, "{slots}, {used} in use");
+                        if let Some(reserved) = answer.reservation {
+                            open.push((reserved.id, slots, reserved.expires_at));
+                        }
+                    }
+                }
+                Change::Extend(which, slots) => {
+                    let Some(index) = which.checked_rem(open.len()) else { continue };
+                    let answer = ask(&mut world, Action::Extend(open[index].0), slots);
+                    let has_room = used + slots <= capacity;
+                    let is_granted = slots == 0 || has_room || is_unlimited || is_shadow;
+                    assert_eq!(answer.decision().is_allow(), is_granted, "{slots} more, {used} in use");
+                    if is_granted {
+                        open[index].1 += if is_shadow && !has_room { 0 } else { slots };
+                        open[index].2 = answer.reservation.unwrap().expires_at;
+                    }
+                }
+                Change::Settle(which) => {
+                    let Some(index) = which.checked_rem(open.len()) else { continue };
+                    let (id, ..) = open.remove(index);
+                    ask(&mut world, Action::Settle(id), 0);
+                }
+                Change::Wait(ms) => world.now += ms,
+                Change::Crash => world.crash(usize::MAX),
+            }
+            if !is_shadow && world.policy.limits().len() == 1 {
+                let used: u64 = open.iter().filter(|(.., ends_at)| world.now < *ends_at).map(|(_, slots, _)| slots).sum();
+                let capacity = world.policy.limits()[0].limit().config().capacity;
+                assert_eq!(world.levels(), [capacity.cast_signed() - used.cast_signed()]);
+            }
+        }
+    }
 }

@@ -52,7 +52,10 @@ pub(in super::super) fn explanation(
 fn sentence(&(limit, cost, answer): &Answered<'_>, shards: usize, now: i64) -> String {
     let config = limit.limit().config();
     let in_shards = if shards > 1 { format!(" in {shards} shards") } else { String::new() };
-    let standing = if answer.owed > 0 {
+    let standing = if limit.is_slots() {
+        let used = config.capacity.saturating_sub(answer.remaining).saturating_add(answer.owed);
+        format!("{} are in use", grouped(used))
+    } else if answer.owed > 0 {
         format!("{} are owed", grouped(answer.owed))
     } else {
         let used = config.capacity.saturating_sub(answer.remaining);
@@ -76,7 +79,7 @@ fn sentence(&(limit, cost, answer): &Answered<'_>, shards: usize, now: i64) -> S
         Decision::Never { max } if shards > 1 => {
             format!("; that can never pass, for no shard can have more than {}", grouped(max))
         }
-        Decision::Never { max } if config.rate == 0 => {
+        Decision::Never { max } if config.rate == 0 && !limit.is_slots() => {
             format!("; nothing comes back, so that no more than {} can pass", grouped(max))
         }
         Decision::Never { max } => format!("; that can never pass, for no more than {} can", grouped(max)),

@@ -74,6 +74,8 @@ mod tests {
     fn a_finding_begins_where_it_says() {
         for (policy, codes) in [
             (r#""100/1m burst 200""#, ""),
+            (r#"{"kind":"slots","capacity":1}"#, ""),
+            (r#"{"kind":"slots","capacity":0}"#, "refuses_all"),
             // Nothing passes.
             (r#""1/s burst 1""#, ""),
             (r#""1/s burst 0""#, "refuses_all"),

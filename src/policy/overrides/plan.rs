@@ -321,8 +321,20 @@ mod tests {
         let (bucket, window) = (&limits(r#""8/1s""#)[0], &two.limits()[1]);
         assert_eq!(numbers(None, bucket).misfit(&one), None);
         assert_eq!(numbers(Some("a"), bucket).misfit(&two), None);
+        let slots = policy(r#"{"kind":"slots","capacity":5}"#);
+        let of_slots = Plan::Limits(vec![Numbers {
+            account: Some("~slots".to_owned()),
+            limit: *limits(r#"{"kind":"slots","capacity":8}"#)[0].limit(),
+            write_ahead: 0,
+        }]);
+        assert_eq!(of_slots.misfit(&slots), None);
+        assert_eq!(of_slots.apply(slots.limits())[0].limit().config().capacity, 8);
+        assert!(of_slots.apply(one.limits())[0].limit() == one.limits()[0].limit(), "of a policy that had slots");
+        let kind = "an override has other numbers, not another kind: write `\"kind\": \"slots\"`, as in the policy";
+        assert_eq!(numbers(None, bucket).misfit(&slots).as_deref(), Some(kind));
         let kind =
             "an override has other numbers, not another kind: write `\"kind\": \"token_bucket\"`, as in the policy";
+        assert_eq!(of_slots.misfit(&one).as_deref(), Some(kind));
         assert_eq!(numbers(Some("a"), window).misfit(&two).as_deref(), Some(kind));
         for (plan, policy, problem) in [
             (
