@@ -1,4 +1,4 @@
-//! Why a request may not be made. Answers and logs say it also where no credential is ever checked.
+//! Reasons to deny a request. They are compiled without the checks of credentials, too, because answers name them.
 
 use std::fmt;
 
@@ -163,11 +163,6 @@ impl std::error::Error for CaptchaError {}
 /// The rule for a grant's verbs.
 pub(super) fn verbs_rule() -> String {
     format!("a list of one or more of {}", Scope::Consume.verbs().join(", "))
-}
-
-/// The verb, if a grant may have it.
-pub(super) fn granted(verb: &str) -> Option<&'static str> {
-    Scope::Consume.verbs().iter().find(|known| **known == verb).copied()
 }
 
 /// A day. A grant cannot be revoked.

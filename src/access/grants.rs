@@ -8,11 +8,12 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use super::caller::Grant;
-use super::denied::{GRANT_KEYS, GrantError, MAX_LIFE_MS, granted};
+use super::denied::{GRANT_KEYS, GrantError, MAX_LIFE_MS};
 use super::error::Errors;
 use super::key::Key;
 use super::numeric_date::millis_of_numeric_date;
 use super::rights::texts;
+use super::scope::Scope;
 use crate::json::{Fields, Json};
 
 /// The keys for verifying grants, and the audience of these.
@@ -162,10 +163,14 @@ fn members<'a>(json: &'a str, part: &'static str) -> Result<Fields<'a>, GrantErr
     Json::parse(json).ok().and_then(|json| json.fields().ok()).ok_or(GrantError::Malformed { part })
 }
 
+/// The verb, if a grant may have it.
+pub(super) fn granted(verb: &str) -> Option<&'static str> {
+    Scope::Consume.verbs().iter().find(|known| **known == verb).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::Scope;
 
     const NOW: i64 = 1_700_000_000_000;
     const KEY: [u8; 32] = [7; 32];

@@ -7,9 +7,11 @@ use std::borrow::Cow;
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 
-use super::denied::{CaptchaError, MAX_CREDENTIAL_LEN, MAX_LIFE_MS, SESSIONS, TURNSTILE_SECRET, granted, verbs_rule};
+use super::denied::{
+    CaptchaError, GRANT_KEYS, MAX_CREDENTIAL_LEN, MAX_LIFE_MS, SESSIONS, TURNSTILE_SECRET, verbs_rule,
+};
 use super::error::{Errors, SettingError, require_long_enough, shown};
-use super::grants::Signer;
+use super::grants::{Signer, granted};
 use super::rights::texts;
 use super::url::{URL_RULE, is_safe};
 use crate::json::{Fields, Json};
@@ -67,7 +69,7 @@ impl Sessions {
         let text = settings.sessions?;
         let before = errors.0.len();
         if !has_grant_keys {
-            errors.add(SESSIONS, "needs a key in TOLLGATE_GRANT_KEYS, which signs the grants");
+            errors.add(SESSIONS, &format!("needs a key in {GRANT_KEYS}, which signs the grants"));
         }
         let secret = require_long_enough(TURNSTILE_SECRET, settings.secret).and_then(require_graphic);
         let secret = secret.map_err(|error| errors.0.push(error)).ok();

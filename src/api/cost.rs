@@ -18,15 +18,15 @@ pub enum Cost<'a> {
     ByLimit(Vec<(Cow<'a, str>, u64)>),
 }
 
-/// What a request does with slots.
+/// What a cost means for slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Slots {
+pub enum SlotCost {
     /// A reservation, or a look at what one would get: one slot, unless the cost says otherwise.
     Taken,
     /// An extension: none, unless the cost says otherwise.
     Added,
-    /// A settlement or cancellation, whatever the cost.
-    GivenBack,
+    /// A settlement or cancellation: they are given back whatever the cost.
+    Ignored,
     /// Any other request.
     Untouched,
 }
@@ -79,7 +79,7 @@ impl<'a> Cost<'a> {
     /// # Errors
     /// [`Problem::BadRequest`] if an unknown limit is named or a limit is missing, and [`Problem::CostTooLarge`] for more than `verb` could
     /// ever grant, if it can grant anything: if nothing can pass, no cost is right, and the limit refuses.
-    pub fn of(&self, policy: &Policy, verb: Verb, slots: Slots) -> Result<Costs, Problem> {
+    pub fn of(&self, policy: &Policy, verb: Verb, slots: SlotCost) -> Result<Costs, Problem> {
         let costs = self.of_any_size(policy, slots)?;
         // It must fit one shard; the first has the largest capacity.
         let limits = policy.shards().first().map_or(policy.limits(), |shard| shard.limits());
@@ -96,7 +96,7 @@ impl<'a> Cost<'a> {
     ///
     /// # Errors
     /// [`Problem::BadRequest`], as [`Cost::of`].
-    pub(super) fn of_any_size(&self, policy: &Policy, slots: Slots) -> Result<Costs, Problem> {
+    pub(super) fn of_any_size(&self, policy: &Policy, slots: SlotCost) -> Result<Costs, Problem> {
         let enforced = self.of_enforced(policy)?;
         let enforced = policy.limits().iter().zip(enforced).map(|(limit, cost)| match cost {
             _ if limit.is_slots() => self.of_slots(policy, limit, slots),
@@ -111,7 +111,7 @@ impl<'a> Cost<'a> {
     }
 
     /// How many slots it takes. A number is for limits of tokens, if there are any: then each request takes one slot.
-    fn of_slots(&self, policy: &Policy, limit: &NamedLimit, slots: Slots) -> Result<u64, Problem> {
+    fn of_slots(&self, policy: &Policy, limit: &NamedLimit, slots: SlotCost) -> Result<u64, Problem> {
         let all = policy.limits().iter().chain(policy.shadow_limits());
         let asked = match self {
             Self::Each(cost) if policy.off_limits().is_empty() && all.clone().all(NamedLimit::is_slots) => Some(*cost),
@@ -119,11 +119,11 @@ impl<'a> Cost<'a> {
             Self::ByLimit(named) => named.iter().find(|(name, _)| Some(&**name) == limit.name()).map(|(_, cost)| *cost),
         };
         match (slots, asked) {
-            (Slots::Taken, asked) => Ok(asked.unwrap_or(1)),
-            (Slots::Added, asked) => Ok(asked.unwrap_or(0)),
-            (Slots::GivenBack, _) | (Slots::Untouched, None | Some(0)) => Ok(0),
-            (Slots::Untouched, Some(_)) => bad_request(format!(
-                "{} is of slots, which only reservations take and give back: leave it out of the cost",
+            (SlotCost::Taken, asked) => Ok(asked.unwrap_or(1)),
+            (SlotCost::Added, asked) => Ok(asked.unwrap_or(0)),
+            (SlotCost::Ignored, _) | (SlotCost::Untouched, None | Some(0)) => Ok(0),
+            (SlotCost::Untouched, Some(_)) => bad_request(format!(
+                "{} limits slots, which only reservations take and give back: leave it out of the cost",
                 limit.full_name()
             )),
         }
@@ -162,7 +162,7 @@ impl<'a> Cost<'a> {
         Ok(limits.iter().map(|limit| cost_of(limit.name()).map(|(_, cost)| *cost)).collect())
     }
 
-    fn of_shadow(&self, policy: &Policy, slots: Slots) -> Vec<u64> {
+    fn of_shadow(&self, policy: &Policy, slots: SlotCost) -> Vec<u64> {
         let cost_of = |limit: &NamedLimit| match self {
             _ if limit.is_slots() => self.of_slots(policy, limit, slots).unwrap_or(0),
             Self::Each(cost) => *cost,
@@ -196,24 +196,27 @@ mod tests {
         let named = |costs: &[(&'static str, u64)]| {
             Cost::ByLimit(costs.iter().map(|&(name, cost)| (name.into(), cost)).collect())
         };
-        assert_eq!(Cost::Each(3).of(two, Verb::Consume, Slots::Untouched), Ok(enforced([3, 3])));
-        assert_eq!(named(&[("b", 9), ("a", 0)]).of(two, Verb::Consume, Slots::Untouched), Ok(enforced([0, 9])));
+        assert_eq!(Cost::Each(3).of(two, Verb::Consume, SlotCost::Untouched), Ok(enforced([3, 3])));
+        assert_eq!(named(&[("b", 9), ("a", 0)]).of(two, Verb::Consume, SlotCost::Untouched), Ok(enforced([0, 9])));
         let too_large =
             |limit: &str, cost, max| Err(Problem::CostTooLarge { limit: limit.into(), cost, max, request: None });
-        assert_eq!(named(&[("b", 10), ("a", 0)]).of(two, Verb::Consume, Slots::Untouched), too_large("two/b", 10, 9));
-        assert_eq!(Cost::Each(6).of(one, Verb::Consume, Slots::Untouched), too_large("one", 6, 5));
-        assert_eq!(Cost::Each(6).of(one, Verb::Charge, Slots::Untouched), Ok(enforced([6])));
+        assert_eq!(
+            named(&[("b", 10), ("a", 0)]).of(two, Verb::Consume, SlotCost::Untouched),
+            too_large("two/b", 10, 9)
+        );
+        assert_eq!(Cost::Each(6).of(one, Verb::Consume, SlotCost::Untouched), too_large("one", 6, 5));
+        assert_eq!(Cost::Each(6).of(one, Verb::Charge, SlotCost::Untouched), Ok(enforced([6])));
         let wrong = |detail: &str| bad_request::<Costs>(detail.to_owned());
         assert_eq!(
-            named(&[("a", 1)]).of(two, Verb::Consume, Slots::Untouched),
+            named(&[("a", 1)]).of(two, Verb::Consume, SlotCost::Untouched),
             wrong("the cost must name every limit of policy two: a, b")
         );
         assert_eq!(
-            named(&[("a", 1), ("c", 1)]).of(two, Verb::Consume, Slots::Untouched),
+            named(&[("a", 1), ("c", 1)]).of(two, Verb::Consume, SlotCost::Untouched),
             wrong("policy two has no limit \"c\"; its limits are a, b")
         );
         assert_eq!(
-            named(&[("a", 1)]).of(one, Verb::Consume, Slots::Untouched),
+            named(&[("a", 1)]).of(one, Verb::Consume, SlotCost::Untouched),
             wrong("policy one has one limit, without a name, so its cost is a number")
         );
     }
@@ -243,22 +246,22 @@ mod tests {
             ("tried", Cost::Each(50), vec![1], vec![0], vec![0]),
             ("off", Cost::Each(50), vec![1], vec![0], vec![0]),
         ] {
-            assert_eq!(slots(policy, &cost, Slots::Taken), Ok(taken), "{policy} {cost:?}");
-            assert_eq!(slots(policy, &cost, Slots::Added), Ok(added), "{policy} {cost:?}");
-            assert_eq!(slots(policy, &cost, Slots::GivenBack), Ok(given_back), "{policy} {cost:?}");
+            assert_eq!(slots(policy, &cost, SlotCost::Taken), Ok(taken), "{policy} {cost:?}");
+            assert_eq!(slots(policy, &cost, SlotCost::Added), Ok(added), "{policy} {cost:?}");
+            assert_eq!(slots(policy, &cost, SlotCost::Ignored), Ok(given_back), "{policy} {cost:?}");
         }
-        let detail = "with/at_once is of slots, which only reservations take and give back: leave it out of the cost";
+        let detail = "with/at_once limits slots, which only reservations take and give back: leave it out of the cost";
         assert_eq!(
-            slots("with", &named(&[("at_once", 1), ("tokens", 1)]), Slots::Untouched),
+            slots("with", &named(&[("at_once", 1), ("tokens", 1)]), SlotCost::Untouched),
             bad_request(detail.to_owned())
         );
-        assert_eq!(slots("with", &Cost::Each(7), Slots::Untouched), Ok(vec![0, 7]));
+        assert_eq!(slots("with", &Cost::Each(7), SlotCost::Untouched), Ok(vec![0, 7]));
         assert_eq!(
-            slots("with", &named(&[("at_once", 1)]), Slots::Taken),
+            slots("with", &named(&[("at_once", 1)]), SlotCost::Taken),
             bad_request("the cost must name every limit of policy with: tokens".to_owned())
         );
         let too_large = Problem::CostTooLarge { limit: "alone".into(), cost: 6, max: 5, request: None };
-        assert_eq!(slots("alone", &Cost::Each(6), Slots::Taken), Err(too_large));
+        assert_eq!(slots("alone", &Cost::Each(6), SlotCost::Taken), Err(too_large));
     }
 
     #[test]
@@ -268,11 +271,11 @@ mod tests {
         let [none, spent] = ["none", "spent"].map(|name| policies.get(name).unwrap());
         for verb in [Verb::Consume, Verb::Reserve { max_wait_ms: None }, Verb::Borrow { max_wait_ms: Some(0) }] {
             for cost in [0, 1, MAX_TOKENS] {
-                assert_eq!(Cost::Each(cost).of(none, verb, Slots::Untouched), Ok(enforced([cost])), "{verb:?}");
+                assert_eq!(Cost::Each(cost).of(none, verb, SlotCost::Untouched), Ok(enforced([cost])), "{verb:?}");
             }
-            assert_eq!(Cost::Each(5).of(spent, verb, Slots::Untouched), Ok(enforced([5])));
+            assert_eq!(Cost::Each(5).of(spent, verb, SlotCost::Untouched), Ok(enforced([5])));
             let too_large = Problem::CostTooLarge { limit: "spent".into(), cost: 6, max: 5, request: None };
-            assert_eq!(Cost::Each(6).of(spent, verb, Slots::Untouched), Err(too_large));
+            assert_eq!(Cost::Each(6).of(spent, verb, SlotCost::Untouched), Err(too_large));
         }
     }
 
@@ -287,23 +290,26 @@ mod tests {
             Cost::ByLimit(costs.iter().map(|&(name, cost)| (name.into(), cost)).collect())
         };
         let both = |enforced: &[u64], shadow: &[u64]| Ok(Costs { enforced: enforced.into(), shadow: shadow.into() });
-        assert_eq!(Cost::Each(3).of(p, Verb::Consume, Slots::Untouched), both(&[3], &[3]));
-        assert_eq!(Cost::Each(MAX_TOKENS).of(one, Verb::Consume, Slots::Untouched), both(&[], &[MAX_TOKENS]));
-        assert_eq!(Cost::Each(MAX_TOKENS).of(off, Verb::Consume, Slots::Untouched), both(&[], &[]));
-        assert_eq!(named(&[("a", 1)]).of(p, Verb::Consume, Slots::Untouched), both(&[1], &[0]));
-        assert_eq!(named(&[("c", 99), ("b", 99), ("a", 1)]).of(p, Verb::Consume, Slots::Untouched), both(&[1], &[99]));
+        assert_eq!(Cost::Each(3).of(p, Verb::Consume, SlotCost::Untouched), both(&[3], &[3]));
+        assert_eq!(Cost::Each(MAX_TOKENS).of(one, Verb::Consume, SlotCost::Untouched), both(&[], &[MAX_TOKENS]));
+        assert_eq!(Cost::Each(MAX_TOKENS).of(off, Verb::Consume, SlotCost::Untouched), both(&[], &[]));
+        assert_eq!(named(&[("a", 1)]).of(p, Verb::Consume, SlotCost::Untouched), both(&[1], &[0]));
+        assert_eq!(
+            named(&[("c", 99), ("b", 99), ("a", 1)]).of(p, Verb::Consume, SlotCost::Untouched),
+            both(&[1], &[99])
+        );
         let wrong = |detail: &str| bad_request::<Costs>(detail.to_owned());
         assert_eq!(
-            named(&[("b", 1)]).of(p, Verb::Consume, Slots::Untouched),
+            named(&[("b", 1)]).of(p, Verb::Consume, SlotCost::Untouched),
             wrong("the cost must name every limit of policy p: a")
         );
         assert_eq!(
-            named(&[("a", 1), ("d", 1)]).of(p, Verb::Consume, Slots::Untouched),
+            named(&[("a", 1), ("d", 1)]).of(p, Verb::Consume, SlotCost::Untouched),
             wrong("policy p has no limit \"d\"; its limits are a, b, c")
         );
         for (policy, name) in [(one, "one"), (off, "off")] {
             let detail = format!("policy {name} has one limit, without a name, so its cost is a number");
-            assert_eq!(named(&[("a", 1)]).of(policy, Verb::Consume, Slots::Untouched), wrong(&detail));
+            assert_eq!(named(&[("a", 1)]).of(policy, Verb::Consume, SlotCost::Untouched), wrong(&detail));
         }
     }
 }

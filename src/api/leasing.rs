@@ -1,7 +1,7 @@
 //! The lease messages of `POST /v1/lease`: tokens for a server that decides by itself, and what it has spent of earlier ones.
 
 use super::body::Body;
-use super::cost::{Cost, Slots};
+use super::cost::{Cost, SlotCost};
 use super::problem::{Problem, bad_request};
 use crate::limit::Verb;
 use crate::policy::Policy;
@@ -47,7 +47,7 @@ impl<'a> Leasing<'a> {
             return bad_request(format!("policy {} has no `lease`: its tokens cannot be leased", policy.name()));
         };
         // May exceed the capacity: a lease has what can be spared.
-        let costs_of = |tokens: &Cost<'_>| tokens.of(policy, Verb::ConsumeUpTo, Slots::Untouched);
+        let costs_of = |tokens: &Cost<'_>| tokens.of(policy, Verb::ConsumeUpTo, SlotCost::Untouched);
         let mut wanted = vec![0; policy.limits().len()];
         if let Some(tokens) = &self.tokens {
             wanted = costs_of(tokens)?.enforced;

@@ -65,7 +65,7 @@ mod verdict;
 pub use crate::policy::Cause;
 #[cfg(feature = "service")]
 pub use admin::{AdminPath, AdminQuestion, AdminReply, AdminRequest, MAX_OVERRIDES_LEN};
-pub use cost::{Cost, Costs, Slots};
+pub use cost::{Cost, Costs, SlotCost};
 pub use endpoint::Endpoint;
 #[cfg(feature = "service")]
 pub use keys::{BLOCK_PATH, BlockRequest, INSPECT_KEY_PATH, InspectKeyRequest, KeyQuestion, inspected, key_state};

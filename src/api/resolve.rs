@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::beyond_shards::require_whole;
-use super::cost::{Cost, Slots};
+use super::cost::{Cost, SlotCost};
 use super::endpoint::Endpoint;
 use super::problem::{Problem, bad_request};
 use super::request::{Item, Request};
-use super::resolved::{ResolvedItem, ResolvedRequest, require_reservation};
+use super::resolved::{ResolvedItem, ResolvedRequest};
 use crate::access::{Caller, Key, KeyMisfit};
 use crate::limit::Verb;
-use crate::policy::Policies;
+use crate::policy::{NamedLimit, Policies, Policy};
 use crate::protocol::Action;
 
 impl ResolvedRequest {
@@ -57,15 +57,15 @@ impl ResolvedRequest {
         let Request { endpoint, action, .. } = *request;
         let (verb, slots) = match action {
             // A cost that can never pass is explained, too.
-            Action::Look(_) if endpoint == Endpoint::Explain => (Verb::ConsumeUpTo, Slots::Taken),
-            Action::Look(verb) | Action::Reserve(verb) => (verb, Slots::Taken),
-            Action::Extend(_) => (Verb::Consume, Slots::Added),
-            Action::Settle(_) | Action::Cancel(_) => (Verb::Charge, Slots::GivenBack),
-            Action::Take(verb) => (verb, Slots::Untouched),
-            Action::Hold(_) => (Verb::Consume, Slots::Untouched),
+            Action::Look(_) if endpoint == Endpoint::Explain => (Verb::ConsumeUpTo, SlotCost::Taken),
+            Action::Look(verb) | Action::Reserve(verb) => (verb, SlotCost::Taken),
+            Action::Extend(_) => (Verb::Consume, SlotCost::Added),
+            Action::Settle(_) | Action::Cancel(_) => (Verb::Charge, SlotCost::Ignored),
+            Action::Take(verb) => (verb, SlotCost::Untouched),
+            Action::Hold(_) => (Verb::Consume, SlotCost::Untouched),
         };
         // It may have been done when none of the limits was of slots.
-        let slots = if is_of_any_size && slots == Slots::Untouched { Slots::GivenBack } else { slots };
+        let slots = if is_of_any_size && slots == SlotCost::Untouched { SlotCost::Ignored } else { slots };
         let mut impossible = None;
         let mut resolved = |item: &Item<'_>| {
             caller.may_use(&item.policy)?;
@@ -104,10 +104,8 @@ impl ResolvedRequest {
                 Err(misfit) => return bad_request(format!("`key` {misfit}")),
             };
             let policy = policies.for_key(policy, &key, now);
-            let slots_need = require_reservation(endpoint, action, &policy);
-            if !is_of_any_size {
-                slots_need?;
-            }
+            require_reservation(endpoint, action, &policy)
+                .or_else(|problem| if is_of_any_size { Ok(()) } else { Err(problem) })?;
             let beyond = require_whole(endpoint, action, item.snapshot, &policy).err();
             if endpoint == Endpoint::Batch
                 && let Some(detail) = beyond
@@ -159,6 +157,28 @@ impl ResolvedRequest {
             _ => None,
         };
         Ok(Self { endpoint, action, items, lease, by_grant: caller.has_grant(), random: 0, impossible })
+    }
+}
+
+/// Checks that a request that takes from slots is a reservation, which gives them back. Where all limits are slots, there is nothing else
+/// to change.
+///
+/// # Errors
+/// [`Problem::BadRequest`].
+fn require_reservation(endpoint: Endpoint, action: Action, policy: &Policy) -> Result<(), Problem> {
+    let Some(slots) = policy.limits().iter().find(|limit| limit.is_slots()) else { return Ok(()) };
+    let name = slots.full_name();
+    match action {
+        _ if endpoint == Endpoint::Batch => {
+            bad_request(format!("{name} limits slots, which only a reservation takes, and no batch can reserve"))
+        }
+        Action::Take(verb) if verb.takes() => {
+            bad_request(format!("{name} limits slots, which only a reservation takes: send \"mode\": \"reserve\""))
+        }
+        Action::Take(_) if policy.limits().iter().all(NamedLimit::is_slots) => bad_request(format!(
+            "{name} limits slots, which are not charged, refunded or reset: settle or cancel their reservations"
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::cost::Costs;
 #[cfg(any(feature = "answers", feature = "tower"))]
-use super::cost::{Cost, Slots};
+use super::cost::{Cost, SlotCost};
 use super::endpoint::Endpoint;
-use super::problem::{Problem, bad_request};
+use super::problem::Problem;
 use crate::limit::Decision;
 #[cfg(any(feature = "answers", feature = "tower"))]
 use crate::limit::Verb;
@@ -60,7 +60,7 @@ impl ResolvedRequest {
         if policy.limits().iter().any(NamedLimit::is_slots) {
             return Err(Problem::Misconfigured { missing: Vec::new() }); // there are no reservations here
         }
-        let costs = cost.of(policy, Verb::Consume, Slots::Untouched)?;
+        let costs = cost.of(policy, Verb::Consume, SlotCost::Untouched)?;
         let item = ResolvedItem {
             policy: Arc::clone(policy),
             key: Vec::new(),
@@ -113,28 +113,6 @@ impl ResolvedRequest {
     #[must_use]
     pub fn items(&self) -> &[ResolvedItem] {
         &self.items
-    }
-}
-
-/// Checks that a request that takes from slots is a reservation, which gives them back. Where all limits are slots, there is nothing else
-/// to change.
-///
-/// # Errors
-/// [`Problem::BadRequest`].
-pub(super) fn require_reservation(endpoint: Endpoint, action: Action, policy: &Policy) -> Result<(), Problem> {
-    let Some(slots) = policy.limits().iter().find(|limit| limit.is_slots()) else { return Ok(()) };
-    let name = slots.full_name();
-    match action {
-        _ if endpoint == Endpoint::Batch => {
-            bad_request(format!("{name} is of slots, which only a reservation takes, and no batch can reserve"))
-        }
-        Action::Take(verb) if verb.takes() => {
-            bad_request(format!("{name} is of slots, which only a reservation takes: send \"mode\": \"reserve\""))
-        }
-        Action::Take(_) if policy.limits().iter().all(NamedLimit::is_slots) => bad_request(format!(
-            "{name} is of slots, which are not charged, refunded or reset: settle or cancel their reservations"
-        )),
-        _ => Ok(()),
     }
 }
 

@@ -252,7 +252,7 @@ impl Verdict<'_> {
         let when = match retry_after_ms {
             Some(ms) => format!("retry in {ms} ms"),
             None if limit == 0 => "with a capacity of 0 nothing can pass".to_owned(),
-            None if self.is_of_slots => "they do not become enough while this reservation lasts".to_owned(),
+            None if self.is_of_slots => "no more are free while this reservation lasts".to_owned(),
             None => "this budget never refills".to_owned(),
         };
         if self.banned {
@@ -265,7 +265,7 @@ impl Verdict<'_> {
         match owed {
             _ if self.is_of_slots => {
                 let used = limit.saturating_sub(remaining).saturating_add(*owed);
-                format!("of the {limit} slots of policy {full_name} {used} are in use and the cost is {cost}; {when}")
+                format!("policy {full_name} has {used} of {limit} slots in use and the cost is {cost}; {when}")
             }
             0 => format!("policy {full_name} has {remaining} of {limit} tokens left and the cost is {cost}; {when}"),
             _ => format!("policy {full_name} owes {owed} tokens and the cost is {cost}; {when}"),

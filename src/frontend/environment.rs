@@ -68,12 +68,12 @@ impl Setup {
         let policies = policies_in(env).policies;
         let policy_names: Option<Vec<_>> =
             policies.as_ref().ok().map(|policies| policies.iter().map(|policy| policy.name()).collect());
-        let named = |is_meant: fn(&Policy) -> bool| {
+        let names_of = |is_meant: fn(&Policy) -> bool| {
             let meant = policies.iter().flat_map(|policies| policies.iter()).filter(|policy| is_meant(policy));
             meant.map(|policy| policy.name()).collect::<Vec<_>>()
         };
-        let shared = named(|policy| policy.frontend().has_one_budget);
-        let with_slots = named(|policy| policy.limits().iter().any(NamedLimit::is_slots));
+        let shared = names_of(|policy| policy.frontend().has_one_budget);
+        let with_slots = names_of(|policy| policy.limits().iter().any(NamedLimit::is_slots));
         let credentials = Credentials::new(CredentialSettings {
             tokens: text(env, "TOLLGATE_TOKENS").as_deref(),
             grant_keys: text(env, "TOLLGATE_GRANT_KEYS").as_deref(),

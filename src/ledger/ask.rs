@@ -6,9 +6,9 @@ use super::accounts::MAX_INLINE;
 use super::replay::shard_of;
 use super::row::{Registered, StoredRow};
 use super::{Ledger, LedgerError, Slot, Writes};
-use crate::limit::Verb;
+use crate::limit::{Decision, Verb};
 use crate::policy::Policy;
-use crate::protocol::{Action, Decided, ObjectReply, ObjectRequest, Spread};
+use crate::protocol::{Action, Decided, LimitAnswer, ObjectReply, ObjectRequest, Spread};
 
 impl Ledger {
     /// Answers a request about the buckets of the policies `asked`; `random` gives the ids of reservations. A bucket last requested under
@@ -36,6 +36,7 @@ impl Ledger {
         let as_of = request.known.as_ref().map_or(0, |known| known.as_of);
         let newer = if request.known.is_some() { self.newer(asked, as_of)? } else { Vec::new() };
         let replaced: Vec<Arc<Policy>>;
+        let began_with = asked;
         let asked = match (newer.as_slice(), request.action) {
             ([], _) => asked,
             // A batch ends under the policies it began with.
@@ -83,6 +84,9 @@ impl Ledger {
                 self.lease(asked, request, decided, random)?;
             }
         }
+        if let (ObjectReply::Decided(decided), false) = (&mut reply, newer.is_empty()) {
+            decided.limits = self.answers_of(began_with, asked, &decided.limits, now);
+        }
         self.collect_writes(now, &mut writes);
         if asked.iter().any(|policy| policy.is_inline()) {
             self.forget_full_inline(asked, now, &mut writes);
@@ -91,6 +95,33 @@ impl Ledger {
             self.set_alarm(now, &mut writes);
         }
         Ok((reply, writes))
+    }
+
+    /// The answers for the limits of `began_with`, by account, from those for the limits of the `asked` policies that replace them. One that
+    /// is no longer a limit is full.
+    fn answers_of(
+        &self,
+        began_with: &[Arc<Policy>],
+        asked: &[Arc<Policy>],
+        answers: &[LimitAnswer],
+        now: i64,
+    ) -> Vec<LimitAnswer> {
+        let mut rest = answers.iter();
+        let mut all = Vec::new();
+        for (before, policy) in began_with.iter().zip(asked) {
+            let own: Vec<_> = policy.limits().iter().zip(rest.by_ref()).collect();
+            for limit in before.limits() {
+                let answer = own.iter().find(|(other, _)| other.account() == limit.account());
+                all.push(answer.map_or_else(
+                    || {
+                        let nothing = Decision::Allow { tokens: 0, ready_at: now };
+                        LimitAnswer::new(limit.limit(), nothing, &limit.limit().new_state(now, self.phase), now)
+                    },
+                    |(_, answer)| **answer,
+                ));
+            }
+        }
+        all
     }
 
     /// The policies of buckets last requested by a frontend that knows more than `as_of`, and what it knew.

@@ -266,7 +266,7 @@ impl Holds {
         Self { held, ends, leased_until }
     }
 
-    /// A limit's answer, and its state while tokens are held, and so many more. Slots are all free when the last of them are.
+    /// The answer for a limit while its held tokens, and `more`, are unavailable. Slots are all free when the last hold has ended.
     pub(super) fn answer(
         &self,
         index: usize,

@@ -92,7 +92,7 @@ fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>
             continue;
         }
         if new.is_slots() {
-            lines.push(format!("{shown} is of slots now: {}", at_once(new)));
+            lines.push(format!("{shown} now limits slots: {}", at_once(new)));
             continue;
         }
         let (old, new, start) = (old.limit().config(), new.limit().config(), initial(new));
@@ -267,7 +267,7 @@ mod tests {
         let tokens = r#""9/1h""#.to_owned();
         for (before, after, expected) in [
             (slots(3), slots(5), "api: 5 at once instead of 3; those in use count"),
-            (tokens.clone(), slots(5), "api is of slots now: 5 at once"),
+            (tokens.clone(), slots(5), "api now limits slots: 5 at once"),
             (slots(5), tokens, "api is of another kind: every key starts with 9 tokens"),
         ] {
             for carry in Carry::ALL {

@@ -43,24 +43,14 @@ pub struct Policy {
 /// Without what is computed from the rest once needed.
 impl fmt::Debug for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, limits, shadow, off, object, frontend, registry, is_inline, is_of_key, standing, .. } = self;
-        let Self { timeline, shards, shard, shard_policies: _, .. } = self;
-        let terms = (object, frontend, registry);
-        let parts = (name, limits, shadow, off, terms, is_inline, is_of_key, standing, timeline, shards, shard);
-        f.debug_tuple("Policy").field(&parts).finish()
+        f.debug_tuple("Policy").field(&self.parts()).field(&self.registry).finish()
     }
 }
 
 /// Two policies are equal if objects and clients cannot distinguish them.
 impl PartialEq for Policy {
     fn eq(&self, other: &Self) -> bool {
-        let Self { name, limits, shadow, off, object, frontend, registry: _, is_inline, is_of_key, standing, .. } =
-            self;
-        let Self { timeline, shards, shard, shard_policies: _, .. } = self;
-        (name, limits, shadow, off) == (&other.name, &other.limits, &other.shadow, &other.off)
-            && (object, frontend, timeline) == (&other.object, &other.frontend, &other.timeline)
-            && (is_inline, is_of_key, standing) == (&other.is_inline, &other.is_of_key, &other.standing)
-            && (shards, shard) == (&other.shards, &other.shard)
+        self.parts() == other.parts()
     }
 }
 
@@ -92,6 +82,32 @@ pub enum Standing {
 }
 
 impl Policy {
+    /// All that objects and clients can see.
+    fn parts(&self) -> impl PartialEq + fmt::Debug {
+        let Self {
+            name,
+            limits,
+            shadow,
+            off,
+            object,
+            frontend,
+            registry: _,
+            is_inline,
+            is_of_key,
+            standing,
+            timeline,
+            #[cfg(feature = "service")]
+                labels: _,
+            #[cfg(feature = "service")]
+                id: _,
+            shards,
+            shard,
+            shard_policies: _,
+        } = self;
+        let terms = (object, frontend, is_inline, is_of_key, standing, timeline);
+        (name, limits, shadow, off, terms, shards, shard)
+    }
+
     /// The name: 1 to 64 letters, digits, `_`, `-` or `.`.
     #[must_use]
     pub fn name(&self) -> &str {

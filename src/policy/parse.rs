@@ -9,6 +9,7 @@ use super::name::{is_name, name_rule};
 use super::named::Policy;
 use super::named_limit::NamedLimit;
 use super::object_terms::ObjectTerms;
+use super::on_error::OnError;
 #[cfg(feature = "service")]
 use super::overrides::Overrides;
 use super::reader::{LIMIT_FIELDS, Reader, table};
@@ -211,6 +212,13 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     if frontend.lease.is_some() {
         reader.require_leasable(&limits);
     }
+    if frontend.on_error != OnError::CLOSED
+        && let Some((_, slots)) = limits.iter().find(|(_, limit)| limit.is_slots())
+    {
+        let problem =
+            format!("{} limits slots, which only reservations take, and none is granted unasked", slots.full_name());
+        reader.error("on_error", problem);
+    }
     let shards = reader.shards(&limits, frontend.lease.is_some(), object.notify.is_some(), registry.carry);
     if errors.len() > before {
         return None;
@@ -375,8 +383,12 @@ mod tests {
             (r#""capacity":5,"initial":1"#, &format!("p.initial: {only}")),
             (r#""capacity":5,"offset":"0s""#, &format!("p.offset: {only}")),
             (r#""capacity":5,"write_ahead":0"#, &format!("p.write_ahead: {only}")),
-            (r#""capacity":5,"lease":"2s""#, "p.lease: p is of slots, of which nothing can be leased"),
-            (r#""capacity":5,"shards":2"#, "p.shards: p is of slots, which cannot be divided"),
+            (r#""capacity":5,"lease":"2s""#, "p.lease: p limits slots, of which nothing can be leased"),
+            (
+                r#""capacity":5,"on_error":"open""#,
+                "p.on_error: p limits slots, which only reservations take, and none is granted unasked",
+            ),
+            (r#""capacity":5,"shards":2"#, "p.shards: p limits slots, which cannot be divided"),
             (r#""capacity":-1"#, "p.capacity: must be a whole number from 0 to 9007199254740991, not -1"),
         ] {
             let errors = errors(&policy(fields));

@@ -286,7 +286,7 @@ impl Reader<'_> {
     pub(super) fn require_leasable(&mut self, limits: &[(Mode, NamedLimit)]) {
         for (_, limit) in limits {
             let has = match limit.limit().config().kind {
-                _ if limit.is_slots() => "is of slots",
+                _ if limit.is_slots() => "limits slots",
                 Kind::FirstUseWindow => "has windows from first use",
                 Kind::TokenBucket | Kind::FixedWindow => continue,
             };
@@ -309,7 +309,7 @@ impl Reader<'_> {
         for (mode, limit) in limits {
             let name = limit.full_name();
             if limit.is_slots() {
-                errors.push(format!("{name} is of slots, which cannot be divided"));
+                errors.push(format!("{name} limits slots, which cannot be divided"));
             } else if let Err(problem) = shard::check(limit.limit(), shards) {
                 errors.push(format!("{name} {problem}"));
             }

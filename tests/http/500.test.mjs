@@ -51,7 +51,7 @@ const rows = {
       'settings: POLICIES.a.period: must be text with a unit, such as "90s", not 60',
       "settings: POLICIES.a.capacity: must be a whole number from 0 to 9007199254740991, not 1.5",
       `settings: POLICIES."b c": ${NAME_RULE}`,
-      'settings: POLICIES.d.kind: must be "token_bucket" or "fixed_window"',
+      'settings: POLICIES.d.kind: must be "token_bucket", "fixed_window" or "slots"',
       "settings: POLICIES.d.rate: is missing",
       'settings: POLICIES.d.period: must be whole milliseconds, not "1us"',
       'settings: POLICIES.d.initial: must be a whole number from 0 to 9007199254740991, not "2"',

@@ -59,9 +59,9 @@ test("beside other limits, a settlement returns the slot and keeps the rest", as
 });
 
 test("what only a reservation can do is refused, with what to do instead", async () => {
-  const uploads = 'uploads is of slots, which only a reservation takes: send "mode": "reserve"';
-  const neither = "uploads is of slots, which are not charged, refunded or reset: settle or cancel their reservations";
-  const left = "llm/at_once is of slots, which only reservations take and give back: leave it out of the cost";
+  const uploads = 'uploads limits slots, which only a reservation takes: send "mode": "reserve"';
+  const neither = "uploads limits slots, which are not charged, refunded or reset: settle or cancel their reservations";
+  const left = "llm/at_once limits slots, which only reservations take and give back: leave it out of the cost";
   for (const [verb, body, detail] of [
     ["consume", { policy: "uploads" }, uploads],
     ["consume", { policy: "uploads", mode: "up_to" }, uploads],
@@ -83,7 +83,7 @@ test("what only a reservation can do is refused, with what to do instead", async
     ],
   });
   assert.equal(batch.status, 400);
-  assert.match(batch.body.detail, /uploads is of slots, which only a reservation takes, and no batch can reserve/);
+  assert.match(batch.body.detail, /uploads limits slots, which only a reservation takes, and no batch can reserve/);
   const large = await reserve("uploads", "d", { cost: 3 });
   assert.equal(large.status, 400);
   assert.equal(large.body.type, problem(400, "cost-too-large").body.type, large.text);
@@ -96,7 +96,7 @@ test("they are explained and inspected as what they are", async () => {
   assert.equal(explained.status, 200, explained.text);
   const { explanation } = explained.body;
   assert.match(explanation, /the limit llm\/at_once allows 2 at once; 2 are in use, and 1 were asked for/);
-  assert.match(explanation, /; enough are free by .*, in 30s at the latest/);
+  assert.match(explanation, /; enough are free by .*, in 30s, if no reservation is extended/);
   const inspected = await tollgate.post("keys/inspect", { key: "e" });
   const { policies, reservations } = inspected.body;
   assert.deepEqual(

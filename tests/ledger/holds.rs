@@ -1,10 +1,12 @@
 //! Tokens held while a batch calls its other keys: prepared, committed, aborted.
 
-use tollgate::limit::{Decision, Snapshot, Verb};
-use tollgate::policy::Policies;
+use std::sync::Arc;
+
+use tollgate::limit::{Carry, Decision, Snapshot, Verb};
+use tollgate::policy::{Policies, Policy};
 use tollgate::protocol::{Action, Decided, ObjectReply, Reserved};
 
-use crate::world::{START, World, decided, policies, request_id};
+use crate::world::{START, World, decided, policies, request_id, tokens};
 
 const HOLD_MS: i64 = 10_000;
 const CONSUME: Action = Action::Take(Verb::Consume);
@@ -145,6 +147,29 @@ fn a_committed_hold_can_be_undone_for_ten_seconds() {
 }
 
 /// Otherwise it would be written, and a clock that steps back would find a row from the future.
+/// A batch ends under the policies it began with. The answer had the limits of the newer version, so the frontend could not read it.
+#[test]
+fn a_commit_after_a_newer_version_was_asked_is_answered_for_the_limits_it_began_with() {
+    let version = |limits: &str| {
+        let json = format!(r#"{{"p":{{"limits":[{limits}]}}}}"#);
+        Policy::clone(Policies::parse(&json).unwrap().get("p").unwrap())
+    };
+    let [a, b] = [r#"{"name":"a","rate":"9/1h"}"#, r#"{"name":"b","rate":"7/1h"}"#];
+    let first = Arc::new(version(&format!("{b},{a}")).in_force_since(START - 5));
+    let second = Arc::new(version(a).succeeding(&first, START, Carry::Additive));
+    let mut world = World::empty(&first);
+    world.as_of = Some(START - 5);
+    world.decided(Action::Hold(5), vec![2, 3]);
+    world.policy = Arc::clone(&second);
+    world.as_of = Some(START);
+    assert_eq!(world.levels(), [6]);
+    world.policy = first;
+    world.as_of = Some(START - 5);
+    let committed = world.decided(Action::Settle(5), vec![2, 3]);
+    let answers = committed.limits.iter().map(|limit| (tokens(limit), limit.remaining));
+    assert_eq!(answers.collect::<Vec<_>>(), [(0, 7), (3, 6)]);
+}
+
 #[test]
 fn a_zero_cost_leaves_the_bucket_unchanged_whatever_is_held() {
     let policies = policies();

@@ -7,14 +7,17 @@ import { Client, systemClock } from "../../build/package/index.js";
 
 const REQUEST = { policy: "llm", key: "alice", cost: { requests: 1, tokens: 50 } };
 
-/** A client, and the calls that closed its reservation. */
+const TTL_MS = 3_600_000;
+
+/** A client, and the calls about its reservation. */
 function make({ waitMs = 0, answer = { status: 200 }, answers = [] } = {}) {
   const calls = [];
   const fetcher = {
     fetch: async (url, { body }) => {
       const verb = url.split("/").at(-1);
       if (verb === "consume") {
-        const granted = { policy: "llm", allowed: true, reservation: "r", now: 5, ready_at: 5 + waitMs };
+        const times = { now: 5, ready_at: 5 + waitMs, expires_at: 5 + waitMs + TTL_MS };
+        const granted = { policy: "llm", allowed: true, reservation: "r", ...times };
         return Response.json(granted);
       }
       calls.push([verb, JSON.parse(body)]);
@@ -343,4 +346,69 @@ test("the wait ends in time although the machine has slept", async (t) => {
   systemClock.now();
   await spent;
   assert.deepEqual(began, ["work"]);
+});
+
+test("while the work lasts, the reservation is extended at half of its time, and tried again as that runs out", async (t) => {
+  const advance = stopTime(t);
+  const warn = t.mock.method(console, "warn", () => {});
+  const extended = (now) => ({ status: 200, allowed: true, now, expires_at: now + TTL_MS });
+  const minutes = 60_000;
+  // biome-ignore format: a table
+  const table = [
+    // answers                                                  extended after these minutes  warned  until
+    [[extended(1), extended(2)],                                [30, 60, 90],                 false,  100],
+    [[lost, busy, extended(3)],                                 [30, 45, 52.5, 82.5],         false,  90],
+    [[{ status: 404, type: "t" }],                              [30],                         true,   100],
+    [[forbidden],                                               [30],                         true,   100],
+    [Array(20).fill(lost),                                      [30, 45, 52.5, 56.25],        true,   100],
+  ];
+  for (const [answers, moments, isWarned, untilMin] of table) {
+    warn.mock.resetCalls();
+    const { client, calls } = make({ answers: [...answers], answer: extended(9) });
+    let finish;
+    const spent = client.spend(
+      REQUEST,
+      () =>
+        new Promise((resolve) => {
+          finish = resolve;
+        }),
+    );
+    await rest();
+    const seen = [];
+    for (let ms = 0; ms < untilMin * minutes; ms += minutes / 4) {
+      await advance(minutes / 4);
+      while (seen.length < calls.length) seen.push((ms + minutes / 4) / minutes);
+    }
+    assert.ok(calls.every(([verb, body]) => verb === "extend" && body.reservation === "r" && body.cost === undefined));
+    assert.deepEqual(seen.slice(0, moments.length), moments);
+    assert.equal(warn.mock.callCount() > 0, isWarned, `${moments}`);
+    finish();
+    await spent;
+    const count = calls.length;
+    await advance(TTL_MS);
+    assert.deepEqual([calls.length, calls.at(-1)[0]], [count, "settle"], "nothing is extended afterwards");
+  }
+});
+
+test("work that fails is not extended while its reservation is closed", async (t) => {
+  const advance = stopTime(t);
+  t.mock.method(console, "warn", () => {});
+  const { client, calls } = make({ answer: busy });
+  let fail;
+  const spent = client.spend(
+    REQUEST,
+    () =>
+      new Promise((_, reject) => {
+        fail = reject;
+      }),
+  );
+  spent.catch(() => {});
+  await advance(TTL_MS / 2 - 1_000);
+  fail(new Error("of the work"));
+  for (let second = 0; second < 10; second++) await advance(1_000);
+  assert.deepEqual(
+    calls.map(([verb]) => verb),
+    ["cancel", "cancel", "cancel", "cancel"],
+  );
+  await assert.rejects(spent, { message: "of the work" });
 });

@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::{env, fmt, fs, thread};
 
 use tollgate::limit::{Carry, Decision, Kind, Verb};
-use tollgate::policy::{Policy, Standing};
+use tollgate::policy::{NamedLimit, Policy, Standing};
 use tollgate::protocol::{Action, Decided, ObjectReply, ObjectRequest, RequestId};
 
 /// A mechanism that can affect a budget.
@@ -21,6 +21,10 @@ pub(crate) enum Mechanism {
     Bucket,
     /// A fixed window.
     Window,
+    /// A window from first use.
+    FirstUse,
+    /// Slots.
+    Slots,
     /// A limit in shadow was tried.
     Shadow,
     /// Tokens were taken for a later start.
@@ -79,9 +83,11 @@ pub(crate) enum Mechanism {
 }
 
 impl Mechanism {
-    const ALL: [Self; 32] = [
+    const ALL: [Self; 34] = [
         Self::Bucket,
         Self::Window,
+        Self::FirstUse,
+        Self::Slots,
         Self::Shadow,
         Self::Prepaid,
         Self::Borrow,
@@ -114,8 +120,8 @@ impl Mechanism {
         Self::Again,
     ];
 
-    const fn bit(self) -> u32 {
-        1 << self as u32
+    const fn bit(self) -> u64 {
+        1 << self as u64
     }
 }
 
@@ -136,7 +142,7 @@ struct Key {
 #[derive(Clone, Default)]
 struct Budget {
     /// A bit for each mechanism.
-    acted: u32,
+    acted: u64,
     /// The latest version of its numbers in each object.
     versions: BTreeMap<u8, Version>,
 }
@@ -159,7 +165,7 @@ struct Exchange<'a> {
 static FOLDER: LazyLock<Option<PathBuf>> = LazyLock::new(|| env::var_os("TOLLGATE_PAIRS").map(PathBuf::from));
 
 /// What each mechanism has met in this process.
-static MET: Mutex<[u32; Mechanism::ALL.len()]> = Mutex::new([0; Mechanism::ALL.len()]);
+static MET: Mutex<[u64; Mechanism::ALL.len()]> = Mutex::new([0; Mechanism::ALL.len()]);
 
 impl Trace {
     /// Whether anything is recorded.
@@ -234,7 +240,7 @@ impl Key {
 
 impl Budget {
     /// How its tokens have been carried over to the version that decides now.
-    fn followed(&mut self, policy: &Policy) -> u32 {
+    fn followed(&mut self, policy: &Policy) -> u64 {
         if policy.is_inline() {
             return 0; // see `accounts.rs`
         }
@@ -257,12 +263,14 @@ impl Budget {
 }
 
 /// What the policy brings to each decision.
-fn of_policy(policy: &Policy) -> u32 {
-    let is_of = |kind| policy.limits().iter().any(|limit| limit.limit().config().kind == kind);
+fn of_policy(policy: &Policy) -> u64 {
+    let is_of = |kind| policy.limits().iter().any(|limit| !limit.is_slots() && limit.limit().config().kind == kind);
     let has_override = policy.is_of_key() && !matches!(policy.standing(), Standing::Banned { .. });
     bits([
         (is_of(Kind::TokenBucket), Mechanism::Bucket),
         (is_of(Kind::FixedWindow), Mechanism::Window),
+        (is_of(Kind::FirstUseWindow), Mechanism::FirstUse),
+        (policy.limits().iter().any(NamedLimit::is_slots), Mechanism::Slots),
         (policy.shard().is_some(), Mechanism::Shard),
         (policy.is_inline(), Mechanism::Inline),
         (has_override, Mechanism::Override),
@@ -270,7 +278,7 @@ fn of_policy(policy: &Policy) -> u32 {
 }
 
 /// What was done, or refused because of a ban.
-fn of_action(policy: &Policy, Exchange { request, decided }: Exchange<'_>) -> u32 {
+fn of_action(policy: &Policy, Exchange { request, decided }: Exchange<'_>) -> u64 {
     let verb = match request.action {
         Action::Take(verb) | Action::Reserve(verb) => Some(verb),
         Action::Hold(_) => Some(Verb::Consume),
@@ -298,7 +306,7 @@ fn of_action(policy: &Policy, Exchange { request, decided }: Exchange<'_>) -> u3
 }
 
 /// What else the reply about the policy at this position shows.
-fn of_reply(index: usize, Exchange { request, decided }: Exchange<'_>) -> u32 {
+fn of_reply(index: usize, Exchange { request, decided }: Exchange<'_>) -> u64 {
     let is_leased = decided.lease.is_some() || request.lease.iter().any(|lease| !lease.ended.is_empty());
     let is_due = decided.notices.iter().any(|notice| usize::try_from(notice.policy) == Ok(index));
     bits([
@@ -318,7 +326,7 @@ const fn of_carry(carry: Carry) -> Mechanism {
     }
 }
 
-fn bits<const COUNT: usize>(seen: [(bool, Mechanism); COUNT]) -> u32 {
+fn bits<const COUNT: usize>(seen: [(bool, Mechanism); COUNT]) -> u64 {
     seen.into_iter().filter(|(is_so, _)| *is_so).fold(0, |all, (_, mechanism)| all | mechanism.bit())
 }
 
@@ -343,8 +351,8 @@ impl Drop for Trace {
             those.for_each(|(_, met)| *met |= acted);
         }
         if *met != before {
-            let names = |met: u32| Mechanism::ALL.iter().filter(move |other| met & other.bit() != 0);
-            let line = |(mechanism, met): (&Mechanism, &u32)| {
+            let names = |met: u64| Mechanism::ALL.iter().filter(move |other| met & other.bit() != 0);
+            let line = |(mechanism, met): (&Mechanism, &u64)| {
                 let names = names(*met).map(|other| format!(" {other:?}"));
                 format!("{mechanism:?}:{}\n", names.collect::<String>())
             };

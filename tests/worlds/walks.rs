@@ -79,18 +79,23 @@ fn deployment(random: &mut Random, has_p: bool) -> &'static str {
 fn policy(random: &mut Random) -> String {
     let bucket = format!(r#""rate":{},"period":"1s","capacity":8,"write_ahead":3"#, 1 + random.below(3));
     let window = r#""kind":"fixed_window","offset":"0s","rate":6,"period":"2s","write_ahead":2,"max_debt":6"#;
-    let limits = match random.below(5) {
+    let first_use = window.replace("0s", "first_use");
+    let slots = r#""name":"at_once","kind":"slots","capacity":2"#;
+    let limits = match random.below(7) {
         0 => format!(r#"{bucket},"max_debt":6"#),
         1 => window.to_owned(),
         2 => format!(r#""limits":[{{"name":"a",{bucket},"max_debt":6}},{{"name":"s",{bucket},"mode":"shadow"}}]"#),
         3 => format!(r#""limits":[{{"name":"a",{bucket},"max_debt":6}},{{"name":"b",{window}}}]"#),
+        4 => format!(r#""limits":[{{{slots}}},{{"name":"a",{bucket},"max_debt":6}}]"#),
+        5 => format!(r#""limits":[{{{slots}}},{{"name":"b",{first_use}}}]"#),
         _ => {
             return format!(r#"{{{bucket},"shards":2,"carry":"as_is"}}"#);
         }
     };
     let carry = ["as_is", "proportional", "additive"][random.below(3)];
-    let terms = r#""unsettled":"refund","reservation_ttl":"1s","lease":"2s","notify":["near_limit","refused"]"#;
-    format!(r#"{{{limits},"carry":"{carry}",{terms}}}"#)
+    let lease = if limits.contains("slots") { "" } else { r#""lease":"2s","# };
+    let terms = r#""unsettled":"refund","reservation_ttl":"1s","notify":["near_limit","refused"]"#;
+    format!(r#"{{{limits},"carry":"{carry}",{lease}{terms}}}"#)
 }
 
 /// What an operator does.
@@ -116,11 +121,13 @@ const DELETED: &str = "";
 
 fn ask(random: &mut Random, is_inline: bool) -> Ask {
     let (frontend, cost) = (random.below(3), Some(if random.once_in(2) { 1 } else { 3 }));
-    let limits = match random.below(6) {
+    let limits = match random.below(8) {
         _ if !is_inline || frontend > 0 => "",
         0 => r#","limits":"6/2s""#,
         1 | 2 => r#","limits":{"rate":3,"period":"1s","capacity":8,"max_debt":6,"write_ahead":3}"#,
         3 => r#","limits":{"kind":"fixed_window","rate":6,"period":"2s","max_debt":6}"#,
+        4 => r#","limits":{"kind":"fixed_window","offset":"first_use","rate":6,"period":"2s","max_debt":6}"#,
+        5 => r#","limits":{"kind":"slots","capacity":2}"#,
         _ => "",
     };
     let (url, cost, more, idempotency_key) = match random.below(24) {

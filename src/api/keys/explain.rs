@@ -69,7 +69,7 @@ fn sentence(&(limit, cost, answer): &Answered<'_>, shards: usize, now: i64) -> S
             if shards > 1 {
                 format!("; the first shard to have enough has it {when}")
             } else if limit.is_slots() {
-                format!("; enough are free {when} at the latest")
+                format!("; enough are free {when}, if no reservation is extended")
             } else if missing > 0 {
                 format!("; the {} that are missing are back {when}", grouped(missing))
             } else {

@@ -448,11 +448,11 @@ export class Client<P extends PolicyNames = string, Throws extends boolean = fal
   }
 
   /**
-   * Reserves the cost, waits until it may be used, calls `work`, extends the reservation for as long as that takes, and settles the reservation at the cost that `work` has
-   * reported last; if it has not, at the reserved one. If `work` throws, as it should when it is aborted, settles what it
+   * Reserves the cost, waits until it may be used, calls `work`, extends the reservation until that ends, and settles it at
+   * the cost that `work` has reported last; if it has not, at the reserved one. If `work` throws, as it should when it is aborted, settles what it
    * has reported, or else cancels the reservation. Without an answer or after a 503, this is repeated, three times at most; if it
    * fails, that is reported on the console. With an `idempotencyKey` the reservation is requested again in the same way; without one,
-   * what a lost answer reserved stays reserved until it expires. Returns the answer of the server if that is not a reservation.
+   * what a lost answer reserved stays reserved until it expires. A grant needs the verb `extend` for longer work. Returns the answer of the server if that is not a reservation.
    *
    * ```js
    * const spent = await tollgate.spend({ policy: "llm", key, cost: { requests: 1, tokens: 4000 } }, async (report) => {
@@ -489,20 +489,26 @@ export class Client<P extends PolicyNames = string, Throws extends boolean = fal
       this[verb]({ ...reserved, cost } as ReservationRequest<P>);
     const asValue = (error: TollgateError) => error;
     const over = new AbortController();
-    const extend = async ({ now, expires_at }: Extended): Promise<void> => {
-      await sleep((expires_at - now) / 2, over.signal);
-      const extended = await persistently(() => this.extend(reserved as ReservationRequest<P>), over.signal);
-      // If it has ended, no extension brings it back.
-      if (extended.allowed && extended.expires_at > extended.now) await extend(extended);
+    const keep = async ({ now, expires_at }: Extended): Promise<void> => {
+      for (let endsAt = systemClock.now() + expires_at - now; ; ) {
+        await sleep((endsAt - systemClock.now()) / 2, over.signal);
+        const sentAt = systemClock.now();
+        const extended = await this.extend(reserved as ReservationRequest<P>, { signal: over.signal }).catch(asValue);
+        over.signal.throwIfAborted();
+        if ("allowed" in extended && extended.allowed) endsAt = sentAt + extended.expires_at - extended.now;
+        else if (("status" in extended && extended.status < 500) || systemClock.now() + FIRST_PAUSE_MS > endsAt)
+          return console.warn("tollgate: could not extend:", extended);
+      }
     };
     let result: Awaited<Result>;
     try {
-      extend(answer).catch(() => {});
+      keep(answer).catch(() => {});
       await sleep(answer.ready_at - answer.now, signal);
       result = await work((real) => {
         cost = typeof real === "object" ? { ...real } : real;
       });
     } catch (error) {
+      over.abort();
       const reported = cost;
       // The caller does not see this answer. A reservation is closed once, however often this is repeated.
       const verb = reported === undefined ? "cancel" : "settle";

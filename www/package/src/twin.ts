@@ -234,7 +234,7 @@ export class Twin<P extends PolicyNames = string, Name extends PolicyName<P> = P
         const limits = snapshot.map(({ tokens, drops, at, period_ms, max_debt, kind, ...limit }) => ({
           ...limit,
           // Of windows from first use it knows the one that is open; the next answer tells of the next.
-          kind: kind === "token_bucket" || kind === "slots" ? ("token_bucket" as const) : ("fixed_window" as const),
+          kind: kind === "token_bucket" ? kind : ("fixed_window" as const),
           periodMs: period_ms,
           maxDebt: max_debt,
         }));

@@ -102,7 +102,7 @@ function bucket({ policy, shard, shadow, banned, banned_until, unlimited, limits
 }
 
 function left({ kind, remaining, owed, held, capacity }: LimitState): string {
-  if (kind === "slots") return `${grouped(Math.min(held, capacity))} of ${plural(capacity, "slot")} in use`;
+  if (kind === "slots") return `${grouped(held)} of ${plural(capacity, "slot")} in use`;
   const has = owed > 0 ? `owes ${plural(owed, "token")}` : `${grouped(remaining)} of ${plural(capacity, "token")} left`;
   return held > 0 ? `${has}, ${grouped(held)} held` : has;
 }
