@@ -55,6 +55,8 @@ import {
   type ReservationRequest,
   type Reserved,
   type Returned,
+  type RunRequest,
+  run,
   type Snapshot,
   type Spent,
   type Standing,
@@ -401,6 +403,8 @@ const waited: Promise<Granted | Degraded> = waitFor(knowing, {
   signal: AbortSignal.timeout(1000),
   clock,
 });
+const running: RunRequest<{ renders: never }> = { policy: "renders", key: "alice", maxWaitMs: 1000 };
+const ran: Promise<string> = run(new ClientAlone<{ renders: never }>(where), running, async () => "an image");
 const waitedForAny = acquire(client, { policy: "any", cost: { any: 1 } });
 
 // User interfaces.
@@ -448,6 +452,7 @@ export {
   off,
   ofGrant,
   predicted,
+  ran,
   ready,
   reserve,
   reserved,
