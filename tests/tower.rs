@@ -290,6 +290,12 @@ fn a_request_without_a_key_gets_500_and_takes_nothing() {
     }
 }
 
+#[test]
+fn a_policy_with_slots_is_a_mistake_of_the_server() {
+    let (address, _) = serve(r#"{"limits":[{"name":"a","kind":"slots","capacity":2},{"name":"b","rate":"9/s"}]}"#, 10);
+    misconfigured(&request(address, "alice"), "the server's policy has slots");
+}
+
 fn misconfigured(answer: &Answer, detail: &str) {
     assert_eq!((answer.status, answer.fields()), (500, [None, None, None]));
     assert_eq!(answer.header("content-type"), Some("application/problem+json"));

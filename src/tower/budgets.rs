@@ -95,7 +95,10 @@ impl<K: Hash + Eq + Clone + Send + 'static, const N: usize> Keyed<K, N> {
 
 impl<K: Hash + Eq + Clone + Send + 'static, const N: usize> Budgets for Keyed<K, N> {
     fn consume(&self, request: &Parts, now: i64, cost: u64) -> Result<Fields, Reply> {
-        let key = (self.keys.of)(request).ok_or_else(|| no_key(self.keys.if_missing))?;
+        if self.policy.limits().iter().any(NamedLimit::is_slots) {
+            return Err(misconfigured(HAS_SLOTS));
+        }
+        let key = (self.keys.of)(request).ok_or_else(|| misconfigured(self.keys.if_missing))?;
         let request = ResolvedRequest::consume(&self.policy, &Cost::Each(cost)).map_err(|problem| problem.reply())?;
         let request = request.spread(|| Some(RandomState::new().hash_one(now)));
         let costs = request.items().first().map_or(&[][..], ResolvedItem::enforced_costs);
@@ -120,10 +123,13 @@ fn answer(&Part { limit, state, decision, .. }: &Part<'_>, now: i64) -> LimitAns
     LimitAnswer { decision, remaining, owed, reset_at: limit.full_at(&state, now), snapshot: limit.snapshot(&state) }
 }
 
-fn no_key(body: &str) -> Reply {
+fn misconfigured(body: &str) -> Reply {
     let headers = vec![("content-type", "application/problem+json".into()), ("cache-control", "no-store".into())];
     Reply::bare(500, headers, body.to_owned())
 }
+
+/// The answer under a policy that nothing here can decide.
+const HAS_SLOTS: &str = r#"{"type":"urn:problem-type:tollgate:misconfigured","title":"Misconfigured","status":500,"detail":"the server's policy has slots, which only reservations of the service take; nothing was taken"}"#;
 
 /// The answer to a request without the key of the application.
 pub(super) const NO_KEY: &str = r#"{"type":"urn:problem-type:tollgate:misconfigured","title":"Misconfigured","status":500,"detail":"the server's rate limit found no key in this request; nothing was taken"}"#;

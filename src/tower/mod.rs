@@ -63,6 +63,7 @@ pub use response::{ResponseBody, ResponseFuture};
 /// * A new key while all entries are in use (see [`crate::keyed`]): 503 with `Retry-After`, since the caller has not used up anything.
 /// * A request without a key: 500 `misconfigured`, and nothing is taken. A shared budget for all such requests would let one caller lock
 ///   out the others.
+/// * A policy with slots: 500 `misconfigured`. They are for reservations, and a server in one process has `tower`'s own `ConcurrencyLimit`.
 /// * A CORS preflight: it proceeds and takes nothing. Browsers send it by themselves, without credentials.
 ///
 /// Limits in shadow are not tried, since no answer could report them. `shards` has no effect: a key's budget is in one place. A policy with
