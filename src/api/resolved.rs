@@ -57,7 +57,7 @@ impl ResolvedRequest {
     #[cfg(any(feature = "answers", feature = "tower"))]
     pub(crate) fn consume(policy: &Arc<Policy>, cost: &Cost<'_>) -> Result<Self, Problem> {
         let (endpoint, action) = (Endpoint::Consume, Action::Take(Verb::Consume));
-        if policy.limits().iter().any(NamedLimit::is_slots) {
+        if policy.has_slots() {
             return Err(Problem::Misconfigured { missing: Vec::new() }); // there are no reservations here
         }
         let costs = cost.of(policy, Verb::Consume, SlotCost::Untouched)?;

@@ -13,7 +13,7 @@ use crate::edge::PolicySnapshot;
 use crate::json::Json;
 use crate::key_hash::KeyHasher;
 use crate::metrics::sample;
-use crate::policy::{NamedLimit, Policies, Policy, PolicyError, PolicyErrors};
+use crate::policy::{Policies, Policy, PolicyError, PolicyErrors};
 
 /// A Worker's variables, secrets and bindings.
 pub trait Environment {
@@ -73,7 +73,7 @@ impl Setup {
             meant.map(|policy| policy.name()).collect::<Vec<_>>()
         };
         let shared = names_of(|policy| policy.frontend().has_one_budget);
-        let with_slots = names_of(|policy| policy.limits().iter().any(NamedLimit::is_slots));
+        let with_slots = names_of(Policy::has_slots);
         let credentials = Credentials::new(CredentialSettings {
             tokens: text(env, "TOLLGATE_TOKENS").as_deref(),
             grant_keys: text(env, "TOLLGATE_GRANT_KEYS").as_deref(),

@@ -100,7 +100,21 @@ impl Ledger {
             for (index, ((state, part), (named, &held))) in
                 bucket.states.iter_mut().zip(&mut *decided).zip(limits).enumerate()
             {
-                let after = if named.is_slots() || decision.is_allow() && !apply {
+                if named.is_slots() {
+                    let own = match ban {
+                        Some(banned) => banned,
+                        None if takes && !is_unlimited(policy, verb) => {
+                            holds.decide_slots(index, part.limit, state, (part.cost, verb), now)
+                        }
+                        None => Decision::Allow { tokens: part.cost, ready_at: now }, // more than there are, if need be
+                    };
+                    // The reservation holds them. Its bucket stays full.
+                    let slots = if apply && decision.is_allow() { own.tokens() } else { 0 };
+                    answers.push(holds.answer(index, named, own, (state, slots), now));
+                    changes.push(Change::Take(0));
+                    continue;
+                }
+                let after = if decision.is_allow() && !apply {
                     *state
                 } else if !takes || held == 0 {
                     part.state
@@ -109,11 +123,6 @@ impl Ledger {
                 } else {
                     // As after a refusal, or a request for nothing: it follows a clock that stepped back far.
                     part.limit.decide(*state, now, 0, Verb::Refund).1
-                };
-                let granted = if named.is_slots() && is_unlimited(policy, verb) {
-                    Decision::Allow { tokens: part.cost, ready_at: now } // more than there are, if need be
-                } else {
-                    part.decision
                 };
                 let own = if let Some(banned) = ban {
                     banned
@@ -134,15 +143,8 @@ impl Ledger {
                         }
                     })
                 } else {
-                    granted
+                    part.decision
                 };
-                if named.is_slots() {
-                    // The reservation holds them. Its bucket stays full.
-                    let slots = if apply && decision.is_allow() { own.tokens() } else { 0 };
-                    answers.push(holds.answer(index, named, own, (&after, slots), now));
-                    changes.push(Change::Take(0));
-                    continue;
-                }
                 answers.push(answer(part.limit, own, &after, held, now));
                 changes.push(Change::of(verb, part.cost, part.decision.tokens()));
                 if after != *state {
@@ -264,6 +266,22 @@ impl Holds {
             }
         }
         Self { held, ends, leased_until }
+    }
+
+    /// The decision for slots. None are taken from their bucket.
+    pub(super) fn decide_slots(
+        &self,
+        index: usize,
+        limit: &Limit,
+        state: &State,
+        (cost, verb): (u64, Verb),
+        now: i64,
+    ) -> Decision {
+        let at = |at: i64| limit.decide(without(limit, state, self.held_at(index, at), at), at, cost, verb).0;
+        match at(now) {
+            granted if granted.is_allow() => granted,
+            refusal => sooner(&[], &self.ends_after(now), (index, state), refusal, |_, moment| at(moment)),
+        }
     }
 
     /// The answer for a limit while its held tokens, and `more`, are unavailable. Slots are all free when the last hold has ended.

@@ -24,7 +24,7 @@ use super::shadow::taken_of;
 use super::without::without;
 use super::{Ledger, LedgerError, Slot};
 use crate::limit::{Decision, Verb};
-use crate::policy::{NamedLimit, Policy};
+use crate::policy::Policy;
 use crate::protocol::{Decided, HoldState, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
 use crate::sorted::sort_by;
 
@@ -234,7 +234,7 @@ impl Ledger {
                 held.insert(index, (hold.ends_at(), part.tokens(policy)));
             }
         }
-        if policy.limits().iter().any(NamedLimit::is_slots) {
+        if policy.has_slots() {
             let over = match self.slot(policy.name()) {
                 Some(Slot::Open(bucket)) => bucket.returned(),
                 _ => Vec::new(),

@@ -10,9 +10,7 @@ use super::accounts::Change;
 use super::bucket::Need;
 use super::decide::{Holds, answer};
 use super::reservation::{Reservation, ReservedPart, part_of};
-use super::returns::sooner;
 use super::row::StoredRow;
-use super::without::without;
 use super::{Ledger, Slot};
 use crate::limit::{Decision, Verb};
 use crate::policy::{NamedLimit, Policy, shadow_of};
@@ -78,12 +76,7 @@ impl Ledger {
             let mut change = Change::Take(0);
             answers.push(request.map(|(verb, cost)| {
                 if let Some(holds) = holds.as_ref().filter(|_| named.is_slots()) {
-                    let at =
-                        |at: i64| limit.decide(without(limit, state, holds.held_at(index, at), at), at, cost, verb).0;
-                    let decision = match at(now) {
-                        granted if granted.is_allow() => granted,
-                        refusal => sooner(&[], &holds.ends_after(now), (index, state), refusal, |_, moment| at(moment)),
-                    };
+                    let decision = holds.decide_slots(index, limit, state, (cost, verb), now);
                     let taken = if apply { decision.tokens() } else { 0 };
                     return holds.answer(index, named, decision, (state, taken), now);
                 }

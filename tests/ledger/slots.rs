@@ -49,7 +49,7 @@ impl Pair {
         self.open.iter().filter(|open| at < open.ends_at).map(|open| open.slots).sum()
     }
 
-    /// The first moment at which so many slots are free, if none is given back early, and that reservation has no end.
+    /// The first moment at which that number of slots is free, if none is given back early. Reservation `but` never ends.
     fn free_at(&self, slots: u64, but: Option<usize>) -> Option<i64> {
         let others = || self.open.iter().enumerate().filter(|(index, _)| Some(*index) != but);
         let moments = others().map(|(_, open)| open.ends_at.max(self.world.now)).chain([self.world.now]);
@@ -297,7 +297,7 @@ fn unlimited(policy: &Arc<Policy>, now: i64) -> Arc<Policy> {
     overrides.apply(policy, b"k", now)
 }
 
-/// What becomes of their number.
+/// Changes of the capacity.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     /// A version of a registry, with another number, in shadow or enforced.

@@ -43,7 +43,7 @@ function world({ policy = "uploads", throws } = {}) {
   return { wire, client, budget, start, started, requests, free };
 }
 
-test("at most so many run at once, first come, first served; a refused one requests again when another ends", async () => {
+test("no more run at once than there are slots, first come, first served; a refused one requests again when another ends", async () => {
   for (const throws of [false, true]) {
     const { wire, start, started, requests, free } = world({ throws });
     const [first, second, third, fourth] = ["a", "b", "c", "d"].map((name) => start(name));
@@ -98,7 +98,7 @@ test("a waiter stops at its deadline, after a last request, or at its signal", a
   assert.equal(getEventListeners(abort.signal, "abort").length, 0);
   const all = requests().length;
   await wire.pass(300_000);
-  assert.equal(requests().length, all, "nobody waits");
+  assert.equal(requests().length, all, "no request for one that waits");
   first.end();
   second.end();
   await wire.pass(1_000);

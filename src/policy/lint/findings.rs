@@ -74,6 +74,8 @@ pub enum Code {
     RefusedByEachShard,
     /// Note: a key may have no room for another `Idempotency-Key`.
     ManyIdempotencyKeys,
+    /// Note: a key cannot have as many reservations as there are slots.
+    ManySlots,
 }
 
 impl Code {
@@ -98,6 +100,7 @@ impl Code {
             Self::DividedCapacity => "divided_capacity",
             Self::RefusedByEachShard => "refused_by_each_shard",
             Self::ManyIdempotencyKeys => "many_idempotency_keys",
+            Self::ManySlots => "many_slots",
         }
     }
 }
@@ -133,10 +136,14 @@ pub(super) fn of(policy: &Policy) -> Vec<Finding> {
         }
         findings.extend(before.iter().filter_map(|other| not_aligned(other, limit)));
     }
-    let shadow = policy.shadow_limits().iter().map(|limit| limit.name().map(str::to_owned));
-    findings.extend(
-        shadow.map(|limit| not_enforced(limit, "is in shadow: it says what it would refuse, and refuses nothing")),
-    );
+    findings.extend(policy.shadow_limits().iter().map(|limit| {
+        let text = if limit.is_slots() {
+            "is in shadow: it refuses nothing; once it is enforced, only reservations pass, and other requests are answered 400"
+        } else {
+            "is in shadow: it says what it would refuse, and refuses nothing"
+        };
+        not_enforced(limit.name().map(str::to_owned), text)
+    }));
     let off = policy.off_limits().iter().cloned();
     findings.extend(off.map(|limit| not_enforced(limit, "is off: it is ignored and counts nothing")));
     findings.extend(of_shards(policy));
@@ -164,6 +171,13 @@ fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {
         return findings;
     }
     if limit.is_slots() {
+        let max = Policy::MAX_RESERVATIONS;
+        if capacity > max as u64 {
+            let text = format!(
+                "a key has at most {max} open reservations: with a slot each, no more than {max} slots are used"
+            );
+            push(Level::Note, Code::ManySlots, text);
+        }
         return findings;
     }
     if capacity == 0 {

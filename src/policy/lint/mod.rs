@@ -75,6 +75,8 @@ mod tests {
         for (policy, codes) in [
             (r#""100/1m burst 200""#, ""),
             (r#"{"kind":"slots","capacity":1}"#, ""),
+            (r#"{"kind":"slots","capacity":1000}"#, ""),
+            (r#"{"kind":"slots","capacity":1001}"#, "many_slots"),
             (r#"{"kind":"slots","capacity":0}"#, "refuses_all"),
             // Nothing passes.
             (r#""1/s burst 1""#, ""),
