@@ -27,11 +27,11 @@ const fn bucket(rate: i64, capacity: i64) -> Numbers {
 }
 
 const fn exact(limit: &'static str, numbers: Numbers) -> Bounds {
-    Bounds { limit, laxest: numbers, strictest: Some(numbers), write_ahead: 0 }
+    Bounds { limit, laxest: numbers, strictest: Some(numbers), write_ahead: 0, is_slots: false }
 }
 
 const fn between(limit: &'static str, strictest: Numbers, laxest: Numbers) -> Bounds {
-    Bounds { limit, laxest, strictest: Some(strictest), write_ahead: 0 }
+    Bounds { limit, laxest, strictest: Some(strictest), write_ahead: 0, is_slots: false }
 }
 
 /// A request of the key `k` at the first frontend.
@@ -352,6 +352,22 @@ static UNITED: Plan = Plan {
 
 const WHOLE: &str = r#"{"rate":1,"period":"1s","capacity":4,"write_ahead":0,"refusal_cache":"0s","carry":"as_is"}"#;
 
+/// Slots are held, given back and expire, beside a limit whose tokens are kept.
+static SLOTS: Plan = Plan {
+    name: "slots that are held, given back and expire",
+    frontends: &[
+        r#"{"p":{"limits":[{"name":"at_once","kind":"slots","capacity":2},{"name":"t","rate":1,"period":"1s","capacity":4,"write_ahead":0}],"reservation_ttl":"2s","refusal_cache":"0s"}}"#,
+    ],
+    has_registry: false,
+    clients: &[&[at(0, SLOT), closing("/v1/settle", Some(1))], &[at(0, SLOT), at(0, SLOT)]],
+    moments: &[0, 2_500],
+    faults: &[Fault::Crash, Fault::Evict],
+    max_faults: 1,
+    limits: &[Bounds { is_slots: true, ..exact("at_once", bucket(0, 2)) }, exact("t", bucket(1, 4))],
+};
+
+const SLOT: Ask = Ask { cost: Some(1), ..RESERVE };
+
 #[test]
 fn crashes_cost_a_block_and_give_nothing() {
     Search::new(&CRASHES).run();
@@ -430,6 +446,11 @@ fn a_lease_outlives_other_numbers() {
 #[test]
 fn shards_that_fall_give_nothing_twice() {
     Search::new(&UNITED).run();
+}
+
+#[test]
+fn slots_are_held_as_long_as_their_reservations() {
+    Search::new(&SLOTS).run();
 }
 
 #[test]

@@ -54,6 +54,8 @@ pub(crate) struct Bounds {
     pub(crate) strictest: Option<Numbers>,
     /// The tokens that a crash may cost.
     pub(crate) write_ahead: i64,
+    /// Its tokens are back when their reservation ends, however it ends.
+    pub(crate) is_slots: bool,
 }
 
 /// What a client does next.
@@ -563,24 +565,23 @@ impl World {
             return;
         }
         let costs: Vec<u64> = request.costs.iter().flatten().copied().collect();
+        let costs = costs_of(&names, &costs);
         if !decided.decision().is_allow() {
-            if request.action == Action::Take(Verb::Consume) {
-                self.check_refusal(plan, &key, &costs_of(&names, &costs), now);
+            let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+            if [Action::Take(Verb::Consume), reserve].contains(&request.action) {
+                self.check_refusal(plan, &key, &costs, now);
             }
             return;
         }
         match request.action {
-            Action::Settle(reservation) => self.log.close(&key, reservation, &costs_of(&names, &costs), now),
+            Action::Settle(reservation) => {
+                let slots = plan.limits.iter().filter(|bounds| bounds.is_slots);
+                let given_back = slots.map(|bounds| (bounds.limit.to_owned(), 0));
+                self.log.close(&key, reservation, &given_back.chain(costs).collect::<Vec<_>>(), now);
+            }
             Action::Cancel(reservation) => self.log.cancel(&key, reservation),
             Action::Take(verb) | Action::Reserve(verb) => {
-                self.record_taken(
-                    (plan, id),
-                    (&key, &costs_of(&names, &costs)),
-                    verb,
-                    &decided,
-                    message.limits[0].1,
-                    now,
-                );
+                self.record_taken((plan, id), (&key, &costs), verb, &decided, message.limits[0].1, now);
             }
             Action::Look(_) => {}
             Action::Hold(_) | Action::Extend(_) => assert!(plan.limits.is_empty(), "the model has none"),
@@ -599,6 +600,7 @@ impl World {
         for (index, ((name, _), limit)) in costs.iter().zip(&decided.limits).enumerate() {
             let Decision::Allow { tokens, .. } = limit.decision else { continue };
             let tokens = i64::try_from(tokens).unwrap();
+            let is_back = is_refunded || plan.limits.iter().any(|bounds| bounds.is_slots && bounds.limit == name);
             let what = match verb {
                 Verb::Refund => What::Given(costs[index].1),
                 Verb::Reset => What::Reset,
@@ -606,7 +608,7 @@ impl World {
                     tokens,
                     real: tokens,
                     id: decided.reservation.map(|reserved| reserved.id),
-                    refunded_at: decided.reservation.filter(|_| is_refunded).map(|reserved| reserved.expires_at),
+                    refunded_at: decided.reservation.filter(|_| is_back).map(|reserved| reserved.expires_at),
                     spent_at: None,
                 }),
             };
