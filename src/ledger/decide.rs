@@ -103,10 +103,10 @@ impl Ledger {
                 if named.is_slots() {
                     let own = match ban {
                         Some(banned) => banned,
-                        None if takes && !is_unlimited(policy, verb) => {
-                            holds.decide_slots(index, part.limit, state, (part.cost, verb), now)
-                        }
-                        None => Decision::Allow { tokens: part.cost, ready_at: now }, // more than there are, if need be
+                        // More than there are, if need be.
+                        None if is_unlimited(policy, verb) => Decision::Allow { tokens: part.cost, ready_at: now },
+                        None if part.decision.is_allow() => part.decision,
+                        None => holds.decide_slots(index, part.limit, state, (part.cost, verb), now),
                     };
                     // The reservation holds them. Its bucket stays full.
                     let slots = if apply && decision.is_allow() { own.tokens() } else { 0 };

@@ -387,16 +387,18 @@ impl Policy {
         Self { off, ..self }
     }
 
-    /// Whether any of its enforced limits is of slots.
+    /// Whether any of its enforced limits is one of slots.
     #[must_use]
     pub fn has_slots(&self) -> bool {
         self.limits.iter().any(NamedLimit::is_slots)
     }
 
     /// Maximum open reservations of a key: see `ledger/quota.rs`.
+    #[doc(hidden)]
     pub const MAX_RESERVATIONS: usize = 1_000;
 
     /// Maximum idempotency keys remembered for a key: see `ledger/replays.rs`.
+    #[doc(hidden)]
     pub const MAX_IDEMPOTENCY_KEYS: usize = 16_384;
 }
 

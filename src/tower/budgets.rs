@@ -95,11 +95,11 @@ impl<K: Hash + Eq + Clone + Send + 'static, const N: usize> Keyed<K, N> {
 
 impl<K: Hash + Eq + Clone + Send + 'static, const N: usize> Budgets for Keyed<K, N> {
     fn consume(&self, request: &Parts, now: i64, cost: u64) -> Result<Fields, Reply> {
+        if self.policy.has_slots() {
+            return Err(misconfigured(HAS_SLOTS));
+        }
         let key = (self.keys.of)(request).ok_or_else(|| misconfigured(self.keys.if_missing))?;
-        let request = ResolvedRequest::consume(&self.policy, &Cost::Each(cost)).map_err(|problem| match problem {
-            Problem::Misconfigured { .. } => misconfigured(HAS_SLOTS),
-            problem => problem.reply(),
-        })?;
+        let request = ResolvedRequest::consume(&self.policy, &Cost::Each(cost)).map_err(|problem| problem.reply())?;
         let request = request.spread(|| Some(RandomState::new().hash_one(now)));
         let costs = request.items().first().map_or(&[][..], ResolvedItem::enforced_costs);
         let decided = self.ask(&key, now, costs)?;

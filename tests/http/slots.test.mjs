@@ -19,7 +19,7 @@ const close = (verb, policy, key, { body: { reservation } }, more = {}, options 
 const levels = async (policy, key, options) =>
   (await tollgate.post("inspect", { policy, key }, options)).body.limits.map(({ remaining }) => remaining);
 
-test("as many reservations are open at once as there are slots, and each gives its own back when it ends", async () => {
+test("reservations hold slots while they are open, and no more of them are open than there are slots", async () => {
   const [first, second] = [await reserve("uploads", "a"), await reserve("uploads", "a")];
   assert.deepEqual([first.body.remaining, second.body.remaining], [1, 0]);
   const refused = await reserve("uploads", "a", {}, { now: NOW + 1_000 });

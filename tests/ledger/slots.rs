@@ -248,6 +248,27 @@ fn naming_them_frees_none() {
     assert_eq!((back.levels(), deployed(&back, named).levels()), (vec![3], vec![3]));
 }
 
+/// More slots are in use than there are, which concerns nobody who asks for none.
+#[test]
+fn tokens_beside_slots_are_granted_although_their_number_has_fallen() {
+    let limits = |slots: u64| {
+        let slots = format!(r#"{{"name":"at_once","kind":"slots","capacity":{slots}}}"#);
+        format!(r#""limits":[{slots},{TOKENS}]"#)
+    };
+    let mut world = with(&limits(3));
+    let first = world.decided(RESERVE, vec![2, 1]).reservation.unwrap().id;
+    let mut fewer = deployed(&world, &limits(1));
+    assert_eq!(fewer.levels(), [-1, 19]);
+    for (action, level) in [(Action::Look(Verb::Consume), 19), (Action::Extend(first), 18), (RESERVE, 17)] {
+        let answer = fewer.decided(action, vec![0, 1]);
+        assert!(answer.decision().is_allow(), "{action:?}: {answer:?}");
+        assert_eq!(fewer.levels(), [-1, level]);
+    }
+    for costs in [vec![1, 0], vec![1, 1]] {
+        assert!(!fewer.decided(RESERVE, costs).decision().is_allow());
+    }
+}
+
 /// A reservation that had ended is over, whatever the clock shows after a crash.
 #[test]
 fn a_slot_is_given_back_once_although_the_clock_steps_back() {
@@ -297,7 +318,7 @@ fn unlimited(policy: &Arc<Policy>, now: i64) -> Arc<Policy> {
     overrides.apply(policy, b"k", now)
 }
 
-/// Changes of the capacity.
+/// What happens while the capacity changes.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     /// A version of a registry, with another number, in shadow or enforced.

@@ -98,7 +98,7 @@ test("a waiter stops at its deadline, after a last request, or at its signal", a
   assert.equal(getEventListeners(abort.signal, "abort").length, 0);
   const all = requests().length;
   await wire.pass(300_000);
-  assert.equal(requests().length, all, "no request for one that waits");
+  assert.equal(requests().length, all, "none of those that wait sends a request");
   first.end();
   second.end();
   await wire.pass(1_000);

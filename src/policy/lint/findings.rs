@@ -138,7 +138,8 @@ pub(super) fn of(policy: &Policy) -> Vec<Finding> {
     }
     findings.extend(policy.shadow_limits().iter().map(|limit| {
         let text = if limit.is_slots() {
-            "is in shadow: it refuses nothing; once it is enforced, only reservations pass, and other requests are answered 400"
+            "is in shadow: it says what it would refuse, and refuses nothing; once it is enforced, only reservations take tokens: \
+             other modes and batches are answered 400"
         } else {
             "is in shadow: it says what it would refuse, and refuses nothing"
         };
@@ -173,9 +174,8 @@ fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {
     if limit.is_slots() {
         let max = Policy::MAX_RESERVATIONS;
         if capacity > max as u64 {
-            let text = format!(
-                "a key has at most {max} open reservations: with a slot each, no more than {max} slots are used"
-            );
+            let text =
+                format!("a key has at most {max} open reservations, so at one slot each, only {max} can be used");
             push(Level::Note, Code::ManySlots, text);
         }
         return findings;

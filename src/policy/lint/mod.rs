@@ -121,6 +121,7 @@ mod tests {
             // Modes.
             (r#"{"rate":"1/s","mode":"shadow","on_error":"open"}"#, "not_enforced"),
             (r#"{"rate":"1/s","mode":"off"}"#, "not_enforced"),
+            (r#"{"kind":"slots","capacity":1001,"mode":"shadow"}"#, "many_slots not_enforced"),
             (
                 r#"{"limits":[{"name":"a","rate":"1/s"},{"name":"b","rate":"60/m","mode":"shadow"},{"name":"c","rate":"0/s","mode":"off"}]}"#,
                 "b:not_enforced c:not_enforced",

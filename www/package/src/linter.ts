@@ -94,6 +94,7 @@ export type FindingCode =
   | "flood_opens"
   | "divided_capacity"
   | "many_idempotency_keys"
+  | "many_slots"
   | "refused_by_each_shard";
 
 /**

@@ -29,7 +29,7 @@ interface Line {
 
 /**
  * Calls `work` as soon as the server grants its reservation, and closes that when the work is over: see {@link Client.spend}. Returns what
- * the work returns. With slots, no more run at once than there are.
+ * the work returns. With slots, no more run at once than there are slots.
  *
  * A refused reservation is requested again at the moment that the server has named, at which enough slots are free unless reservations are
  * extended, and when work of this client ends that had the same budget. The calls of one client are served first come, first served; among
