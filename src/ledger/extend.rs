@@ -50,9 +50,11 @@ impl Ledger {
         // `retry_at` must not include what this reservation itself would give back.
         let returns = self.let_end(asked, id, (End::Charged, NEVER))?;
         let decided = self.decide(asked, verb, &request.costs, now, true);
+        let shadow =
+            decided.as_ref().map(|(limits, _)| self.decide_shadow(asked, Verb::Consume, request, limits, now, true));
+        let shadow = shadow.unwrap_or_default();
         self.let_end(asked, id, (reservation.end, reservation.expires_at))?;
         let (mut limits, decision) = decided?;
-        let shadow = self.decide_shadow(asked, Verb::Consume, request, &limits, now, true);
         if !decision.is_allow() {
             // Nothing has changed, so the next refusal need not compute them again.
             for (policy, returns) in asked.iter().zip(returns) {
@@ -96,6 +98,9 @@ impl Ledger {
     ) -> Result<Vec<Option<Returns>>, LedgerError> {
         if let Some(open) = self.reservations.remove(id) {
             self.reservations.insert(id, Reservation { expires_at, end, ..open });
+        }
+        for shadow in asked.iter().filter_map(|policy| policy.shadow()) {
+            _ = self.bucket(shadow).map(Bucket::forget_returns);
         }
         asked.iter().map(|policy| self.bucket(policy).map(Bucket::forget_returns)).collect()
     }

@@ -187,7 +187,7 @@ impl Ledger {
                 let cost = part.as_ref()?.taken(limit.account())?;
                 Some((Verb::Consume.beside(cost, has_cost), cost))
             });
-            let own = self.ask_shadow(policy, costs, now, true);
+            let own = self.ask_shadow(policy, &costs.collect::<Vec<_>>(), now, true);
             let part = ReservedPart::of_some(policy, taken_of(policy, &mut own.iter().copied()));
             self.open_shadow(policy, id, &part, false, now);
             taken.push(part);

@@ -11,7 +11,7 @@ use super::returns::Return;
 use super::shadow::taken_of;
 use super::{Ledger, LedgerError, Slot, Writes};
 use crate::limit::{Decision, Verb};
-use crate::policy::{NamedLimit, Policy, Unsettled};
+use crate::policy::{NamedLimit, Policy, Unsettled, without_shadow};
 use crate::protocol::{Decided, LimitAnswer, ObjectReply, ObjectRequest, Reserved};
 use crate::sorted::sort_by;
 
@@ -318,12 +318,19 @@ impl Ledger {
         let mut expiring = Vec::new();
         for (id, open) in self.reservations.iter().filter(|(_, open)| open.is_refunded()) {
             for (id, parts) in open.pieces(id) {
-                expiring.extend(part_of(parts, policy).map(|part| (open.expires_at, id, part.tokens(policy))));
+                expiring.extend(tokens_in(parts, policy).map(|tokens| (open.expires_at, id, tokens)));
             }
         }
         sort_by(&mut expiring, |(one, ..), (other, ..)| one.cmp(other));
         self.bucket(policy).ok().map(|bucket| bucket.find_returns(&expiring))
     }
+}
+
+/// What the parts have of each limit of `policy`, which may be that of limits in shadow.
+fn tokens_in(parts: &[ReservedPart], policy: &Policy) -> Option<Vec<u64>> {
+    let name = without_shadow(policy.name());
+    let part = parts.iter().find(|part| part.policy == name)?;
+    Some(if name == policy.name() { part.tokens(policy) } else { part.of_shadow().tokens(policy) })
 }
 
 /// The later answers, with the sum of both's tokens.

@@ -10,9 +10,10 @@ use super::accounts::Change;
 use super::bucket::Need;
 use super::decide::{Holds, answer};
 use super::reservation::{Reservation, ReservedPart, part_of};
+use super::returns::sooner;
 use super::row::StoredRow;
 use super::{Ledger, Slot};
-use crate::limit::{Decision, Verb};
+use crate::limit::{Decision, State, Verb};
 use crate::policy::{NamedLimit, Policy, shadow_of};
 use crate::protocol::{LimitAnswer, ObjectRequest};
 
@@ -50,7 +51,7 @@ impl Ledger {
         for ((policy, costs), enforced) in asked.iter().zip(&request.shadow_costs).zip(&request.costs) {
             let has_cost = enforced.iter().chain(costs).any(|cost| *cost > 0);
             let costs = costs.iter().map(|&cost| Some((verb.beside(cost, has_cost), cost.min(most))));
-            answers.extend(self.ask_shadow(policy, costs, now, apply && is_granted));
+            answers.extend(self.ask_shadow(policy, &costs.collect::<Vec<_>>(), now, apply && is_granted));
         }
         answers
     }
@@ -59,14 +60,14 @@ impl Ledger {
     pub(super) fn ask_shadow(
         &mut self,
         policy: &Policy,
-        requests: impl ExactSizeIterator<Item = Option<(Verb, u64)>>,
+        requests: &[Option<(Verb, u64)>],
         now: i64,
         apply: bool,
     ) -> Vec<Option<LimitAnswer>> {
         let shadow = policy.shadow().filter(|shadow| shadow.limits().len() == requests.len());
         let holds = shadow.map(|shadow| Holds::of(self, shadow));
         let Some((shadow, bucket)) = shadow.and_then(|shadow| Some((shadow, self.bucket(shadow).ok()?))) else {
-            return requests.map(|_| None).collect();
+            return requests.iter().map(|_| None).collect();
         };
         let (mut need, before) = (Need::Nothing, bucket.states_before());
         let (mut answers, mut changes) = (Vec::new(), Vec::new());
@@ -95,7 +96,32 @@ impl Ledger {
         }
         bucket.follow(&before, &changes, now);
         bucket.need(need);
+        self.retry_when_returned(shadow, requests, &mut answers);
         answers
+    }
+
+    /// A refusal names the moment at which open reservations have given back enough, if that is sooner.
+    fn retry_when_returned(
+        &mut self,
+        shadow: &Policy,
+        requests: &[Option<(Verb, u64)>],
+        answers: &mut [Option<LimitAnswer>],
+    ) {
+        if !answers.iter().flatten().any(|answer| !answer.decision.is_allow()) {
+            return;
+        }
+        let Some(returns) = self.returns(shadow) else { return };
+        let Ok(bucket) = self.bucket(shadow) else { return };
+        let limits = shadow.limits().iter().zip(&bucket.states).enumerate();
+        for (((index, (named, state)), request), answer) in limits.zip(requests).zip(answers) {
+            if let (&Some((verb, cost)), Some(answer)) = (request, answer)
+                && !answer.decision.is_allow()
+                && !named.is_slots()
+            {
+                let at = |state: &State, at| named.limit().decide(*state, at, cost, verb).0;
+                answer.decision = sooner(&returns, &[], (index, state), answer.decision, at);
+            }
+        }
     }
 
     /// Settles what the limits in shadow have taken for a reservation at its real costs, or leaves it where `costs` has none. A limit that
