@@ -25,7 +25,10 @@ impl ResolvedRequest {
         let [item] = self.items.as_slice() else {
             return Err(Problem::Unavailable { cause: Cause::Failed });
         };
-        let answers = item.answers(&decided.limits)?;
+        let mut answers = item.answers(&decided.limits)?;
+        for ((_, cost, _), reserved) in answers.iter_mut().zip(&*decided.reserved_costs) {
+            *cost = *reserved;
+        }
         let tried = item.tried(&decided.shadow);
         match self.endpoint {
             Endpoint::Inspect => return Ok(inspection(item, &answers, &tried, decided)),
@@ -135,7 +138,7 @@ mod tests {
     use crate::protocol::LimitAnswer;
 
     /// Settles a reservation for work that cost `tokens` in the end: the costs requested from the object, and the body of the reply.
-    fn settle(cost: &str, tokens: u64) -> (Vec<u64>, Value) {
+    fn settle(cost: &str, tokens: u64, reserved_costs: &[u64]) -> (Vec<u64>, Value) {
         let policies = Policies::parse(r#"{"api":{"rate":10,"period":"10s"}}"#).unwrap();
         let body = format!(r#"{{"policy":"api","key":"alice","reservation":"1"{cost}}}"#);
         let request = Request::parse(Endpoint::Settle, body.as_bytes()).unwrap();
@@ -143,7 +146,7 @@ mod tests {
         let decision = Decision::Allow { tokens, ready_at: 0 };
         let snapshot = Snapshot { tokens: 0, drops: 0, at: 0 };
         let limits = vec![LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot }];
-        let decided = Decided::new(0, limits);
+        let decided = Decided { reserved_costs: reserved_costs.into(), ..Decided::new(0, limits) };
         let reply = resolved.reply(&ObjectReply::Decided(decided)).unwrap();
         let body = reply.body();
         (resolved.items[0].enforced_costs().to_vec(), serde_json::from_str(&body).unwrap())
@@ -151,16 +154,18 @@ mod tests {
 
     #[test]
     fn settle_reports_the_cost_requested_and_the_cost_taken() {
-        let (costs, body) = settle(r#","cost":1000"#, 10);
+        let (costs, body) = settle(r#","cost":1000"#, 10, &[]);
         assert_eq!(costs, [1_000]);
         assert_eq!((&body["cost"], &body["tokens"], &body["unpaid"]), (&1_000.into(), &10.into(), &990.into()));
     }
 
     #[test]
     fn settle_without_a_cost_takes_what_was_reserved() {
-        let (costs, body) = settle("", 7);
+        let (costs, body) = settle("", 7, &[]);
         assert_eq!(costs, [0_u64; 0]);
         assert_eq!((&body["cost"], &body["tokens"], body.get("unpaid")), (&7.into(), &7.into(), None));
+        let (_, body) = settle("", 2, &[7]);
+        assert_eq!((&body["cost"], &body["tokens"], &body["unpaid"]), (&7.into(), &2.into(), &5.into()));
     }
 
     #[test]

@@ -75,7 +75,8 @@ pub(super) struct Grant {
     pub(super) policy: String,
     /// For each limit the moved tokens, and when they are ready.
     pub(super) limits: Vec<(u64, i64)>,
-    /// For each limit the requested cost, if a reservation was settled at one; otherwise empty.
+    /// For each limit the requested cost, if a reservation was settled at one, or the reserved cost, if it was settled at that and not all
+    /// of it was taken. Otherwise empty.
     pub(super) costs: Vec<u64>,
 }
 
@@ -125,6 +126,7 @@ const CLOSED: u8 = 12;
 const HAS_SHARDS: u8 = 16;
 const BY_GRANT: u8 = 32;
 const LATE: u8 = 64;
+const HAS_COSTS: u8 = 128;
 
 fn encode(replay: &Replay) -> Vec<u8> {
     let Replay { request_id, decided_at, opened, closed, grants, shards, by_grant } = replay;
@@ -137,7 +139,10 @@ fn encode(replay: &Replay) -> Vec<u8> {
     let has = |is_there: bool, flag: u8| if is_there { flag } else { 0 };
     let ids = has(request_id.is_some(), HAS_REQUEST_ID) | has(opened.is_some(), HAS_OPENED);
     let is_late = closed.is_some_and(|closed| closed.is_late);
-    let mut bytes = vec![how | ids | has(*shards > 1, HAS_SHARDS) | has(*by_grant, BY_GRANT) | has(is_late, LATE)];
+    let has_costs = how == 4 && grants.iter().any(|grant| !grant.costs.is_empty());
+    let costs = has(has_costs, HAS_COSTS);
+    let mut bytes =
+        vec![how | ids | costs | has(*shards > 1, HAS_SHARDS) | has(*by_grant, BY_GRANT) | has(is_late, LATE)];
     bytes.extend(decided_at.to_le_bytes());
     if let Some((id, fingerprint)) = request_id {
         bytes.extend(id.to_le_bytes());
@@ -160,7 +165,7 @@ fn encode(replay: &Replay) -> Vec<u8> {
         for (index, (tokens, ready_at)) in limits.iter().enumerate() {
             bytes.extend(tokens.to_le_bytes());
             bytes.extend(ready_at.to_le_bytes());
-            if how == 8 {
+            if how == 8 || has_costs {
                 bytes.extend(costs.get(index).copied().unwrap_or_default().to_le_bytes());
             }
         }
@@ -192,7 +197,7 @@ fn decode(mut bytes: Bytes<'_>) -> Option<Replay> {
         let (mut limits, mut costs) = (Vec::new(), Vec::new());
         for _ in 0..bytes.byte()? {
             limits.push((bytes.u64()?, bytes.i64()?));
-            if how == Some(How::AtCosts) {
+            if how == Some(How::AtCosts) || flags & HAS_COSTS != 0 {
                 costs.push(bytes.u64()?);
             }
         }
@@ -240,6 +245,7 @@ mod tests {
                 by_grant: false,
             },
             closed(How::AsReserved, &[]),
+            closed(How::AsReserved, &[10]),
             closed(How::AtCosts, &[10]),
             closed(How::Cancelled, &[]),
         ]
@@ -255,6 +261,7 @@ mod tests {
             [&[35][..], &word(2), &word(8), &word(0), &word(9), &word(4), &word(5), &grant].concat(),
             [&[17][..], &word(2), &word(8), &word(0), &word(9), &grant, &[6]].concat(),
             closed(4),
+            [closed(4 + 128), word(10).to_vec()].concat(),
             [closed(8), word(10).to_vec()].concat(),
             closed(12 + 64),
         ];

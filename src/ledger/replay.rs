@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::page::{Grant, Replay};
+use super::page::{Grant, How, Replay};
 use super::reservation::reservation_row;
 use super::{Ledger, LedgerError};
 use crate::limit::Decision;
@@ -66,7 +66,8 @@ impl Ledger {
         let spread = Spread { at: replay.decided_at, shards: replay.shards };
         let spread = shard_of(asked).map(|_| spread);
         let is_late = replay.closed.is_some_and(|closed| closed.is_late);
-        Ok(ObjectReply::Decided(Decided { is_replayed: true, is_late, reservation: replay.opened, spread, ..decided }))
+        let (reservation, reserved_costs) = (replay.opened, reserved_costs_of(asked, replay));
+        Ok(ObjectReply::Decided(Decided { is_replayed: true, is_late, reservation, spread, reserved_costs, ..decided }))
     }
 
     /// Refuses a request that could not be remembered, before anything is done.
@@ -98,6 +99,21 @@ impl Ledger {
 /// The requested shard: such a request is about nothing else.
 pub(super) fn shard_of(asked: &[Arc<Policy>]) -> Option<Shard> {
     asked.first().and_then(|policy| policy.shard())
+}
+
+/// The reserved cost of each limit, if the replay is of a settlement at it that could not take all of it.
+fn reserved_costs_of(asked: &[Arc<Policy>], replay: &Replay) -> Box<[u64]> {
+    let is_as_reserved = replay.closed.is_some_and(|closed| closed.how == How::AsReserved);
+    if !is_as_reserved || replay.grants.iter().all(|grant| grant.costs.is_empty()) {
+        return Box::default();
+    }
+    let costs = asked.iter().flat_map(|policy| {
+        let grant = replay.grants.iter().find(|grant| grant.policy == policy.name());
+        let mut costs = grant.map(|grant| grant.costs.clone()).unwrap_or_default();
+        costs.resize(policy.limits().len(), 0);
+        costs
+    });
+    costs.collect()
 }
 
 /// The moved tokens, by policy name: a repetition may name the policies in another order.

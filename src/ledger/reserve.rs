@@ -12,7 +12,7 @@ use super::shadow::taken_of;
 use super::{Ledger, LedgerError, Slot, Writes};
 use crate::limit::{Decision, Verb};
 use crate::policy::{NamedLimit, Policy, Unsettled, without_shadow};
-use crate::protocol::{Decided, LimitAnswer, ObjectReply, ObjectRequest, Reserved};
+use crate::protocol::{Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
 use crate::sorted::sort_by;
 
 impl Ledger {
@@ -82,17 +82,27 @@ impl Ledger {
         let Some((reservation, is_late)) = self.found(asked, id) else {
             return Ok(ObjectReply::NoReservation);
         };
+        let mut reserved: Vec<Vec<u64>> = Vec::new();
         let limits = self.closing(asked, id, |ledger, index, policy| {
             let part = |(id, parts)| Some((id, part_of(parts, policy)?.tokens(policy)));
             let pieces: Vec<_> = reservation.pieces(id).filter_map(part).collect();
+            let of_limit = |limit| pieces.iter().filter_map(|(_, tokens)| tokens.get(limit)).sum();
+            reserved.push((0..policy.limits().len()).map(of_limit).collect());
             let costs = request.costs.get(index).map(Vec::as_slice);
             ledger.settle_pieces(policy, &pieces, reservation.is_refunded(), costs, now)
         })?;
+        let taken = limits.iter().map(|limit| limit.decision.tokens());
+        if !request.costs.is_empty() || reserved.iter().flatten().zip(taken).all(|(&reserved, taken)| taken >= reserved)
+        {
+            reserved.clear();
+        }
         let shadow = self.settle_shadow(asked, id, &reservation, &request.shadow_costs, now);
         self.close(id, &reservation, writes);
         let how = if request.costs.is_empty() { How::AsReserved } else { How::AtCosts };
-        self.remember_closed(asked, Closed { id, how, is_late }, request, &limits, now);
-        Ok(ObjectReply::Decided(Decided { is_late, shadow, ..self.decided(now, limits) }))
+        let costs = if request.costs.is_empty() { &reserved } else { &request.costs };
+        self.remember_closed(asked, (Closed { id, how, is_late }, costs), request.request_id, &limits, now);
+        let reserved_costs = reserved.concat().into();
+        Ok(ObjectReply::Decided(Decided { is_late, shadow, reserved_costs, ..self.decided(now, limits) }))
     }
 
     /// Closes a reservation and gives back all that was taken, clipped to the capacity. Waits already reported to others still hold.
@@ -120,7 +130,8 @@ impl Ledger {
         })?;
         self.give_back_shadows(id, &reservation, true, now);
         self.close(id, &reservation, writes);
-        self.remember_closed(asked, Closed { id, how: How::Cancelled, is_late }, request, &limits, now);
+        let closed = Closed { id, how: How::Cancelled, is_late };
+        self.remember_closed(asked, (closed, &[]), request.request_id, &limits, now);
         Ok(ObjectReply::Decided(Decided { is_late, ..self.decided(now, limits) }))
     }
 
@@ -186,20 +197,20 @@ impl Ledger {
     fn remember_closed(
         &mut self,
         asked: &[Arc<Policy>],
-        closed: Closed,
-        request: &ObjectRequest,
+        (closed, costs): (Closed, &[Vec<u64>]),
+        request_id: Option<RequestId>,
         limits: &[LimitAnswer],
         now: i64,
     ) {
         let mut grants = grants_of(asked, limits);
-        for (grant, costs) in grants.iter_mut().zip(&request.costs).filter(|_| closed.how == How::AtCosts) {
+        for (grant, costs) in grants.iter_mut().zip(costs) {
             grant.costs.clone_from(costs);
         }
         let closed = Some(closed);
         let replay =
             Replay { request_id: None, decided_at: now, opened: None, closed, grants, shards: 1, by_grant: false };
         // Without room for the request's id, the reservation's is enough to identify it.
-        let request_id = request.request_id.filter(|&id| self.no_room_for(Some(id), now).is_none());
+        let request_id = request_id.filter(|&id| self.no_room_for(Some(id), now).is_none());
         self.replays.push(request_id, replay, now);
     }
 

@@ -22,6 +22,7 @@
 //! then, if a frontend may answer from it, an empty section
 //! then, if the frontend gets tokens in advance, a section: see `lease.rs`
 //! then, of a refund or a reset of the first of several shards, a section with when it was first done, and over how many shards
+//! then, of a reservation that was settled at its own cost and could not take all of it again, a section with that cost of each limit
 //! ```
 //!
 //! Any reply may be followed by a section with the rows that storage has read and written.
@@ -106,6 +107,9 @@ pub struct Decided {
     pub lease: Option<Lease>,
     /// How the first shard of a budget does, or did, its part of a refund or a reset: the other shards follow it.
     pub spread: Option<Spread>,
+    /// The reserved cost of each limit, if a reservation was settled at it after its tokens had been given back, and not all of them were
+    /// there any more. Otherwise empty.
+    pub reserved_costs: Box<[u64]>,
 }
 
 /// How a refund or a reset is spread over a budget's shards, fixed when the first of them does its part.
@@ -179,6 +183,7 @@ impl Decided {
             may_be_kept: false,
             lease: None,
             spread: None,
+            reserved_costs: Box::default(),
         }
     }
 
@@ -276,6 +281,7 @@ impl Decided {
             may_be_kept,
             lease,
             spread,
+            reserved_costs,
         } = self;
         writer.small(0);
         writer.signed(*now);
@@ -320,6 +326,12 @@ impl Decided {
             writer.signed(*at);
             writer.small(*shards);
         }
+        if !reserved_costs.is_empty() {
+            writer.section(RESERVED_COSTS, reserved_costs.len());
+            for &cost in &**reserved_costs {
+                writer.whole(cost);
+            }
+        }
     }
 
     fn read(rest: &mut Reader<'_>) -> Result<Self, Unreadable> {
@@ -355,6 +367,12 @@ impl Decided {
         let may_be_kept = rest.section(MAY_BE_KEPT)?.is_some();
         let lease = Lease::read(rest)?;
         let spread = rest.section(SPREAD)?.map(|mut section| Spread::read(&mut section)).transpose()?;
+        let mut reserved_costs = Vec::new();
+        if let Some(mut section) = rest.section(RESERVED_COSTS)? {
+            while !section.is_empty() {
+                reserved_costs.push(section.whole()?);
+            }
+        }
         let reservation = id.map(|id| Reserved { id, expires_at });
         Ok(Self {
             now,
@@ -369,6 +387,7 @@ impl Decided {
             may_be_kept,
             lease,
             spread,
+            reserved_costs: reserved_costs.into(),
         })
     }
 }
@@ -448,6 +467,9 @@ const MAY_BE_KEPT: u8 = 6;
 /// The kind of the section for [`Decided::spread`].
 const SPREAD: u8 = 10;
 
+/// The section with the reserved cost of each limit.
+const RESERVED_COSTS: u8 = 11;
+
 /// In place of a kind of decision: a limit in shadow that was not tried.
 const NO_ANSWER: u64 = 3;
 
@@ -495,6 +517,7 @@ mod tests {
                     tokens: vec![0, MAX_TOKENS],
                 }),
                 spread: is_replayed.then_some(Spread { at: -most, shards: u8::MAX }),
+                reserved_costs: if is_replayed { Box::new([0, 3, MAX_TOKENS]) } else { Box::default() },
             })
         };
         vec![

@@ -203,6 +203,26 @@ fn a_refusal_waits_until_enough_expires() {
     }
 }
 
+/// What a settlement without a cost could not take is told, also when it is repeated.
+#[test]
+fn what_is_settled_late_as_reserved_may_not_be_there() {
+    let json = r#"{"rate": 0, "period": "1s", "capacity": 10, "write_ahead": 0, "unsettled": "refund", "reservation_ttl": "4s"}"#;
+    for (others, taken_late) in [(5, 5), (8, 2), (10, 0)] {
+        let mut world = world_of(json);
+        let id = reserved(&mut world, 5);
+        world.now += 4_000;
+        assert_eq!(taken(&mut world, Verb::Consume, others), others);
+        let unpaid: &[u64] = if taken_late < 5 { &[5] } else { &[] };
+        for is_replayed in [false, true, true] {
+            let settled = decided(world.ask(Action::Settle(id), None, None));
+            assert_eq!((tokens(&settled.limits[0]), settled.is_replayed), (taken_late, is_replayed), "after {others}");
+            assert_eq!((settled.is_late, &*settled.reserved_costs), (true, unpaid), "after {others}");
+            world.crash(usize::MAX);
+        }
+        assert_eq!(world.levels(), [10 - others.cast_signed() - taken_late.cast_signed()]);
+    }
+}
+
 /// A batch in flight may end without taking anything, and leased tokens may be returned.
 #[test]
 fn a_refusals_wait_counts_all_that_comes_back_until_then() {

@@ -192,8 +192,7 @@ fn reports_as_if_alone(which: usize, tried: usize, steps: &[Step], unsettled: &s
                     holds.push((id, costs, None));
                 } else {
                     let there = alone.decided(Action::Look(verb_beside(Verb::Consume, costs)), vec![costs[1]]);
-                    let shadow: Vec<_> = reply.shadow.iter().map(|report| report.map(in_years)).collect();
-                    prop_assert_eq!(shadow, [Some(in_years(there.limits[0]))]);
+                    prop_assert_eq!(in_years(&reply.shadow), in_years(&[Some(there.limits[0])]));
                 }
                 continue;
             }
@@ -242,8 +241,7 @@ fn reports_as_if_alone(which: usize, tried: usize, steps: &[Step], unsettled: &s
         };
         let there = decided(alone.ask(action, Some(vec![cost]), None));
         prop_assert_eq!(now, reply.now);
-        let shadow: Vec<_> = reply.shadow.iter().map(|report| report.map(in_years)).collect();
-        prop_assert_eq!(shadow, [Some(in_years(there.limits[0]))], "{:?}", step);
+        prop_assert_eq!(in_years(&reply.shadow), in_years(&[Some(there.limits[0])]), "{:?}", step);
         if let Some(opened) = reply.reservation {
             // At a cost of 0 the other reserves nothing, but has granted it.
             let is_there = there.decision().is_allow();
@@ -259,14 +257,15 @@ fn reports_as_if_alone(which: usize, tried: usize, steps: &[Step], unsettled: &s
 }
 
 /// A reservation that waits for an enforced limit expires later than one that does not, so only that it does expire is compared.
-fn in_years(report: LimitAnswer) -> LimitAnswer {
+fn in_years(reports: &[Option<LimitAnswer>]) -> Vec<Option<LimitAnswer>> {
     const YEAR_MS: i64 = 365 * 86_400_000;
-    match report.decision {
+    let rounded = |report: LimitAnswer| match report.decision {
         Decision::Wait { retry_at } if retry_at > START + YEAR_MS => {
             LimitAnswer { decision: Decision::Wait { retry_at: i64::MAX }, ..report }
         }
         _ => report,
-    }
+    };
+    reports.iter().map(|report| report.map(rounded)).collect()
 }
 
 /// The verb for the second of these costs, which may be zero beside the first.
