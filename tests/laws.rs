@@ -217,6 +217,7 @@ proptest! {
                     Kind::TokenBucket => u128::from(config.rate) * elapsed_ms / u128::from(config.period_ms),
                     // At most this many windows can open in that time.
                     Kind::FixedWindow | Kind::FirstUseWindow => u128::from(config.rate) * elapsed_ms.div_ceil(u128::from(config.period_ms)),
+                    _ => unreachable!("a new kind"),
                 };
                 prop_assert!(sum <= u128::from(config.capacity) + back);
             }
@@ -424,6 +425,7 @@ proptest! {
         let drops_per_token = match config.kind {
             Kind::TokenBucket => config.period_ms / config.rate.gcd(&config.period_ms),
             Kind::FixedWindow | Kind::FirstUseWindow => 1,
+            _ => unreachable!("a new kind"),
         };
         let level = i128::from(tokens) * i128::from(drops_per_token) + i128::from(drops);
         let full = i128::from(config.capacity) * i128::from(drops_per_token);
@@ -435,10 +437,10 @@ proptest! {
 
     #[test]
     fn jitter_only_adds_and_no_more_than_requested((at, spread_ms, random) in (0..1_i64 << 53, 0..1_u64 << 40, any::<u64>())) {
-        let spread = jitter(at, spread_ms, random);
+        let spread = jitter(at, Duration::from_millis(spread_ms), random);
         prop_assert!((at..=at + signed(spread_ms)).contains(&spread));
-        prop_assert_eq!(jitter(at, spread_ms, 0), at);
-        prop_assert_eq!(jitter(at, spread_ms, u64::MAX), at + signed(spread_ms));
+        prop_assert_eq!(jitter(at, Duration::from_millis(spread_ms), 0), at);
+        prop_assert_eq!(jitter(at, Duration::from_millis(spread_ms), u64::MAX), at + signed(spread_ms));
     }
 
     #[test]
@@ -517,7 +519,7 @@ fn a_surplus_counts_whole_tokens_once_both_states_refill() {
 fn jitter_is_uniform() {
     let mut counts = [0_u32; 5];
     for random in 0..5_000_u64 {
-        counts[usize::try_from(jitter(0, 4, random * (u64::MAX / 5_000))).unwrap()] += 1;
+        counts[usize::try_from(jitter(0, Duration::from_millis(4), random * (u64::MAX / 5_000))).unwrap()] += 1;
     }
     assert!(counts.iter().all(|&count| count.abs_diff(1_000) <= 2), "{counts:?}");
 }
@@ -602,6 +604,7 @@ fn configs() -> impl Strategy<Value = Config> {
         let offset_ms = match kind {
             Kind::TokenBucket | Kind::FirstUseWindow => Just(None).boxed(),
             Kind::FixedWindow => prop_oneof![Just(None), (0..period_ms).prop_map(Some)].boxed(),
+            _ => unreachable!("a new kind"),
         };
         (initial, offset_ms).prop_map(move |(initial, offset_ms)| Config {
             kind,

@@ -128,6 +128,7 @@ fn within_limits(limits: &[Limit; 2], grants: &[Grant]) -> TestCaseResult {
                             config.rate * (window(grant.at) - window(first.at))
                         }
                         Kind::FirstUseWindow => config.rate * grant.at.abs_diff(first.at).div_ceil(config.period_ms),
+                        _ => unreachable!("a new kind"),
                     };
                     prop_assert!(tokens <= config.capacity + periods, "{first:?} to {grant:?}");
                 }

@@ -1,5 +1,7 @@
 //! A decision as shown to the client.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::decisive::{Weight, decisive};
@@ -208,7 +210,7 @@ impl ResolvedRequest {
     fn with_jitter(&self, item: &ResolvedItem, retry_at: i64) -> i64 {
         match (self.endpoint, item.policy.standing()) {
             (Endpoint::Consume | Endpoint::Batch, Standing::Limited) => {
-                jitter(retry_at, item.policy.frontend().jitter_ms, self.random)
+                jitter(retry_at, Duration::from_millis(item.policy.frontend().jitter_ms), self.random)
             }
             _ => retry_at,
         }

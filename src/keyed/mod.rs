@@ -77,7 +77,7 @@ pub struct KeyedLimiter<K, const N: usize = 1, S = RandomState> {
 type Locked<K, const N: usize> = Padded<Mutex<Shard<K, N>>>;
 
 /// The answers of all limits.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Answer<'a, const N: usize> {
     /// The combined decision.
@@ -149,7 +149,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
         K: Borrow<Q>,
     {
         // A single limit has a fast path.
-        self.with(key, now, true, |states, now| match (&self.limits[..], &mut states[..]) {
+        self.with(key, now, Some(Q::to_owned), |states, now| match (&self.limits[..], &mut states[..]) {
             ([limit], [state]) => limit.consume(state, now, cost),
             _ => self.decide_parts(states, now, [cost; N], Verb::Consume).0,
         })
@@ -164,7 +164,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
         K: Borrow<Q>,
     {
-        self.with(key, now, true, |states, now| {
+        self.with(key, now, Some(Q::to_owned), |states, now| {
             let (decision, parts) = self.decide_parts(states, now, costs, verb);
             Answer { decision, now, parts }
         })
@@ -176,10 +176,10 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
     /// [`Full`], as [`KeyedLimiter::consume`].
     pub fn peek<Q>(&self, key: &Q, now: i64, cost: u64) -> Result<Decision, Full>
     where
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        Q: Hash + Eq + ?Sized,
         K: Borrow<Q>,
     {
-        self.with(key, now, false, |states, now| self.decide_parts(states, now, [cost; N], Verb::Consume).0)
+        self.with(key, now, None, |states, now| self.decide_parts(states, now, [cost; N], Verb::Consume).0)
     }
 
     /// The limits.
@@ -213,12 +213,12 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
         (decision, parts)
     }
 
-    /// Calls `f` with the states of `key` and, only if `apply`, stores the result, unless it equals a new key's states.
+    /// Calls `f` with the states of `key` and, only with `own`, stores the result, unless it equals a new key's states.
     #[inline]
-    fn with<Q, A, F>(&self, key: &Q, now: i64, apply: bool, f: F) -> Result<A, Full>
+    fn with<Q, A, F>(&self, key: &Q, now: i64, own: Option<fn(&Q) -> K>, f: F) -> Result<A, Full>
     where
         F: Fn(&mut [State; N], i64) -> A,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        Q: Hash + Eq + ?Sized,
         K: Borrow<Q>,
     {
         let hash = self.hasher.hash_one(key);
@@ -226,19 +226,19 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
         let now = shard.advance(now, &self.limits);
         if let Some(states) = shard.states_mut(hash, key) {
             let mut unchanged = *states;
-            return Ok(f(if apply { states } else { &mut unchanged }, now));
+            return Ok(f(if own.is_some() { states } else { &mut unchanged }, now));
         }
         drop(shard);
-        self.with_new(key, hash, now, apply, f)
+        self.with_new(key, hash, now, own, f)
     }
 
     /// The same for a key that is probably new.
     #[cold]
     #[inline(never)]
-    fn with_new<Q, A, F>(&self, key: &Q, hash: u64, now: i64, apply: bool, f: F) -> Result<A, Full>
+    fn with_new<Q, A, F>(&self, key: &Q, hash: u64, now: i64, own: Option<fn(&Q) -> K>, f: F) -> Result<A, Full>
     where
         F: Fn(&mut [State; N], i64) -> A,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        Q: Hash + Eq + ?Sized,
         K: Borrow<Q>,
     {
         let index = self.index(hash);
@@ -248,18 +248,18 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
             let now = shard.advance(now, &self.limits);
             // Another thread may have added it since.
             if let Some(states) = shard.states_mut(hash, key) {
-                return Ok(if apply { f(states, now) } else { f(&mut states.clone(), now) });
+                return Ok(if own.is_some() { f(states, now) } else { f(&mut states.clone(), now) });
             }
             let mut states = core::array::from_fn(|i| self.limits[i].new_state(now, hash));
             let answer = f(&mut states, now);
             let due = due_at(&self.limits, &states, now);
-            if due <= now || !apply && self.len() < self.max_keys {
+            if due <= now || own.is_none() && self.len() < self.max_keys {
                 return Ok(answer);
             }
-            if apply {
+            if let Some(own) = own {
                 self.give_back(shard.forget_some(&self.limits, now, &self.hasher));
                 if self.take_entry() {
-                    shard.insert(hash, key.to_owned(), states, due, &self.hasher);
+                    shard.insert(hash, own(key), states, due, &self.hasher);
                     return Ok(answer);
                 }
             }

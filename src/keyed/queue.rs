@@ -204,7 +204,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedQueue<K, N, S> {
             }
         };
         if let Some(Jitter { spread_ms, random }) = &self.jitter {
-            self.sleep_ms(jitter(0, *spread_ms, random()).unsigned_abs()).await;
+            self.sleep_ms(jitter(0, Duration::from_millis(*spread_ms), random()).unsigned_abs()).await;
         }
         Ok(answer)
     }

@@ -5,7 +5,7 @@ use super::decision::{Decision, Verb};
 use super::state::State;
 
 /// One limit of a policy, its bucket, and the cost asked of it. Costs may differ: one request and 500 model tokens.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part<'a> {
     /// The limit that decides.
     pub limit: &'a Limit,

@@ -26,7 +26,7 @@ use super::state::{MAX_DROPS, State};
     derive(serde::Serialize, serde::Deserialize),
     serde(try_from = "Config", into = "Config")
 )]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Limit {
     pub(super) drops_per_token: NonZeroU64,
     /// Drops added by one tick.

@@ -9,6 +9,7 @@ use super::state::State;
 /// (`TokensInheritanceStrategy`). Every strategy clips a level above the new capacity, and keeps a debt deeper than the
 /// new `max_debt`, down to what comes back in [`MAX_SPAN_MS`](super::MAX_SPAN_MS).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Carry {
     /// As many tokens as before.
     AsIs,
@@ -26,6 +27,7 @@ pub enum Carry {
 
 impl Carry {
     /// All strategies.
+    #[doc(hidden)]
     pub const ALL: [Self; 4] = [Self::AsIs, Self::Proportional, Self::Additive, Self::Reset];
 
     /// Its name in requests and in stored policies.

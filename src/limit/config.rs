@@ -14,6 +14,7 @@ pub const MAX_SPAN_MS: u64 = 1 << 51;
 /// How tokens come back.
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Kind {
     /// Continuously: `rate` tokens are spread evenly over each period.
     TokenBucket,

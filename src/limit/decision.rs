@@ -3,6 +3,7 @@
 /// A way to ask for tokens. Each is a method of [`Limit`](super::Limit), which only forwards to
 /// [`Limit::decide`](super::Limit::decide); to *peek*, decide and drop the new state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Verb {
     /// Take the tokens now, or refuse.
     Consume,

@@ -7,7 +7,7 @@
 use core::num::NonZeroU64;
 
 /// A divisor, prepared for many divisions. 0 is allowed, and divides nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Divisor {
     divisor: u64,
     /// `⌊(2⁶⁴ − 1) / divisor⌋`, or 0. WebAssembly has no instruction for the upper half of a product, but one to divide.

@@ -34,21 +34,23 @@ impl Policies {
     ///
     /// | field of a limit | meaning | default |
     /// |---|---|---|
-    /// | `kind` | `"token_bucket"` or `"fixed_window"` | `"token_bucket"` |
+    /// | `kind` | `"token_bucket"`, `"fixed_window"`, or in the service `"slots"` | `"token_bucket"` |
     /// | `rate` | tokens refilled in each period: 100, 2.5; or with the period and the capacity, `"100/1m"`, `"20/s burst 40"` | required |
     /// | `period` | a length of time up to [`MAX_SPAN_MS`](crate::limit::MAX_SPAN_MS), such as `"250ms"`, `"1m"`, `"1h 30m"`, `"1day"` | required |
     /// | `capacity` | maximum tokens at once | `rate`, rounded up |
     /// | `max_debt` | how far below zero reservations and charges may take it, in tokens; `"unlimited"` is as far as stays exact | 0 |
     /// | `initial` | tokens of a new key | `capacity` |
-    /// | `offset` | when windows start, after midnight UTC of 1 January 1970, modulo the period; only for fixed windows | by key |
+    /// | `offset` | when windows start, after midnight UTC of 1 January 1970, modulo the period; `"first_use"`: when something is taken from a full bucket; only for fixed windows | by key |
     /// | `write_ahead` | tokens that may be spent without a write, and so the most a crash can cost; 0 writes each change; at most the capacity | what comes back in a second or a twentieth of the capacity, whichever is more; 0 at rate 0 |
     ///
     /// | field of a policy | meaning | default |
     /// |---|---|---|
     /// | `mode` | whether its limits refuse: `"enforce"`; `"shadow"` decides, counts and reports, but never refuses; `"off"` is as if the limit were not there. A limit in `limits` may have a mode of its own | `"enforce"` |
-    /// | `shards` | how many objects share the budget of one key, each with its part of every limit, from 1 to 16 | 1 |
+    /// | `ipv6_prefix` | how many bits of an IPv6 address count, from 32 to 128 | 64 |
+    /// | `jitter` | maximum random delay added to the retry time of refusals, up to an hour | `"0s"` |
+    /// | `key` | `[]`: one budget for all, without keys in requests | each key has a budget |
     ///
-    /// The others are those of [`ObjectTerms`], [`FrontendTerms`] and [`RegistryTerms`].
+    /// All other fields are for the service.
     ///
     /// A policy may be just the text of its rate, such as `"100/1m"`.
     ///

@@ -81,11 +81,12 @@ pub use response::{ResponseBody, ResponseFuture};
 /// use tollgate::tower::RateLimitLayer;
 ///
 /// let policies = Policies::parse(r#"{"address":"100/1m","user":{"limits":[
-///     {"name":"minute","rate":"60/1m burst 100"},{"name":"day","rate":"10000/1d"}]}}"#).unwrap();
+///     {"name":"minute","rate":"60/1m burst 100"},{"name":"day","rate":"10000/1d"}]}}"#)?;
 /// let user = |request: &Parts| request.extensions.get::<u64>().copied(); // from a layer further out
 /// let app: axum::Router = axum::Router::new()
 ///     .layer(RateLimitLayer::new(policies.get("user").unwrap()).key(user).skip(|request| request.uri.path() == "/health"))
 ///     .layer(RateLimitLayer::new(policies.get("address").unwrap()).trusted_proxies(1));
+/// # Ok::<(), tollgate::policy::PolicyErrors>(())
 /// ```
 #[derive(Clone)]
 pub struct RateLimitLayer {
@@ -105,12 +106,13 @@ struct Settings {
 
 type Refusal = Arc<dyn Fn(&Parts, Response<Bytes>) -> Response<Bytes> + Send + Sync>;
 
-/// Default of [`RateLimitLayer::max_keys`]: about 10 MB when all are in use, at 106 bytes for a short key.
+/// Default of [`RateLimitLayer::max_keys`]: about 6 MB when all are in use, at 57 bytes for an address.
 const MAX_KEYS: usize = 100_000;
 
 impl RateLimitLayer {
     /// A layer that limits each client's address by one limit, written as a policy's `rate`: `"100/1m"`, `"20/s burst 40"` or
-    /// `"100/s burst 60s"`. The policy's name in responses is `per_ip`.
+    /// `"100/s burst 60s"`. The policy's name in responses is `per_ip`; one for
+    /// [`RateLimitLayer::new`] has a name of its own.
     ///
     /// ```
     /// use tollgate::tower::RateLimitLayer;
@@ -203,7 +205,7 @@ impl RateLimitLayer {
         self.with(|settings| settings.budgets = budgets::new(&settings.policy, settings.max_keys, keys))
     }
 
-    /// The same, with full budgets, for at most `max_keys` keys at once; by default 100 000, which is about 10 MB.
+    /// The same, with full budgets, for at most `max_keys` keys at once; by default 100 000, which is about 6 MB.
     #[must_use]
     pub fn max_keys(self, max_keys: usize) -> Self {
         self.with(|settings| {

@@ -39,6 +39,7 @@ pub(crate) fn path_of(verb: Verb) -> (&'static str, String) {
         Verb::Charge => ("/v1/charge", String::new()),
         Verb::Refund => ("/v1/refund", String::new()),
         Verb::Reset => ("/v1/reset", String::new()),
+        _ => unreachable!("a new verb"),
     }
 }
 

@@ -41,6 +41,7 @@ impl Numbers {
                 Kind::FixedWindow => self.rate * (to / period_ms - from / period_ms).cast_unsigned(),
                 // They may begin at any moment.
                 Kind::FirstUseWindow => self.rate * ms.div_ceil(self.period_ms),
+                _ => unreachable!("a new kind"),
             }
     }
 }
@@ -55,11 +56,7 @@ fn inline(limits: &[(&str, Numbers)]) -> Arc<Policy> {
 pub(crate) fn defined(limits: &[(&str, Numbers)], is_inline: bool) -> Policy {
     let numbers = limits.iter().map(|(name, numbers)| {
         let Numbers { kind, rate, period_ms, capacity, max_debt, .. } = numbers;
-        let kind = match kind {
-            Kind::TokenBucket => "token_bucket",
-            Kind::FixedWindow => "fixed_window",
-            Kind::FirstUseWindow => "first_use_window",
-        };
+        let kind = kind.word();
         let name = if name.is_empty() { String::new() } else { format!(r#""name":"{name}","#) };
         format!(
             r#"{{{name}"kind":"{kind}","rate":{rate},"period_ms":{period_ms},"capacity":{capacity},"max_debt":{max_debt},"initial":null,"offset_ms":null}}"#

@@ -797,6 +797,7 @@ impl Numbers {
                 (period / divisor, rate / divisor, 1)
             }
             Kind::FixedWindow | Kind::FirstUseWindow => (1, rate, period_ms.cast_signed()),
+            _ => unreachable!("a new kind"),
         };
         let drops = |tokens| i128::from(tokens) * drops_per_token;
         Self {

@@ -49,6 +49,7 @@ impl Numbers {
         let (refill, tick_ms, drop) = match kind {
             Kind::TokenBucket => (rate as f64 / period_ms as f64, 1, gcd as f64 / period_ms as f64),
             Kind::FixedWindow | Kind::FirstUseWindow => (rate as f64, period_ms.cast_signed(), 1.0),
+            _ => unreachable!("a new kind"),
         };
         Self { refill, tick_ms, period_ms, full: capacity as f64, debt: max_debt as f64, drop }
     }
@@ -132,6 +133,7 @@ impl Budget {
                         Carry::AsIs | Carry::Proportional => level * factor,
                         Carry::Additive => panic!("earlier numbers keep their account"),
                         Carry::Reset => next.full,
+                        _ => unreachable!("a new carry"),
                     };
                     rounded = if how == Carry::Reset { 0.0 } else { rounded * factor + next.drop };
                     level = level.min(next.full);

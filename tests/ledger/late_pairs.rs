@@ -338,6 +338,7 @@ impl Numbers {
             tollgate::limit::Kind::FixedWindow | tollgate::limit::Kind::FirstUseWindow => {
                 (1, rate, period_ms.cast_signed())
             }
+            _ => unreachable!("a new kind"),
         };
         let drops = |tokens: u64| i128::from(tokens) * i128::from(token);
         Self {

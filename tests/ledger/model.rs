@@ -204,5 +204,6 @@ fn tick_ms(limit: &Limit) -> i64 {
     match limit.config().kind {
         Kind::TokenBucket => 1,
         Kind::FixedWindow | Kind::FirstUseWindow => limit.config().period_ms.cast_signed(),
+        _ => unreachable!("a new kind"),
     }
 }

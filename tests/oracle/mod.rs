@@ -122,12 +122,14 @@ impl<T: Whole> Model<T> {
         let unit = match config.kind {
             Kind::TokenBucket => whole(config.rate.gcd(&config.period_ms)) / whole(config.period_ms),
             Kind::FixedWindow | Kind::FirstUseWindow => whole(1),
+            _ => unreachable!("a new kind"),
         };
         // A debt is cut to what comes back in the longest span, or to what can be written down.
         let span_ms = MAX_SPAN_MS / if config.kind == Kind::TokenBucket { 1 } else { config.period_ms };
         let in_span = match config.kind {
             Kind::TokenBucket => whole(config.rate) * whole(span_ms) / whole(config.period_ms),
             Kind::FixedWindow | Kind::FirstUseWindow => whole(config.rate) * whole(span_ms),
+            _ => unreachable!("a new kind"),
         };
         let written = unit.clone() * whole(1 << 61);
         let deepest = if config.rate == 0 { -written } else { -written.min(in_span) };
@@ -164,6 +166,7 @@ impl<T: Whole> Model<T> {
             Kind::TokenBucket => whole(rate) * whole(elapsed_ms) / whole(period_ms),
             // The rate for each window since.
             Kind::FixedWindow | Kind::FirstUseWindow => whole(rate) * whole(elapsed_ms / period_ms),
+            _ => unreachable!("a new kind"),
         };
         let tokens = (self.tokens.clone() + back).min(whole(capacity));
         // Its next window opens when something is taken.
@@ -194,6 +197,7 @@ impl<T: Whole> Model<T> {
                 refilled.tokens - whole(cost) >= -whole::<T>(self.advance()) && awaited.tokens >= whole(0)
             }
             Verb::Charge | Verb::Refund | Verb::Reset => true,
+            _ => unreachable!("a new verb"),
         }
     }
 
@@ -226,6 +230,7 @@ impl<T: Whole> Model<T> {
             Verb::Charge => (tokens.clone() - price).max(deepest.min(tokens)),
             Verb::Refund => (tokens + price).min(capacity),
             Verb::Reset => capacity,
+            _ => unreachable!("a new verb"),
         }
     }
 
@@ -257,6 +262,7 @@ impl<T: Whole> Model<T> {
                 let now = i128::from(now);
                 i64::try_from(now - (now - offset).rem_euclid(period)).unwrap()
             }
+            _ => unreachable!("a new kind"),
         }
     }
 }
@@ -268,6 +274,7 @@ pub fn tokens_of<T: Whole>(state: State, config: &Config) -> Ratio<T> {
     let drops_per_token = match config.kind {
         Kind::TokenBucket => config.period_ms / config.rate.gcd(&config.period_ms),
         Kind::FixedWindow | Kind::FirstUseWindow => 1,
+        _ => unreachable!("a new kind"),
     };
     Ratio::from_integer(T::from_i64(level).expect(FITS)) / whole(drops_per_token)
 }

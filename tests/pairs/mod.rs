@@ -323,6 +323,7 @@ const fn of_carry(carry: Carry) -> Mechanism {
         Carry::Proportional => Mechanism::Proportional,
         Carry::Additive => Mechanism::Additive,
         Carry::Reset => Mechanism::Anew,
+        _ => panic!("a new carry"),
     }
 }
 

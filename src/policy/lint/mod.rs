@@ -39,13 +39,14 @@ impl Policy {
     /// ```
     /// use tollgate::policy::Policies;
     ///
-    /// let policies = Policies::parse(r#"{"api":"100/1m burst 200","hourly":{"kind":"fixed_window","rate":"9/h"}}"#).unwrap();
+    /// let policies = Policies::parse(r#"{"api":"100/1m burst 200","hourly":{"kind":"fixed_window","rate":"9/h"}}"#)?;
     /// let api = policies.get("api").unwrap().lint();
     /// assert_eq!(api.limits[0].within[0].tokens, 300);
     /// assert_eq!(api.limits[0].full_after_ms, Some(120_000));
     /// assert!(api.findings.is_empty());
     /// let hourly = policies.get("hourly").unwrap().lint();
     /// assert_eq!(hourly.findings[0].text, "18 can pass within 1ms, where two windows meet; a token bucket has no such edge");
+    /// # Ok::<(), tollgate::policy::PolicyErrors>(())
     /// ```
     #[must_use]
     pub fn lint(&self) -> Lint {
