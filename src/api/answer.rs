@@ -160,12 +160,31 @@ mod tests {
     }
 
     #[test]
-    fn settle_without_a_cost_takes_what_was_reserved() {
+    fn settle_without_a_cost_reports_what_was_reserved_and_what_was_taken() {
         let (costs, body) = settle("", 7, &[]);
         assert_eq!(costs, [0_u64; 0]);
         assert_eq!((&body["cost"], &body["tokens"], body.get("unpaid")), (&7.into(), &7.into(), None));
         let (_, body) = settle("", 2, &[7]);
         assert_eq!((&body["cost"], &body["tokens"], &body["unpaid"]), (&7.into(), &2.into(), &5.into()));
+    }
+
+    /// The top level is of the limit that could not take all.
+    #[test]
+    fn what_one_of_several_limits_could_not_take_is_unpaid() {
+        let two = r#"[{"name":"a","rate":10,"period":"10s"},{"name":"b","rate":10,"period":"10s"}]"#;
+        let policies = Policies::parse(&format!(r#"{{"api":{{"limits":{two}}}}}"#)).unwrap();
+        let request = Request::parse(Endpoint::Settle, br#"{"policy":"api","key":"alice","reservation":"1"}"#).unwrap();
+        let resolved = ResolvedRequest::new(&request, &policies, &Caller::TRUSTED, 0).unwrap();
+        let snapshot = Snapshot { tokens: 0, drops: 0, at: 0 };
+        for (tokens, unpaid) in [([5, 2], Some(3)), ([2, 5], Some(3)), ([5, 5], None)] {
+            let decisions = tokens.map(|tokens| Decision::Allow { tokens, ready_at: 0 });
+            let limit = |decision| LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot };
+            let reserved_costs = if unpaid.is_some() { [5, 5].into() } else { Box::default() };
+            let decided = Decided { reserved_costs, ..Decided::new(0, decisions.map(limit).to_vec()) };
+            let body: Value =
+                serde_json::from_str(&resolved.reply(&ObjectReply::Decided(decided)).unwrap().body()).unwrap();
+            assert_eq!((body["cost"].as_u64(), body["unpaid"].as_u64()), (Some(5), unpaid), "{body}");
+        }
     }
 
     #[test]

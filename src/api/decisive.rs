@@ -7,12 +7,14 @@ use std::cmp::Ordering;
 pub(super) struct Weight {
     pub(super) is_allowed: bool,
     pub(super) retry_at: Option<i64>,
+    /// Whether its cost could not be taken in full.
+    pub(super) is_unpaid: bool,
     pub(super) remaining: u64,
     pub(super) owed: u64,
     pub(super) capacity: u64,
 }
 
-/// The decisive one: the first that refused, refused for longer, or has the smaller share left.
+/// The decisive one: the first that refused, refused for longer, could not take its cost in full, or has the smaller share left.
 pub(super) fn decisive<T>(all: impl IntoIterator<Item = T>, weight: impl Fn(&T) -> Weight) -> Option<T> {
     all.into_iter().reduce(|most, next| if weight(&most).outweighs(&weight(&next)) { most } else { next })
 }
@@ -20,7 +22,7 @@ pub(super) fn decisive<T>(all: impl IntoIterator<Item = T>, weight: impl Fn(&T) 
 impl Weight {
     fn outweighs(&self, other: &Self) -> bool {
         let never = |one: &Self| !one.is_allowed && one.retry_at.is_none();
-        let rank = |one: &Self| (never(one), !one.is_allowed, one.retry_at);
+        let rank = |one: &Self| (never(one), !one.is_allowed, one.retry_at, one.is_unpaid);
         match rank(self).cmp(&rank(other)) {
             Ordering::Equal => {
                 let level = |one: &Self| i128::from(one.remaining).saturating_sub(one.owed.into());

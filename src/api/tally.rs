@@ -40,6 +40,7 @@ impl<'a> Tally<'a> {
         decisive(self.item.policy.limits().iter().zip(self.answers), |(limit, answer)| Weight {
             is_allowed: answer.decision.is_allow(),
             retry_at: answer.retry_at(),
+            is_unpaid: false, // a notice is about what is left
             remaining: answer.remaining,
             owed: answer.owed,
             capacity: limit.limit().config().capacity,

@@ -287,8 +287,8 @@ impl Details<'_> {
     }
 
     const fn weight(&self) -> Weight {
-        let Self { allowed: is_allowed, retry_at, remaining, owed, limit: capacity, .. } = *self;
-        Weight { is_allowed, retry_at, remaining, owed, capacity }
+        let Self { allowed: is_allowed, retry_at, unpaid, remaining, owed, limit: capacity, .. } = *self;
+        Weight { is_allowed, retry_at, is_unpaid: unpaid > 0, remaining, owed, capacity }
     }
 }
 

@@ -9,9 +9,9 @@ use super::quota::{MAX_RESERVATIONS, is_full};
 use super::reservation::{End, Raise, Reservation, ReservedPart, reservation_row};
 use super::returns::Returns;
 use super::shadow::taken_of;
-use super::{Ledger, LedgerError, Writes};
+use super::{Ledger, LedgerError, Slot, Writes};
 use crate::limit::Verb;
-use crate::policy::Policy;
+use crate::policy::{Policy, shadow_of};
 use crate::protocol::{Decided, ObjectReply, ObjectRequest, Reserved};
 
 impl Ledger {
@@ -52,10 +52,11 @@ impl Ledger {
         let decided = self.decide(asked, verb, &request.costs, now, true);
         let shadow =
             decided.as_ref().map(|(limits, _)| self.decide_shadow(asked, Verb::Consume, request, limits, now, true));
-        let shadow = shadow.unwrap_or_default();
+        let mut shadow = shadow.unwrap_or_default();
         self.let_end(asked, id, (reservation.end, reservation.expires_at))?;
         let (mut limits, decision) = decided?;
         if !decision.is_allow() {
+            reservation.hold_slots(asked, &mut limits, &mut shadow);
             // Nothing has changed, so the next refusal need not compute them again.
             for (policy, returns) in asked.iter().zip(returns) {
                 self.bucket(policy)?.know_returns(returns);
@@ -81,7 +82,7 @@ impl Ledger {
         }
         let reserved = Reserved { id, expires_at: reservation.expires_at };
         writes.before_reply.push((reservation_row(id), Some(reservation.encode())));
-        reservation.hold_slots(asked, &mut limits);
+        reservation.hold_slots(asked, &mut limits, &mut shadow);
         self.reservations.insert(id, reservation);
         if asks {
             self.remember(asked, request.request_id, now, Some(reserved), &limits);
@@ -99,8 +100,11 @@ impl Ledger {
         if let Some(open) = self.reservations.remove(id) {
             self.reservations.insert(id, Reservation { expires_at, end, ..open });
         }
-        for shadow in asked.iter().filter_map(|policy| policy.shadow()) {
-            _ = self.bucket(shadow).map(Bucket::forget_returns);
+        for policy in asked {
+            // Another version than this one may have limits in shadow.
+            if let Some(Slot::Open(bucket)) = self.slot_mut(&shadow_of(policy.name())) {
+                bucket.forget_returns();
+            }
         }
         asked.iter().map(|policy| self.bucket(policy).map(Bucket::forget_returns)).collect()
     }

@@ -6,7 +6,8 @@
 //!   2 bytes   the length of the rest of it; readers ignore trailing bytes that they do not know
 //!   1 byte    the sum of 1 if it has a request id, 2 if it opened a reservation, and
 //!             4 if it settled one at the reserved cost, 8 at another cost, 12 if it cancelled it, and
-//!             16 if it was about the first of several shards, 32 if its caller has a grant, 64 if it settled one that was over
+//!             16 if it was about the first of several shards, 32 if its caller has a grant, 64 if it settled one that was over,
+//!             128 if the reserved cost was not taken in full
 //!   8 bytes   the moment of the decision
 //!   24 bytes  the request id, if there is one: id and fingerprint
 //!   16 bytes  the reservation that it opened, if there is one: its id, and when it ends
@@ -18,6 +19,7 @@
 //!       8 bytes   when they are ready
 //!       8 bytes   the cost, if a reservation was settled at another one
 //!   1 byte    how many shards the budget had, if there were several
+//!   8 bytes   the reserved cost of each limit of each policy, if it was not taken in full
 //! ```
 
 use super::bytes::Bytes;
@@ -165,12 +167,18 @@ fn encode(replay: &Replay) -> Vec<u8> {
         for (index, (tokens, ready_at)) in limits.iter().enumerate() {
             bytes.extend(tokens.to_le_bytes());
             bytes.extend(ready_at.to_le_bytes());
-            if how == 8 || has_costs {
+            if how == 8 {
                 bytes.extend(costs.get(index).copied().unwrap_or_default().to_le_bytes());
             }
         }
     }
     bytes.extend((*shards > 1).then_some(*shards));
+    if has_costs {
+        for Grant { limits, costs, .. } in grants {
+            let costs = (0..limits.len()).map(|index| costs.get(index).copied().unwrap_or_default());
+            bytes.extend(costs.flat_map(u64::to_le_bytes));
+        }
+    }
     bytes
 }
 
@@ -197,13 +205,18 @@ fn decode(mut bytes: Bytes<'_>) -> Option<Replay> {
         let (mut limits, mut costs) = (Vec::new(), Vec::new());
         for _ in 0..bytes.byte()? {
             limits.push((bytes.u64()?, bytes.i64()?));
-            if how == Some(How::AtCosts) || flags & HAS_COSTS != 0 {
+            if how == Some(How::AtCosts) {
                 costs.push(bytes.u64()?);
             }
         }
         grants.push(Grant { policy, limits, costs });
     }
     let shards = if flags & HAS_SHARDS == 0 { 1 } else { bytes.byte()? };
+    if flags & HAS_COSTS != 0 {
+        for Grant { limits, costs, .. } in &mut grants {
+            *costs = limits.iter().map(|_| bytes.u64()).collect::<Option<_>>()?;
+        }
+    }
     Some(Replay { request_id, decided_at, opened, closed, grants, shards, by_grant: flags & BY_GRANT != 0 })
 }
 

@@ -194,13 +194,22 @@ impl Reservation {
         all.iter().any(|&slots| slots > 0).then_some(all)
     }
 
-    /// What it holds is not free before it ends.
-    pub(super) fn hold_slots(&self, asked: &[Arc<Policy>], answers: &mut [LimitAnswer]) {
-        let held = asked
-            .iter()
-            .flat_map(|policy| self.slots(policy).unwrap_or_else(|| policy.limits().iter().map(|_| 0).collect()));
-        for (answer, _) in answers.iter_mut().zip(held).filter(|(_, slots)| *slots > 0) {
-            answer.reset_at = answer.reset_at.max(Some(self.expires_at));
+    /// What it holds is not free before it ends, in the answers of enforced limits and of those in shadow.
+    pub(super) fn hold_slots(
+        &self,
+        asked: &[Arc<Policy>],
+        limits: &mut [LimitAnswer],
+        shadow: &mut [Option<LimitAnswer>],
+    ) {
+        let held =
+            |policy: &Arc<Policy>| self.slots(policy).unwrap_or_else(|| policy.limits().iter().map(|_| 0).collect());
+        let enforced = limits.iter_mut().map(Some).zip(asked.iter().flat_map(held));
+        let shadows = asked.iter().filter_map(|policy| policy.shadow());
+        let shadow = shadow.iter_mut().map(Option::as_mut).zip(shadows.flat_map(held));
+        for (answer, slots) in enforced.chain(shadow) {
+            if let Some(answer) = answer.filter(|_| slots > 0) {
+                answer.reset_at = answer.reset_at.max(Some(self.expires_at));
+            }
         }
     }
 

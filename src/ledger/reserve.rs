@@ -30,7 +30,7 @@ impl Ledger {
             return Ok(ObjectReply::TooManyReservations { max });
         }
         let (mut limits, decision) = self.decide(asked, verb, &request.costs, now, true)?;
-        let shadow = self.decide_shadow(asked, verb, request, &limits, now, true);
+        let mut shadow = self.decide_shadow(asked, verb, request, &limits, now, true);
         let (Decision::Allow { ready_at, .. }, Some(first)) = (decision, asked.first()) else {
             return Ok(ObjectReply::Decided(Decided { shadow, ..self.decided(now, limits) }));
         };
@@ -52,7 +52,7 @@ impl Ledger {
         let reservation =
             Reservation { opened_at: now, expires_at: reserved.expires_at, end, by_grant, parts, raises: Vec::new() };
         writes.before_reply.push((reservation_row(id), Some(reservation.encode())));
-        reservation.hold_slots(asked, &mut limits);
+        reservation.hold_slots(asked, &mut limits, &mut shadow);
         self.reservations.insert(id, reservation);
         self.remember(asked, request.request_id, now, Some(reserved), &limits);
         Ok(ObjectReply::Decided(Decided { reservation: Some(reserved), shadow, ..self.decided(now, limits) }))

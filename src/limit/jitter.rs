@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 /// Moves `retry_at` later by 0 to `spread`, in whole milliseconds; never earlier, which would break its promise. `random` is 64 random
-/// bits; every millisecond of the spread is equally likely to within 2⁻⁶⁴ of their number. Multiplying instead of taking
+/// bits; every millisecond of the spread is equally likely to within 2⁻⁶⁴ times their number. Multiplying instead of taking
 /// a remainder is Lemire's, "Fast Random Integer Generation in an Interval" (2019).
 ///
 /// ```

@@ -203,7 +203,7 @@ fn a_refusal_waits_until_enough_expires() {
     }
 }
 
-/// What a settlement without a cost could not take is told, also when it is repeated.
+/// A settlement without a cost reports what it could not take, also when it is repeated.
 #[test]
 fn what_is_settled_late_as_reserved_may_not_be_there() {
     let json = r#"{"rate": 0, "period": "1s", "capacity": 10, "write_ahead": 0, "unsettled": "refund", "reservation_ttl": "4s"}"#;

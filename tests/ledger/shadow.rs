@@ -376,7 +376,13 @@ fn a_shadow_limit_says_when_a_reservation_gives_back_enough() {
     let extend = Action::Extend(first.id);
     assert_eq!(shadow(player.ask(extend, Some([1, 2]), None)), Decision::Never { max: 1 });
     assert_eq!(shadow(player.ask(refused, Some([1, 2]), None)), Decision::Wait { retry_at: start + 70_000 });
-    player.world.now = start + 69_999;
+    // As does one by a deployment without the limit.
+    let with = std::mem::replace(&mut player.world.policy, policy(TWO, None, more));
+    player.world.now += 5_000;
+    assert!(decided(player.world.ask(extend, Some(vec![0]), None)).decision().is_allow());
+    player.world.policy = with;
+    assert_eq!(shadow(player.ask(refused, Some([1, 2]), None)), Decision::Wait { retry_at: start + 75_000 });
+    player.world.now = start + 74_999;
     assert!(!shadow(player.ask(Action::Look(Verb::Consume), Some([1, 2]), None)).is_allow());
     player.world.now += 1;
     assert!(shadow(player.ask(refused, Some([1, 2]), None)).is_allow());

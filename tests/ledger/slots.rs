@@ -248,7 +248,7 @@ fn naming_them_frees_none() {
     assert_eq!((back.levels(), deployed(&back, named).levels()), (vec![3], vec![3]));
 }
 
-/// More slots are in use than there are, which concerns nobody who asks for none.
+/// A request for no slots is granted even when more are in use than there are.
 #[test]
 fn tokens_beside_slots_are_granted_although_their_number_has_fallen() {
     let limits = |slots: u64| {
@@ -295,8 +295,17 @@ fn slots_in_shadow_are_given_back_too() {
     let mut world = world_of(&policy(&[&shadow, TOKENS], "keep"));
     let reserve = |world: &mut World| decided(world.ask_shadow(RESERVE, Some(vec![1]), Some(vec![2]), None));
     let free = |decided: &Decided| decided.shadow[0].unwrap().remaining;
+    let reset_in = |decided: &Decided| decided.shadow[0].unwrap().reset_at.map(|at| at - decided.now);
     let first = reserve(&mut world);
-    assert_eq!(free(&first), 3);
+    assert_eq!((free(&first), reset_in(&first)), (3, Some(TTL_MS)));
+    let extend = Action::Extend(first.reservation.unwrap().id);
+    for cost in [0, 100] {
+        let extended = decided(world.ask_shadow(extend, Some(vec![cost]), Some(vec![0]), None));
+        assert_eq!(
+            (extended.decision().is_allow(), free(&extended), reset_in(&extended)),
+            (cost == 0, 3, Some(TTL_MS))
+        );
+    }
     world.now += 5_000;
     let second = reserve(&mut world);
     assert_eq!((free(&second), free(&reserve(&mut world))), (1, 1), "it would refuse the third");
