@@ -403,7 +403,7 @@ fn unclipped(limit: &Limit, state: &State, ms: u64) -> i128 {
 fn is_in_step(one: &Config, other: &Config) -> bool {
     match (one.kind, other.kind) {
         (Kind::TokenBucket, Kind::TokenBucket) => true,
-        _ => one.opens_with(other),
+        _ => one.shares_windows_with(other),
     }
 }
 

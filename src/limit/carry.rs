@@ -71,7 +71,7 @@ impl Limit {
     /// ```
     #[must_use]
     pub fn carry(&self, old: &Self, state: State, how: Carry, now: i64, phase: u64) -> State {
-        let is_in_window = self.is_from_first_use() && self.config().opens_with(old.config());
+        let is_in_window = self.is_from_first_use() && self.config().shares_windows_with(old.config());
         let (level, at) = if how == Carry::Reset || self.config().kind != old.config().kind {
             (self.new_level(), now)
         } else {

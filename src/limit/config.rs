@@ -115,7 +115,7 @@ impl Config {
     /// Whether windows of both open together, and are over together, if each take is of both.
     #[doc(hidden)]
     #[must_use]
-    pub fn opens_with(&self, other: &Self) -> bool {
+    pub fn shares_windows_with(&self, other: &Self) -> bool {
         // Each window ends with full buckets.
         let ends_full = |config: &Self| config.rate >= config.capacity;
         match (self.kind, other.kind) {

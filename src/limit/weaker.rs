@@ -19,7 +19,7 @@ impl Limit {
         // Of windows from first use, those of other numbers are over at other moments.
         let are_apart = match own.kind {
             Kind::TokenBucket => false,
-            Kind::FixedWindow => !own.opens_with(of_other),
+            Kind::FixedWindow => !own.shares_windows_with(of_other),
             Kind::FirstUseWindow => own.rate > 0 || of_other.rate > 0 || own.period_ms != of_other.period_ms,
         };
         if are_apart {

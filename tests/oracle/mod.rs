@@ -136,7 +136,7 @@ impl<T: Whole> Model<T> {
         let tokens = (tokens / unit.clone()).floor() * unit;
         // What has come back until a moment that is still waited for does not come back again.
         let at = match config.kind {
-            Kind::FirstUseWindow if config.opens_with(&self.config) => refilled.at, // its window stays open
+            Kind::FirstUseWindow if config.shares_windows_with(&self.config) => refilled.at, // its window stays open
             Kind::FirstUseWindow => now.max(refilled.at),
             _ => fresh.tick_start(now.max(refilled.at)),
         };
