@@ -23,6 +23,8 @@ struct Event {
     key: u8,
     costs: [u64; 2],
     verb: Verb,
+    /// A question about a moment so much later, or long before.
+    peek_ms: i64,
 }
 
 proptest! {
@@ -38,14 +40,11 @@ proptest! {
     ) {
         let limiter = KeyedLimiter::<u8, 2, Hash>::with_hasher(limits, max_keys, Hash::default());
         let mut model: BTreeMap<u8, [State; 2]> = BTreeMap::new();
-        // Tokens given back make a key expire earlier, but it may be kept until the moment from before.
-        let mut has_given_back = false;
         let mut kept_until: BTreeMap<u8, i64> = BTreeMap::new();
         let (mut clock, mut now) = (START, i64::MIN);
-        for Event { elapsed_ms, key, costs, verb } in events {
+        for Event { elapsed_ms, key, costs, verb, peek_ms } in events {
             clock = (clock + elapsed_ms).max(now.saturating_sub(60_000));
             now = now.max(clock);
-            has_given_back |= matches!(verb, Verb::Refund | Verb::Reset);
             let new = || limits.map(|limit| limit.new_state(now, Hash::default().hash_one(key)));
             let is_needed = model.get(&key).is_some_and(|states| needed_until(&limits, states, now) > now);
             let before = model.get(&key).copied().unwrap_or_else(new);
@@ -70,18 +69,23 @@ proptest! {
                         prop_assert_eq!(left(part), left(expected));
                     }
                     model.insert(key, after);
-                    let until = kept_until.entry(key).or_insert(after_until);
-                    *until = after_until.max(*until);
+                    kept_until.insert(key, after_until);
                 }
                 Err(full) => {
                     let kept: Vec<_> = kept_until.values().copied().filter(|&at| at > now).collect();
                     prop_assert!(!is_needed && after_until > now && kept.len() >= max_keys);
-                    let first = if has_given_back { kept.into_iter().max() } else { kept.into_iter().min() };
-                    let first = first.unwrap_or(i64::MAX);
+                    let first = kept.into_iter().min().unwrap_or(i64::MAX);
                     prop_assert_eq!(full.now, now);
                     let may_be = full.retry_at.map_or(first == i64::MAX, |at| now < at && at <= first);
                     prop_assert!(may_be, "{full:?}, first {first}");
                 }
+            }
+            let moment = now.max(clock + peek_ms);
+            if let (Ok(peeked), true) = (limiter.peek(&key, clock + peek_ms, costs[0]), peek_ms >= 0) {
+                let new = || limits.map(|limit| limit.new_state(moment, Hash::default().hash_one(key)));
+                let states = model.get(&key).copied().unwrap_or_else(new);
+                let mut expected = [0, 1].map(|i| Part::new(&limits[i], states[i], costs[0]));
+                prop_assert_eq!(peeked, decide_all(&mut expected, moment, Verb::Consume), "in {} ms", peek_ms);
             }
         }
     }
@@ -194,11 +198,13 @@ fn event() -> impl Strategy<Value = Event> {
     ];
     let elapsed_ms = prop_oneof![4 => 0_i64..5, 3 => 0_i64..2_000, 1 => -2_000_i64..0];
     let costs = prop_oneof![(0_u64..4).prop_map(|cost| [cost; 2]), [0_u64..4, 0_u64..4]];
-    (elapsed_ms, 0_u8..10, costs, verb).prop_map(|(elapsed_ms, key, costs, verb)| Event {
+    let peek_ms = prop_oneof![2 => Just(0), 2 => 0_i64..5_000, 1 => -200_000_i64..7_200_000];
+    (elapsed_ms, 0_u8..10, costs, verb, peek_ms).prop_map(|(elapsed_ms, key, costs, verb, peek_ms)| Event {
         elapsed_ms,
         key,
         costs,
         verb,
+        peek_ms,
     })
 }
 
@@ -243,6 +249,49 @@ fn no_decision_forgets_many_keys_but_all_are_forgotten_in_the_end() {
         assert!(before - limiter.len().min(before) <= 2);
     }
     assert!(limiter.len() <= 200, "{}", limiter.len());
+}
+
+#[test]
+fn a_question_about_another_time_changes_nothing() {
+    let limiter = KeyedLimiter::<u32>::new([Limit::new(&Config::token_bucket(1, Duration::from_hours(1))).unwrap()], 1);
+    assert!(limiter.try_consume(&1, START, 1));
+    for (key, later_ms, is_granted) in [(1, 3_600_000, true), (1, 3_599_999, false), (1, -3_600_000, false)] {
+        assert_eq!(limiter.peek(&key, START + later_ms, 1).unwrap().is_allow(), is_granted, "{later_ms}");
+    }
+    assert_eq!(full_until(limiter.peek(&2, START + 3_599_999, 1)), Some(START + 3_600_000));
+    assert!(limiter.peek(&2, START + 3_600_000, 1).unwrap().is_allow());
+    assert_eq!(limiter.consume(&1, START + 1_000, 1), Ok(Decision::Wait { retry_at: START + 3_600_000 }));
+    assert_eq!(full_until(limiter.consume(&2, START + 1_000, 1)), Some(START + 3_600_000));
+}
+
+/// As where a key's tokens are a number of calls at once.
+#[test]
+fn a_key_whose_tokens_were_all_given_back_makes_room() {
+    let config = Config { capacity: 5, ..Config::token_bucket(0, Duration::from_secs(1)) };
+    for verb in [Verb::Refund, Verb::Reset] {
+        let limiter = KeyedLimiter::<u32>::new([Limit::new(&config).unwrap()], 2);
+        for key in 0..100 {
+            assert!(limiter.try_consume(&key, START, 5), "{key}");
+            assert!(limiter.decide(&key, START, [5], verb).unwrap().decision.is_allow());
+        }
+    }
+}
+
+#[cfg(not(target_family = "wasm"))]
+#[test]
+fn a_panic_while_a_key_is_cloned_takes_no_entry() {
+    #[derive(PartialEq, Eq, Hash)]
+    struct Key(bool);
+    impl Clone for Key {
+        fn clone(&self) -> Self {
+            assert!(!self.0, "it cannot be cloned");
+            Self(self.0)
+        }
+    }
+    let limiter = KeyedLimiter::<Key>::new(per_second(1), 1);
+    let take = |key: &Key| limiter.try_consume(key, START, 1);
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| take(&Key(true)))).is_err());
+    assert!(limiter.is_empty() && take(&Key(false)));
 }
 
 /// At rate 0, and in a table for no keys, no moment would be true.

@@ -405,6 +405,11 @@ async fn without_the_peers_address_the_answer_says_how_to_serve() {
             assert!(detail.contains("into_make_service_with_connect_info"), "{detail}");
         }
     }
+    // As in tests of an axum application.
+    let mut request = Request::new(());
+    let peer: SocketAddr = "192.0.2.2:9".parse().expect("an address");
+    request.extensions_mut().insert(axum::extract::connect_info::MockConnectInfo(peer));
+    assert_eq!(call(&mut service, request).await.status(), 429);
 }
 
 #[test]
@@ -449,6 +454,8 @@ fn behind_proxies_the_client_is_counted_from_the_right() {
         (1, &["::ffff:192.0.2.1"], Some("192.0.2.1")),
         (1, &["2001:db8::2"], Some("2001:db8::1")), // of the same /64
         (1, &["[2001:db8::1]:4711"], Some("2001:db8::1")),
+        (1, &["[2001:db8::1]"], Some("2001:db8::1")),
+        (1, &["[2001:db8::1"], None),
         (1, &["fe80::1%eth0"], Some("fe80::1")),
         (0, &["192.0.2.1"], Some("127.0.0.1")), // the peer
         (1, &[], None),

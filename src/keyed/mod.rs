@@ -2,8 +2,8 @@
 //!
 //! A plain map of states grows with every key ever seen. But a bucket that is full again equals a new one, and the moment of that is known:
 //! [`Limit::expires_at`]. So whenever a key is added, a few that are full are forgotten, in a place where there may be some. Entries are in
-//! blocks, each with a moment before which none of its entries can be forgotten. A decision does not touch that moment, which makes it too
-//! early, but not too late: when it comes, the block is looked through, and the true one is noted. So each decision causes at most one look
+//! blocks, each with a moment before which none of its entries can be forgotten. A decision that takes tokens does not touch that moment,
+//! which makes it too early, but not too late: when it comes, the block is looked through, and the true one is noted. So it causes at most one look
 //! at a block later, and adding a key takes at most one look itself. While no key is added, none is forgotten, so that a busy key is not
 //! forgotten and added again each time it is full. A key is stored once: a table of positions leads to its entry.
 //!
@@ -149,7 +149,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
         K: Borrow<Q>,
     {
         // A single limit has a fast path.
-        self.with(key, now, Some(Q::to_owned), |states, now| match (&self.limits[..], &mut states[..]) {
+        self.with(key, now, |states, now| match (&self.limits[..], &mut states[..]) {
             ([limit], [state]) => limit.consume(state, now, cost),
             _ => self.decide_parts(states, now, [cost; N], Verb::Consume).0,
         })
@@ -164,13 +164,19 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
         K: Borrow<Q>,
     {
-        self.with(key, now, Some(Q::to_owned), |states, now| {
+        let answer = self.with(key, now, |states, now| {
             let (decision, parts) = self.decide_parts(states, now, costs, verb);
             Answer { decision, now, parts }
-        })
+        });
+        if matches!(verb, Verb::Refund | Verb::Reset) {
+            let hash = self.hasher.hash_one(key);
+            self.lock(self.index(hash)).give_back(hash, key, &self.limits);
+        }
+        answer
     }
 
-    /// The answer that [`KeyedLimiter::consume`] would give, taking nothing and remembering no key.
+    /// The answer that [`KeyedLimiter::consume`] would give at that moment, which may be in the future, taking nothing and remembering neither
+    /// the key nor the moment.
     ///
     /// # Errors
     /// [`Full`], as [`KeyedLimiter::consume`].
@@ -179,7 +185,25 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
         Q: Hash + Eq + ?Sized,
         K: Borrow<Q>,
     {
-        self.with(key, now, None, |states, now| self.decide_parts(states, now, [cost; N], Verb::Consume).0)
+        let hash = self.hasher.hash_one(key);
+        let shard = self.lock(self.index(hash));
+        let known = shard.states(hash, key);
+        let new = core::array::from_fn(|i| self.limits[i].new_state(now, hash));
+        let (moment, mut states) = shard.moment(now, &self.limits, known.unwrap_or(&new));
+        let is_new = known.is_none();
+        drop(shard);
+        if is_new {
+            states = core::array::from_fn(|i| self.limits[i].new_state(moment, hash));
+        }
+        let decision = self.decide_parts(&mut states, moment, [cost; N], Verb::Consume).0;
+        if is_new && due_at(&self.limits, &states, moment) > moment && self.len() >= self.max_keys {
+            let rooms = self.shards.iter().map(|shard| lock(shard).room_at(&self.limits, moment));
+            let room_at = rooms.min().unwrap_or(i64::MAX);
+            if room_at > moment {
+                return Err(Full { retry_at: (room_at < i64::MAX).then_some(room_at), now: moment });
+            }
+        }
+        Ok(decision)
     }
 
     /// The limits.
@@ -213,32 +237,31 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
         (decision, parts)
     }
 
-    /// Calls `f` with the states of `key` and, only with `own`, stores the result, unless it equals a new key's states.
+    /// Calls `f` with the states of `key` and stores the result, unless it equals a new key's states.
     #[inline]
-    fn with<Q, A, F>(&self, key: &Q, now: i64, own: Option<fn(&Q) -> K>, f: F) -> Result<A, Full>
+    fn with<Q, A, F>(&self, key: &Q, now: i64, f: F) -> Result<A, Full>
     where
         F: Fn(&mut [State; N], i64) -> A,
-        Q: Hash + Eq + ?Sized,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
         K: Borrow<Q>,
     {
         let hash = self.hasher.hash_one(key);
         let mut shard = self.lock(self.index(hash));
         let now = shard.advance(now, &self.limits);
         if let Some(states) = shard.states_mut(hash, key) {
-            let mut unchanged = *states;
-            return Ok(f(if own.is_some() { states } else { &mut unchanged }, now));
+            return Ok(f(states, now));
         }
         drop(shard);
-        self.with_new(key, hash, now, own, f)
+        self.with_new(key, hash, now, f)
     }
 
     /// The same for a key that is probably new.
     #[cold]
     #[inline(never)]
-    fn with_new<Q, A, F>(&self, key: &Q, hash: u64, now: i64, own: Option<fn(&Q) -> K>, f: F) -> Result<A, Full>
+    fn with_new<Q, A, F>(&self, key: &Q, hash: u64, now: i64, f: F) -> Result<A, Full>
     where
         F: Fn(&mut [State; N], i64) -> A,
-        Q: Hash + Eq + ?Sized,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
         K: Borrow<Q>,
     {
         let index = self.index(hash);
@@ -248,20 +271,19 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
             let now = shard.advance(now, &self.limits);
             // Another thread may have added it since.
             if let Some(states) = shard.states_mut(hash, key) {
-                return Ok(if own.is_some() { f(states, now) } else { f(&mut states.clone(), now) });
+                return Ok(f(states, now));
             }
             let mut states = core::array::from_fn(|i| self.limits[i].new_state(now, hash));
             let answer = f(&mut states, now);
             let due = due_at(&self.limits, &states, now);
-            if due <= now || own.is_none() && self.len() < self.max_keys {
+            if due <= now {
                 return Ok(answer);
             }
-            if let Some(own) = own {
-                self.give_back(shard.forget_some(&self.limits, now, &self.hasher));
-                if self.take_entry() {
-                    shard.insert(hash, own(key), states, due, &self.hasher);
-                    return Ok(answer);
-                }
+            self.give_back(shard.forget_some(&self.limits, now, &self.hasher));
+            if let Some(entry) = self.take_entry() {
+                shard.insert(hash, key.to_owned(), states, due, &self.hasher);
+                entry.keep();
+                return Ok(answer);
             }
             drop(shard); // no thread holds two
             let room_at = self.make_room(index, now);
@@ -298,9 +320,9 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
         }
     }
 
-    fn take_entry(&self) -> bool {
+    fn take_entry(&self) -> Option<Entry<'_>> {
         let more = |len| (len < self.max_keys).then_some(len + 1);
-        self.len.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+        self.len.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Entry(&self.len))
     }
 
     /// The shard's own index uses the lower half.
@@ -309,9 +331,28 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
     }
 
     fn lock(&self, index: usize) -> MutexGuard<'_, Shard<K, N>> {
-        // A panic in a key's `Eq` or `Hash` leaves nothing half done.
-        self.shards[index].0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shards[index])
     }
+}
+
+/// One of the entries that there can be, free again unless it is kept: a key's `Clone` or `Hash` may panic.
+struct Entry<'a>(&'a AtomicUsize);
+
+impl Entry<'_> {
+    fn keep(self) {
+        core::mem::forget(self);
+    }
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn lock<K, const N: usize>(shard: &Locked<K, N>) -> MutexGuard<'_, Shard<K, N>> {
+    // A panic in a key's `Eq` or `Hash` leaves nothing half done.
+    shard.0.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<K, const N: usize, S> fmt::Debug for KeyedLimiter<K, N, S> {

@@ -54,7 +54,7 @@ use crate::limit::{Decision, Limit, Part, State, Verb, decide_all, jitter};
 ///   moments exactly, also with several limits, after cancelled waits and when a timer is late.
 /// * Callers who wait for the same key never overtake each other. Callers of [`KeyedQueue::limiter`] that do not wait take tokens
 ///   whenever there are enough, and may so delay those who wait, without a bound.
-/// * A future that is dropped while it waits has taken nothing. The others wait as if it had never come.
+/// * A future that is dropped while it waits has taken nothing, except in the delay of [`KeyedQueue::with_jitter`]. The others wait as if it had never come.
 /// * The first of a line must be polled for the others to get on, as with an asynchronous mutex. A future that is kept without being polled
 ///   holds up its key.
 ///
@@ -156,7 +156,8 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedQueue<K, N, S> {
     ///
     /// The future joins the line when it is first polled. If its turn would be more than `max_wait_ms` away by then, it does not wait at all
     /// (0: now or not at all; `None`: any wait). Finding out takes time in proportion to those who wait for the key, unless the line is as
-    /// the last such call left it. Once it waits it may take longer, if a timer is late or others take tokens without waiting; drop it to give up. Tokens that others give back
+    /// the last such call left it. Once it waits it may take longer, if a timer is late, others take tokens without waiting or there is
+    /// [jitter](KeyedQueue::with_jitter); drop it to give up. Tokens that others give back
     /// are found at the end of its sleep, at most a minute later.
     ///
     /// Costs of 0 take nothing, and wait for those ahead.

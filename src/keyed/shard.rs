@@ -6,8 +6,8 @@ use core::hash::{BuildHasher, Hash};
 use super::index::Index;
 use crate::limit::{Limit, MAX_STEP_BACK_MS, State, Verb};
 
-/// `due[i]` is at most each moment that is [`due_at`] of an entry in the block `entries[i * BLOCK..][..BLOCK]`, unless tokens were given
-/// back since, and `room_at` is at most each of `due`.
+/// `due[i]` is at most each moment that is [`due_at`] of an entry in the block `entries[i * BLOCK..][..BLOCK]`, and `room_at` is at most each
+/// of `due`.
 pub(super) struct Shard<K, const N: usize> {
     entries: Vec<Entry<K, N>>,
     index: Index,
@@ -47,17 +47,67 @@ impl<K: Hash + Eq, const N: usize> Shard<K, N> {
     fn step_back(&mut self, now: i64, limits: &[Limit; N]) {
         let latest = core::mem::replace(&mut self.latest, now);
         for Entry { states, .. } in &mut self.entries {
-            *states = core::array::from_fn(|i| {
-                let state = limits[i].refilled(&states[i], latest);
-                limits[i].decide(state, now, 0, Verb::Consume).1
-            });
+            *states = stepped_back(limits, states, latest, now);
         }
         let first_due = |block: &[Entry<K, N>]| block.iter().map(|entry| due_at(limits, &entry.states, now)).min();
         self.due = self.entries.chunks(BLOCK).filter_map(first_due).collect();
         self.room_at = self.first_due();
     }
 
+    /// The moment that would count, if a decision were made at `now`, and what these states would be then.
+    pub(super) fn moment(&self, now: i64, limits: &[Limit; N], states: &[State; N]) -> (i64, [State; N]) {
+        if self.latest.saturating_sub(now) > MAX_STEP_BACK_MS {
+            return (now, stepped_back(limits, states, self.latest, now));
+        }
+        (now.max(self.latest), *states)
+    }
+
+    /// The first moment, `now` or later, at which some key may be forgotten, if none takes anything until then.
+    pub(super) fn room_at(&self, limits: &[Limit; N], now: i64) -> i64 {
+        let has_stepped_back = self.latest.saturating_sub(now) > MAX_STEP_BACK_MS;
+        let mut room_at = i64::MAX;
+        for (block, &first_due) in self.entries.chunks(BLOCK).zip(&self.due) {
+            if first_due > now.max(self.latest) && !has_stepped_back {
+                room_at = room_at.min(first_due);
+                continue;
+            }
+            for Entry { states, .. } in block {
+                let (moment, states) = self.moment(now, limits, states);
+                let due = due_at(limits, &states, moment);
+                if due <= moment {
+                    return now;
+                }
+                room_at = room_at.min(due);
+            }
+        }
+        room_at
+    }
+
+    /// Notes that tokens were given back to `key`, which has this hash: it may be forgotten sooner.
+    pub(super) fn give_back<Q: Eq + ?Sized>(&mut self, hash: u64, key: &Q, limits: &[Limit; N])
+    where
+        K: Borrow<Q>,
+    {
+        let Self { entries, index, due, room_at, latest, .. } = self;
+        let Some(at) = index.find(hash, |at| entries.get(at).is_some_and(|entry| entry.key.borrow() == key)) else {
+            return;
+        };
+        if let (Some(entry), Some(first_due)) = (entries.get(at), due.get_mut(at / BLOCK)) {
+            *first_due = due_at(limits, &entry.states, *latest).min(*first_due);
+            *room_at = (*first_due).min(*room_at);
+        }
+    }
+
     /// The states of `key`, which has this hash.
+    pub(super) fn states<Q: Eq + ?Sized>(&self, hash: u64, key: &Q) -> Option<&[State; N]>
+    where
+        K: Borrow<Q>,
+    {
+        let at = self.index.find(hash, |at| self.entries.get(at).is_some_and(|entry| entry.key.borrow() == key))?;
+        self.entries.get(at).map(|entry| &entry.states)
+    }
+
+    /// The same, to be changed.
     #[inline]
     pub(super) fn states_mut<Q: Eq + ?Sized>(&mut self, hash: u64, key: &Q) -> Option<&mut [State; N]>
     where
@@ -144,6 +194,14 @@ impl<K: Hash + Eq, const N: usize> Shard<K, N> {
     fn first_due(&self) -> i64 {
         self.due.iter().copied().min().unwrap_or(i64::MAX)
     }
+}
+
+/// These states after the clock stepped back from `latest` to `now`, further than a bucket tolerates.
+fn stepped_back<const N: usize>(limits: &[Limit; N], states: &[State; N], latest: i64, now: i64) -> [State; N] {
+    core::array::from_fn(|i| {
+        let state = limits[i].refilled(&states[i], latest);
+        limits[i].decide(state, now, 0, Verb::Consume).1
+    })
 }
 
 /// The first moment, `now` or later, from which these states answer everything as new ones would; `i64::MAX` for never.

@@ -13,6 +13,10 @@ pub(super) fn peer(request: &Parts) -> Option<IpAddr> {
     if let Some(axum::extract::ConnectInfo::<SocketAddr>(peer)) = request.extensions.get() {
         return Some(peer.ip());
     }
+    #[cfg(feature = "axum")]
+    if let Some(axum::extract::connect_info::MockConnectInfo::<SocketAddr>(peer)) = request.extensions.get() {
+        return Some(peer.ip());
+    }
     request.extensions.get().map(SocketAddr::ip)
 }
 
@@ -25,8 +29,9 @@ pub(super) fn forwarded(request: &Parts, count: usize) -> Option<IpAddr> {
     // Bytes: what a client wrote further left need not be text.
     let mut entries = lines.flat_map(|line| line.as_bytes().rsplit(|&byte| byte == b','));
     let entry = str::from_utf8(entries.nth(count.checked_sub(1)?)?).ok()?.trim();
-    // Some proxies append the port, then in brackets after IPv6.
-    parse_address(entry).ok().or_else(|| entry.parse().map(|address: SocketAddr| address.ip()).ok())
+    // Some proxies append the port, then or always with IPv6 in brackets.
+    let bare = entry.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(entry);
+    parse_address(bare).ok().or_else(|| entry.parse().map(|address: SocketAddr| address.ip()).ok())
 }
 
 /// The answer to a request without it.

@@ -57,7 +57,8 @@ pub use response::{ResponseBody, ResponseFuture};
 /// time is the system's.
 ///
 /// * Granted: the request proceeds, and `RateLimit-Policy` and `RateLimit` are appended to the response.
-/// * Refused: 429 with the same fields, `Retry-After` and `application/problem+json`, without calling the inner service.
+/// * Refused: 429 with the same fields, `Retry-After` and `application/problem+json`, without calling the inner service. What that has
+///   reserved in `poll_ready`, such as a permit of a `ConcurrencyLimit`, stays reserved until the service is called again or dropped.
 /// * A cost larger than a limit can ever grant: 400, as from the service. A cost of 0 takes nothing and is granted. A limit that can
 ///   grant nothing, with a rate of 0 and no capacity, refuses every other cost: 429 without `Retry-After`.
 /// * A new key while all entries are in use (see [`crate::keyed`]): 503 with `Retry-After`, since the caller has not used up anything.
@@ -106,7 +107,7 @@ struct Settings {
 
 type Refusal = Arc<dyn Fn(&Parts, Response<Bytes>) -> Response<Bytes> + Send + Sync>;
 
-/// Default of [`RateLimitLayer::max_keys`]: about 6 MB when all are in use, at 57 bytes for an address.
+/// Default of [`RateLimitLayer::max_keys`]: about 6 MB when all are in use, at 57 bytes for an address and one limit.
 const MAX_KEYS: usize = 100_000;
 
 impl RateLimitLayer {
@@ -205,7 +206,8 @@ impl RateLimitLayer {
         self.with(|settings| settings.budgets = budgets::new(&settings.policy, settings.max_keys, keys))
     }
 
-    /// The same, with full budgets, for at most `max_keys` keys at once; by default 100 000, which is about 6 MB.
+    /// The same, with full budgets, for at most `max_keys` keys at once; by default 100 000, which is about 6 MB with one
+    /// limit of addresses.
     #[must_use]
     pub fn max_keys(self, max_keys: usize) -> Self {
         self.with(|settings| {
@@ -233,7 +235,8 @@ impl RateLimitLayer {
         self.with(|settings| settings.skip = Arc::new(skip))
     }
 
-    /// The same with another clock than the system's: Unix milliseconds, such as a test's.
+    /// The same with another clock than the system's: Unix milliseconds, such as a test's. In WebAssembly without an operating system there
+    /// is no system's clock, and without another the first request panics.
     #[must_use]
     pub fn clock(self, clock: impl Fn() -> i64 + Send + Sync + 'static) -> Self {
         self.with(|settings| settings.clock = Arc::new(clock))
