@@ -42,7 +42,7 @@ pub enum Problem {
     TooManyListeners { which: TooMany },
     /// The registry of policies did not answer.
     RegistryUnavailable { cause: Cause },
-    /// The policy and key have no such reservation, or it ended more than an hour ago.
+    /// The policy and key have no such reservation, or it expired: for an hour it can be settled or cancelled, not extended.
     UnknownReservation,
     /// The reservation was already settled or cancelled.
     ReservationClosed,
@@ -269,7 +269,7 @@ impl Problem {
                     .to_owned()
             }
             Self::UnknownReservation => {
-                "this policy and key have no such reservation, or it ended more than an hour ago".to_owned()
+                "this policy and key have no such reservation, or it expired: for an hour it can be settled or cancelled, not extended".to_owned()
             }
             Self::ReservationClosed => {
                 "this reservation was already settled or cancelled; only the same request can be repeated".to_owned()

@@ -210,7 +210,10 @@ impl Ledger {
         let replay =
             Replay { request_id: None, decided_at: now, opened: None, closed, grants, shards: 1, by_grant: false };
         // Without room for the request's id, the reservation's is enough to identify it.
-        let request_id = request_id.filter(|&id| self.no_room_for(Some(id), now).is_none());
+        let request_id = request_id.map(|id| match self.no_room_for(Some(id), now) {
+            Some(_) => RequestId { ttl_ms: 0, ..id },
+            None => id,
+        });
         self.replays.push(request_id, replay, now);
     }
 

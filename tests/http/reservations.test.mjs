@@ -25,7 +25,7 @@ const unknown = problem(
   404,
   "unknown-reservation",
   "Unknown reservation",
-  "this policy and key have no such reservation, or it ended more than an hour ago",
+  "this policy and key have no such reservation, or it expired: for an hour it can be settled or cancelled, not extended",
 );
 
 const closed = problem(

@@ -150,11 +150,17 @@ fn grant_holders_get_half_of_a_keys_reservations() {
 #[test]
 fn grant_holders_get_half_of_the_closed_reservations_that_a_key_remembers() {
     let half = 4_096 / 2;
-    for crashes in [false, true] {
+    // With a lasting id, too, for which grants have no room left.
+    for (crashes, ttl_ms) in [(false, 0), (true, 0), (false, 2 * HOUR_MS)] {
         let mut world = world();
+        let ids = if ttl_ms > 0 { MAX_REQUEST_IDS as u128 / 2 } else { 0 };
+        for id in 0..ids {
+            world.take_once(of((1 << 64) + id, 2 * HOUR_MS, true));
+        }
         let mut close = |by_grant| {
             let reserved = decided(world.ask(RESERVE, Some(vec![1]), None)).reservation.unwrap();
-            let id = RequestId { ttl_ms: 0, ..of(u128::from(world.ids) + 9, 0, by_grant) };
+            let ttl_ms = if by_grant { ttl_ms } else { 0 };
+            let id = of(u128::from(world.ids) + 9, ttl_ms, by_grant);
             world.passes(1);
             decided(world.ask(Action::Settle(reserved.id), Some(vec![1]), Some(id)));
             if crashes && world.ids.is_multiple_of(1_000) {
