@@ -87,7 +87,8 @@ test("an unknown name is truncated to 80 characters", async () => {
 });
 
 test("an unknown reservation, or one of another policy or key", async () => {
-  const detail = "this policy and key have no such reservation, or it expired: for an hour it can be settled or cancelled, not extended";
+  const detail =
+    "this policy and key have no such reservation, or it expired: for an hour it can be settled or cancelled, not extended";
   const expected = problem(404, "unknown-reservation", "Unknown reservation", detail);
   const carol = { policy: "api", key: "carol" };
   const { reservation } = (await tollgate.consume({ ...carol, cost: 4, mode: "reserve" })).body;
