@@ -29,7 +29,8 @@ impl ResolvedRequest {
         for ((_, cost, _), reserved) in answers.iter_mut().zip(&*decided.reserved_costs) {
             *cost = *reserved;
         }
-        let tried = item.tried(&decided.shadow);
+        let reserved_in_shadow = decided.reserved_costs.get(answers.len()..).unwrap_or_default();
+        let tried = item.tried(&decided.shadow, reserved_in_shadow);
         match self.endpoint {
             Endpoint::Inspect => return Ok(inspection(item, &answers, &tried, decided)),
             Endpoint::ResetKey | Endpoint::Credit => return Ok(Act::of(item, &answers, decided).reply()),

@@ -40,7 +40,7 @@ impl ResolvedRequest {
                     rest_of_shadow.split_at_checked(item.policy.shadow_limits().len()).unwrap_or_default();
                 rest_of_shadow = others;
                 let decision = match decided {
-                    Ok(decided) => Ok((item.answers(own)?, item.tried(tried), decided)),
+                    Ok(decided) => Ok((item.answers(own)?, item.tried(tried, &[]), decided)),
                     Err(cause) => Err(cause),
                 };
                 *slot = Some((index, item, decision));

@@ -148,13 +148,14 @@ impl ResolvedItem {
         Ok(all.map(|(index, (limit, answer))| (limit, cost_of(costs, index, answer), *answer)).collect())
     }
 
-    /// The answers of the limits in shadow that were tried. `answers` has an entry for each.
-    pub(super) fn tried(&self, answers: &[Option<LimitAnswer>]) -> Vec<Answered<'_>> {
+    /// The answers of the limits in shadow that were tried. `answers` has an entry for each, and so has `reserved`, if a reservation could
+    /// not be settled at its own costs.
+    pub(super) fn tried(&self, answers: &[Option<LimitAnswer>], reserved: &[u64]) -> Vec<Answered<'_>> {
         let limits = self.policy.shadow_limits();
         if answers.len() != limits.len() {
             return Vec::new(); // from an object whose policy has other limits
         }
-        let costs = self.costs.as_ref().map_or(&[][..], |costs| &costs.shadow);
+        let costs = self.costs.as_ref().map_or(reserved, |costs| &costs.shadow);
         let all = limits.iter().zip(answers).enumerate();
         let asked = all.filter_map(|(index, (limit, answer))| Some((index, limit, (*answer)?)));
         asked.map(|(index, limit, answer)| (limit, cost_of(costs, index, &answer), answer)).collect()

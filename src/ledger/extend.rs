@@ -8,7 +8,6 @@ use super::decide::NEVER;
 use super::quota::{MAX_RESERVATIONS, is_full};
 use super::reservation::{End, Raise, Reservation, ReservedPart, reservation_row};
 use super::returns::Returns;
-use super::shadow::taken_of;
 use super::{Ledger, LedgerError, Slot, Writes};
 use crate::limit::Verb;
 use crate::policy::{Policy, shadow_of};
@@ -64,12 +63,15 @@ impl Ledger {
             return Ok(ObjectReply::Decided(Decided { shadow, ..self.decided(now, limits) }));
         }
         if is_raised {
-            let taken = limits.iter().map(|limit| limit.decision.tokens());
+            // Without a cost for enforced limits their buckets are written as without those in shadow.
+            let taken = limits.iter().filter(|_| asks).map(|limit| limit.decision.tokens());
             let mut parts = ReservedPart::all(asked.iter().map(Arc::as_ref), taken);
             let mut tried = shadow.iter().copied();
-            for (policy, part) in asked.iter().zip(&mut parts) {
-                part.add_shadow(taken_of(policy, &mut tried));
-                self.bucket(policy)?.open(raise, true, now);
+            for (index, (policy, part)) in asked.iter().zip(&mut parts).enumerate() {
+                part.add_shadow(policy, request.shadow_costs.get(index), &mut tried);
+                if asks {
+                    self.bucket(policy)?.open(raise, true, now);
+                }
                 self.open_shadow(policy, raise, &part.of_shadow(), true, now);
             }
             reservation.raises.push(Raise { id: raise, parts });

@@ -53,7 +53,7 @@ impl Hold {
         let policy = without_shadow(bucket);
         let parts = if policy == bucket { &mut self.parts } else { &mut self.shadow };
         for part in parts.iter_mut().filter(|part| part.policy == policy) {
-            part.rename(renamed);
+            part.rename(renamed, false); // those in shadow are apart
         }
     }
 
@@ -63,7 +63,7 @@ impl Hold {
 
     /// The weight of its replay, once committed.
     pub(super) fn weight(&self) -> usize {
-        weight(self.parts.iter().map(|part| (part.policy.len(), part.limit_count(), 0)))
+        weight(self.parts.iter().map(|part| (part.policy.len(), part.accounts().count(), 0)))
     }
 
     pub(super) fn is_of(&self, request_id: u128) -> bool {

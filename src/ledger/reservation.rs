@@ -10,7 +10,8 @@
 //!   1 byte   the length of its name, then the name
 //!   1 byte   how many limits it has, then for each
 //!     1 byte   the length of its account's name, 0 if it has none, then the name
-//!     8 bytes  the tokens
+//!     1 byte   0 if it was enforced; in shadow, 1 if it would have granted, and 2 if not
+//!     8 bytes  the tokens taken, or not granted
 //! then for each raise a byte of 0, where a policy would have the length of its name, 8 bytes for its id, and its policies in the same way
 //! ```
 
@@ -18,7 +19,8 @@ use std::sync::Arc;
 
 use super::bytes::Bytes;
 use super::names::{RESERVATION, Renamed};
-use crate::policy::{NamedLimit, Policy, is_of_slots, name_of, shadow_of, without_shadow};
+use crate::limit::Decision;
+use crate::policy::{NamedLimit, Policy, is_of_slots, name_of, without_shadow};
 use crate::protocol::{LimitAnswer, PolicyTokens};
 
 /// An open reservation.
@@ -56,21 +58,44 @@ pub(super) enum End {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ReservedPart {
     pub(super) policy: String,
-    /// The tokens of each limit, by account: the policy may have other limits, or another order, when the reservation ends.
-    tokens: Vec<(Option<String>, u64)>,
+    takes: Vec<Take>,
+}
+
+/// What was taken of one limit. The policy may have other limits, or another order, when the reservation ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Take {
+    account: Option<String>,
+    mode: Mode,
+    tokens: u64,
+}
+
+/// The limit's mode at that time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Enforced,
+    Shadow,
+    /// In shadow, and it would have refused: nothing was taken of these tokens.
+    Refused,
+}
+
+/// One limit's share of a reservation, or of a piece of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Share {
+    pub(super) tokens: u64,
+    /// Whether its bucket took them, and is settled at their real cost. One that was in shadow and is enforced now was not charged, nor
+    /// was one in shadow that would have refused them.
+    pub(super) is_taken: bool,
 }
 
 impl ReservedPart {
     pub(super) fn new(policy: &Policy, tokens: impl IntoIterator<Item = u64>) -> Self {
-        let names = policy.limits().iter().map(|limit| limit.account().map(str::to_owned));
-        Self { policy: policy.name().to_owned(), tokens: names.zip(tokens).collect() }
+        Self::of_some(policy, policy.limits().iter().zip(tokens))
     }
 
     /// Only what these limits of the policy have taken.
     pub(super) fn of_some<'a>(policy: &Policy, taken: impl Iterator<Item = (&'a NamedLimit, u64)>) -> Self {
-        let mut part = Self { policy: policy.name().to_owned(), tokens: Vec::new() };
-        part.add(taken);
-        part
+        let takes = taken.map(|(limit, tokens)| Take::of(limit, Mode::Enforced, tokens));
+        Self { policy: policy.name().to_owned(), takes: takes.collect() }
     }
 
     /// The parts of a request for the policies `asked`, which moved `tokens` of each limit.
@@ -84,12 +109,9 @@ impl ReservedPart {
 
     /// The tokens of all limits, by name.
     pub(super) fn to_tokens(&self) -> PolicyTokens {
-        let is_enforced =
-            |(account, _): &&(Option<String>, u64)| account.as_deref().is_none_or(|name| without_shadow(name) == name);
-        let named =
-            |(account, tokens): &(Option<String>, u64)| (name_of(account.as_deref()).map(str::to_owned), *tokens);
-        let limits = self.tokens.iter().filter(is_enforced).map(named).collect();
-        PolicyTokens { policy: self.policy.clone(), limits }
+        let enforced = self.takes.iter().filter(|take| take.mode == Mode::Enforced);
+        let limits = enforced.map(|take| (name_of(take.account.as_deref()).map(str::to_owned), take.tokens));
+        PolicyTokens { policy: self.policy.clone(), limits: limits.collect() }
     }
 
     /// The tokens of each limit of `policy`; 0 for one added since, and for slots: their buckets are never lower.
@@ -98,71 +120,107 @@ impl ReservedPart {
         policy.limits().iter().map(taken).collect()
     }
 
-    /// The tokens of the named limit; `None` if it has taken none because it would have refused, or did not exist.
-    pub(super) fn taken(&self, limit: Option<&str>) -> Option<u64> {
-        self.tokens.iter().find(|(name, _)| name.as_deref() == limit).map(|(_, tokens)| *tokens)
+    /// The tokens of the named limit; `None` if it did not exist.
+    pub(super) fn taken(&self, account: Option<&str>) -> Option<u64> {
+        self.take(account, |mode| mode == Mode::Enforced).map(|take| take.tokens)
     }
 
-    /// Renames an account of this policy. Returns whether anything was taken from it.
-    pub(super) fn rename(&mut self, Renamed { from, to }: &Renamed) -> bool {
-        let name = self.tokens.iter_mut().map(|(name, _)| name).find(|name| *name == from);
-        name.map(|name| name.clone_from(to)).is_some()
-    }
-
-    /// Adds what limits in shadow have taken: the limits of a policy have different names, whatever their modes.
-    pub(super) fn add<'a>(&mut self, taken: impl Iterator<Item = (&'a NamedLimit, u64)>) {
-        self.tokens.extend(taken.map(|(limit, tokens)| (limit.account().map(str::to_owned), tokens)));
-    }
-
-    /// Adds what limits in shadow have taken, under names that no limit can have: a limit enforced since has taken none of it.
-    pub(super) fn add_shadow<'a>(&mut self, taken: impl Iterator<Item = (&'a NamedLimit, u64)>) {
-        self.tokens.extend(taken.map(|(limit, tokens)| (Some(mark(limit.account())), tokens)));
-    }
-
-    /// What limits in shadow have taken, by their own names.
-    pub(super) fn of_shadow(&self) -> Self {
-        let own = |(name, tokens): &(Option<String>, u64)| {
-            let marked = name.as_deref()?;
-            let own = without_shadow(marked);
-            (own.len() < marked.len()).then(|| (Some(own.to_owned()).filter(|own| !own.is_empty()), *tokens))
+    /// The share of each limit of `policy`, which may be that of limits in shadow.
+    pub(super) fn shares(&self, policy: &Policy) -> Vec<Share> {
+        let is_shadow = policy.name() != self.policy;
+        let own = if is_shadow { Mode::Shadow } else { Mode::Enforced };
+        let share = |limit: &NamedLimit| match self.take(limit.account(), |_| true) {
+            Some(take) if limit.is_slots() => Share { tokens: 0, is_taken: take.mode == own },
+            Some(take) => Share { tokens: take.tokens, is_taken: take.mode == own },
+            // One added since is charged what the reservation really costs, unless it is in shadow.
+            None => Share { tokens: 0, is_taken: !is_shadow },
         };
-        Self { policy: self.policy.clone(), tokens: self.tokens.iter().filter_map(own).collect() }
+        policy.limits().iter().map(share).collect()
     }
 
-    /// The number of limits that the policy had.
-    pub(super) const fn limit_count(&self) -> usize {
-        self.tokens.len()
+    /// Renames an account of its enforced limits, or of those in shadow. Returns whether anything was requested of it.
+    pub(super) fn rename(&mut self, Renamed { from, to }: &Renamed, in_shadow: bool) -> bool {
+        let mut takes = self.takes.iter_mut();
+        let take = takes.find(|take| take.account == *from && (take.mode != Mode::Enforced) == in_shadow);
+        take.map(|take| take.account.clone_from(to)).is_some()
     }
 
-    /// Adds the tokens of `other`, by limit name.
+    /// Adds what the policy's limits in shadow have taken, or would have refused, by the next of all `answers`.
+    pub(super) fn add_shadow(
+        &mut self,
+        policy: &Policy,
+        costs: Option<&Vec<u64>>,
+        answers: &mut impl Iterator<Item = Option<LimitAnswer>>,
+    ) {
+        let costs = costs.into_iter().flatten().copied().chain(std::iter::repeat(0));
+        let tried = policy.shadow_limits().iter().zip(answers).zip(costs);
+        self.takes.extend(tried.filter_map(|((limit, answer), cost)| {
+            let (mode, tokens) = match answer?.decision {
+                Decision::Allow { tokens, .. } => (Mode::Shadow, tokens),
+                Decision::Wait { .. } | Decision::Never { .. } => (Mode::Refused, cost),
+            };
+            Some(Take::of(limit, mode, tokens))
+        }));
+    }
+
+    /// What limits in shadow have taken, as if they were enforced.
+    pub(super) fn of_shadow(&self) -> Self {
+        let taken = self.takes.iter().filter(|take| take.mode == Mode::Shadow);
+        let takes = taken.map(|take| Take { mode: Mode::Enforced, ..take.clone() });
+        Self { policy: self.policy.clone(), takes: takes.collect() }
+    }
+
+    /// The limits' names.
+    pub(super) fn accounts(&self) -> impl Iterator<Item = Option<&str>> {
+        self.takes.iter().map(|take| take.account.as_deref())
+    }
+
+    /// Adds the tokens of `other`, by limit.
     pub(super) fn merge(&mut self, other: &Self) {
-        for (name, tokens) in &other.tokens {
-            match self.tokens.iter_mut().find(|(own, _)| own == name) {
-                Some((_, own)) => *own = own.saturating_add(*tokens),
-                None => self.tokens.push((name.clone(), *tokens)),
+        for take in &other.takes {
+            match self.takes.iter_mut().find(|own| own.account == take.account && own.mode == take.mode) {
+                Some(own) => own.tokens = own.tokens.saturating_add(take.tokens),
+                None => self.takes.push(take.clone()),
             }
         }
     }
 
     /// Whether any limit has tokens here.
     pub(super) fn is_any(&self) -> bool {
-        self.tokens.iter().any(|(_, tokens)| *tokens > 0)
+        self.takes.iter().any(|take| take.tokens > 0)
     }
 
     /// The tokens of the named limit.
-    pub(super) fn tokens_of(&self, limit: Option<&str>) -> u64 {
-        self.taken(limit).unwrap_or(0)
+    pub(super) fn tokens_of(&self, account: Option<&str>) -> u64 {
+        self.taken(account).unwrap_or(0)
+    }
+
+    /// Slots that it holds, whatever the limit's mode was.
+    fn of_slots(&self) -> impl Iterator<Item = &Take> {
+        self.takes.iter().filter(|take| take.mode != Mode::Refused && is_of_slots(take.account.as_deref()))
+    }
+
+    fn take(&self, account: Option<&str>, is_meant: impl Fn(Mode) -> bool) -> Option<&Take> {
+        self.takes.iter().find(|take| take.account.as_deref() == account && is_meant(take.mode))
     }
 }
 
-/// The name under which a limit in shadow is stored beside the enforced ones.
-fn mark(account: Option<&str>) -> String {
-    shadow_of(account.unwrap_or_default())
+impl Raise {
+    /// Whether it was requested of enforced limits. Otherwise only the buckets of limits in shadow have an opening for it.
+    fn is_enforced(&self) -> bool {
+        self.parts.iter().flat_map(|part| &part.takes).any(|take| take.mode == Mode::Enforced)
+    }
 }
 
-/// The part of this policy.
+impl Take {
+    fn of(limit: &NamedLimit, mode: Mode, tokens: u64) -> Self {
+        Self { account: limit.account().map(str::to_owned), mode, tokens }
+    }
+}
+
+/// The part of this policy, which may be that of its limits in shadow.
 pub(super) fn part_of<'a>(parts: &'a [ReservedPart], policy: &Policy) -> Option<&'a ReservedPart> {
-    parts.iter().find(|part| part.policy == policy.name())
+    parts.iter().find(|part| part.policy == without_shadow(policy.name()))
 }
 
 impl Reservation {
@@ -173,22 +231,17 @@ impl Reservation {
 
     /// Whether it has slots, enforced or in shadow.
     pub(super) fn has_slots(&self) -> bool {
-        let mut accounts = self.pieces(0).flat_map(|(_, parts)| parts).flat_map(|part| &part.tokens);
-        accounts.any(|(account, _)| is_of_slots(account.as_deref().map(without_shadow)))
+        let mut takes = self.pieces(0).flat_map(|(_, parts)| parts).flat_map(ReservedPart::of_slots);
+        takes.next().is_some()
     }
 
     /// Its slots of each limit of `policy`, if it has any, taken while the limit was enforced or while it was in shadow.
     pub(super) fn slots(&self, policy: &Policy) -> Option<Vec<u64>> {
-        let own = self.pieces(0).flat_map(|(_, parts)| parts);
-        let taken: Vec<_> = own
-            .filter(|part| part.policy == without_shadow(policy.name()))
-            .flat_map(|part| &part.tokens)
-            .map(|(account, tokens)| (account.as_deref().map(without_shadow), *tokens))
-            .filter(|(account, _)| is_of_slots(*account))
-            .collect();
+        let parts = self.pieces(0).filter_map(|(_, parts)| part_of(parts, policy));
+        let taken: Vec<_> = parts.flat_map(ReservedPart::of_slots).collect();
         let of = |limit: &NamedLimit| {
-            let own = taken.iter().filter(|(account, _)| limit.is_slots() && *account == limit.account());
-            own.map(|(_, tokens)| *tokens).fold(0, u64::saturating_add)
+            let own = taken.iter().filter(|take| limit.is_slots() && take.account.as_deref() == limit.account());
+            own.map(|take| take.tokens).fold(0, u64::saturating_add)
         };
         let all: Vec<_> = policy.limits().iter().map(of).collect();
         all.iter().any(|&slots| slots > 0).then_some(all)
@@ -215,13 +268,10 @@ impl Reservation {
 
     /// Renames an account of this bucket. Returns whether anything was taken from it.
     pub(super) fn rename(&mut self, bucket: &str, renamed: &Renamed) -> bool {
-        let mark = |name: &Option<String>| Some(mark(name.as_deref()));
-        let marked = Renamed { from: mark(&renamed.from), to: mark(&renamed.to) };
         let policy = without_shadow(bucket);
-        let renamed = if policy == bucket { renamed } else { &marked };
         let raised = self.raises.iter_mut().flat_map(|raise| &mut raise.parts);
         let parts = self.parts.iter_mut().chain(raised).filter(|part| part.policy == policy);
-        parts.filter_map(|part| part.rename(renamed).then_some(())).count() > 0
+        parts.filter_map(|part| part.rename(renamed, policy != bucket).then_some(())).count() > 0
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -250,6 +300,19 @@ impl Reservation {
     pub(super) fn pieces(&self, id: u64) -> impl Iterator<Item = (u64, &[ReservedPart])> {
         let raises = self.raises.iter().map(|raise| (raise.id, raise.parts.as_slice()));
         std::iter::once((id, self.parts.as_slice())).chain(raises)
+    }
+
+    /// The openings in `policy`'s bucket, which may be that of its limits in shadow, oldest first.
+    pub(super) fn pieces_of(&self, id: u64, policy: &Policy) -> impl Iterator<Item = (u64, &ReservedPart)> {
+        let is_shadow = without_shadow(policy.name()) != policy.name();
+        let raises = self.raises.iter().filter(move |raise| is_shadow || raise.is_enforced());
+        let all = std::iter::once((id, &self.parts)).chain(raises.map(|raise| (raise.id, &raise.parts)));
+        all.filter_map(|(id, parts)| Some((id, part_of(parts, policy)?)))
+    }
+
+    /// Each piece's share of each limit of `policy`, which may be that of limits in shadow.
+    pub(super) fn shares(&self, id: u64, policy: &Policy) -> Vec<(u64, Vec<Share>)> {
+        self.pieces_of(id, policy).map(|(id, part)| (id, part.shares(policy))).collect()
     }
 
     /// The total it has taken, of each policy.
@@ -283,9 +346,15 @@ impl Reservation {
             let count = bytes.byte()?;
             let limit = |_| {
                 let name = bytes.short_text()?;
-                Some(((!name.is_empty()).then(|| name.to_owned()), bytes.u64()?))
+                let account = (!name.is_empty()).then(|| name.to_owned());
+                let mode = match bytes.byte()? {
+                    0 => Mode::Enforced,
+                    1 => Mode::Shadow,
+                    _ => Mode::Refused,
+                };
+                Some(Take { account, mode, tokens: bytes.u64()? })
             };
-            let part = ReservedPart { policy, tokens: (0..count).map(limit).collect::<Option<_>>()? };
+            let part = ReservedPart { policy, takes: (0..count).map(limit).collect::<Option<_>>()? };
             raises.last_mut().map_or(&mut parts, |raise| &mut raise.parts).push(part);
         }
         Some(Self { opened_at, expires_at, end, by_grant: by_grant == 1, parts, raises })
@@ -295,14 +364,19 @@ impl Reservation {
 fn encode_parts(parts: &[ReservedPart], bytes: &mut Vec<u8>) {
     // Names have at most 64 bytes, policies at most 8 limits.
     let short = |len: usize| u8::try_from(len).unwrap_or(u8::MAX);
-    for ReservedPart { policy, tokens } in parts {
+    for ReservedPart { policy, takes } in parts {
         bytes.push(short(policy.len()));
         bytes.extend(policy.as_bytes());
-        bytes.push(short(tokens.len()));
-        for (name, tokens) in tokens {
-            let name = name.as_deref().unwrap_or_default();
+        bytes.push(short(takes.len()));
+        for Take { account, mode, tokens } in takes {
+            let name = account.as_deref().unwrap_or_default();
             bytes.push(short(name.len()));
             bytes.extend(name.as_bytes());
+            bytes.push(match mode {
+                Mode::Enforced => 0,
+                Mode::Shadow => 1,
+                Mode::Refused => 2,
+            });
             bytes.extend(tokens.to_le_bytes());
         }
     }
@@ -319,26 +393,38 @@ const FORMAT: u8 = 1;
 mod tests {
     use super::*;
 
+    fn take(account: Option<&str>, mode: Mode, tokens: u64) -> Take {
+        Take { account: account.map(str::to_owned), mode, tokens }
+    }
+
+    fn part(policy: &str, takes: Vec<Take>) -> ReservedPart {
+        ReservedPart { policy: policy.to_owned(), takes }
+    }
+
     /// The format in the storage of every deployment. If it changes, open reservations must still be readable.
     #[test]
     fn the_stored_format_is_unchanged() {
+        let takes = [(None, Mode::Enforced, 3), (Some("b"), Mode::Shadow, 4), (Some("c"), Mode::Refused, 5)];
+        let takes = takes.map(|(account, mode, tokens)| take(account, mode, tokens));
         let reservation = Reservation {
             opened_at: 1,
             expires_at: 2,
             end: End::Refunded,
             by_grant: true,
-            parts: vec![ReservedPart { policy: "api".to_owned(), tokens: vec![(None, 3), (Some("b".to_owned()), 4)] }],
+            parts: vec![part("api", takes.to_vec())],
             raises: Vec::new(),
         };
         let mut bytes = vec![1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0];
-        bytes.extend([3, b'a', b'p', b'i', 2]);
-        bytes.extend([0, 3, 0, 0, 0, 0, 0, 0, 0, 1, b'b', 4, 0, 0, 0, 0, 0, 0, 0]);
+        bytes.extend([3, b'a', b'p', b'i', 3]);
+        bytes.extend([0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+        bytes.extend([1, b'b', 1, 4, 0, 0, 0, 0, 0, 0, 0]);
+        bytes.extend([1, b'c', 2, 5, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(reservation.encode(), bytes);
         assert_eq!(Reservation::decode(&bytes), Some(reservation.clone()));
 
-        let part = ReservedPart { policy: "p".to_owned(), tokens: vec![(None, 5)] };
+        let part = part("p", vec![take(None, Mode::Enforced, 5)]);
         let raised = Reservation { raises: vec![Raise { id: 6, parts: vec![part] }], ..reservation };
-        let raise = [0, 6, 0, 0, 0, 0, 0, 0, 0, 1, b'p', 1, 0, 5, 0, 0, 0, 0, 0, 0, 0];
+        let raise = [0, 6, 0, 0, 0, 0, 0, 0, 0, 1, b'p', 1, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0];
         assert_eq!(raised.encode(), [&bytes[..], &raise].concat());
         assert_eq!(Reservation::decode(&raised.encode()), Some(raised));
     }
@@ -350,7 +436,7 @@ mod tests {
             expires_at: 2,
             end: End::Charged,
             by_grant: false,
-            parts: vec![ReservedPart { policy: "p".into(), tokens: vec![(None, 3)] }],
+            parts: vec![part("p", vec![take(None, Mode::Enforced, 3)])],
             raises: Vec::new(),
         };
         let good = good.encode();

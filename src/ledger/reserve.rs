@@ -6,12 +6,11 @@ use super::decide::Holds;
 use super::page::{Closed, How, Replay};
 use super::quota::{MAX_RESERVATIONS, is_full};
 use super::replay::grants_of;
-use super::reservation::{End, Reservation, ReservedPart, part_of, reservation_row};
+use super::reservation::{End, Reservation, ReservedPart, Share, reservation_row};
 use super::returns::Return;
-use super::shadow::taken_of;
 use super::{Ledger, LedgerError, Slot, Writes};
 use crate::limit::{Decision, Verb};
-use crate::policy::{NamedLimit, Policy, Unsettled, without_shadow};
+use crate::policy::{NamedLimit, Policy, Unsettled};
 use crate::protocol::{Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
 use crate::sorted::sort_by;
 
@@ -43,9 +42,9 @@ impl Ledger {
         let mut parts =
             ReservedPart::all(asked.iter().map(Arc::as_ref), limits.iter().map(|limit| limit.decision.tokens()));
         let mut tried = shadow.iter().copied();
-        for (policy, part) in asked.iter().zip(&mut parts) {
+        for (index, (policy, part)) in asked.iter().zip(&mut parts).enumerate() {
             self.bucket(policy)?.open(id, true, now);
-            part.add_shadow(taken_of(policy, &mut tried));
+            part.add_shadow(policy, request.shadow_costs.get(index), &mut tried);
             self.open_shadow(policy, id, &part.of_shadow(), true, now);
         }
         let by_grant = request.request_id.is_some_and(|id| id.by_grant);
@@ -84,24 +83,29 @@ impl Ledger {
         };
         let mut reserved: Vec<Vec<u64>> = Vec::new();
         let limits = self.closing(asked, id, |ledger, index, policy| {
-            let part = |(id, parts)| Some((id, part_of(parts, policy)?.tokens(policy)));
-            let pieces: Vec<_> = reservation.pieces(id).filter_map(part).collect();
-            let of_limit = |limit| pieces.iter().filter_map(|(_, tokens)| tokens.get(limit)).sum();
-            reserved.push((0..policy.limits().len()).map(of_limit).collect());
+            let pieces = reservation.shares(id, policy);
+            reserved.push(totals(policy, &pieces));
             let costs = request.costs.get(index).map(Vec::as_slice);
             ledger.settle_pieces(policy, &pieces, reservation.is_refunded(), costs, now)
         })?;
-        let taken = limits.iter().map(|limit| limit.decision.tokens());
-        if !request.costs.is_empty() || reserved.iter().flatten().zip(taken).all(|(&reserved, taken)| taken >= reserved)
-        {
+        let (shadow, reserved_in_shadow) = self.settle_shadow(asked, id, &reservation, &request.shadow_costs, now);
+        let is_paid = |(&reserved, answer): (&u64, &LimitAnswer)| answer.decision.tokens() >= reserved;
+        let mut in_shadow =
+            reserved_in_shadow.iter().zip(&shadow).filter_map(|(cost, answer)| Some((cost, answer.as_ref()?)));
+        let is_as_reserved = request.costs.is_empty();
+        let is_all_paid = !is_as_reserved || reserved.iter().flatten().zip(&limits).all(is_paid);
+        let reserved_costs = if is_all_paid && (!is_as_reserved || in_shadow.all(is_paid)) {
+            Box::default()
+        } else {
+            reserved.iter().flatten().chain(&reserved_in_shadow).copied().collect()
+        };
+        if is_all_paid {
             reserved.clear();
         }
-        let shadow = self.settle_shadow(asked, id, &reservation, &request.shadow_costs, now);
         self.close(id, &reservation, writes);
         let how = if request.costs.is_empty() { How::AsReserved } else { How::AtCosts };
         let costs = if request.costs.is_empty() { &reserved } else { &request.costs };
         self.remember_closed(asked, (Closed { id, how, is_late }, costs), request.request_id, &limits, now);
-        let reserved_costs = reserved.concat().into();
         Ok(ObjectReply::Decided(Decided { is_late, shadow, reserved_costs, ..self.decided(now, limits) }))
     }
 
@@ -233,13 +237,13 @@ impl Ledger {
         writes.before_reply.push((reservation_row(id), None));
     }
 
-    /// Settles all pieces of a reservation at these total costs, or at what was taken. `pieces` has each opening's id and its tokens of
+    /// Settles all pieces of a reservation at these total costs, or at what was reserved. `pieces` has each opening's id and its share of
     /// each limit, oldest first; `is_refunded`: they were given back if it has expired. Tokens are given back newest first, and more is
-    /// taken by the newest. Slots cost nothing in the end.
+    /// taken by the newest. Slots cost nothing in the end. In the answers, a limit that does not have to pay for a piece has paid for it.
     pub(super) fn settle_pieces(
         &mut self,
         policy: &Policy,
-        pieces: &[(u64, Vec<u64>)],
+        pieces: &[(u64, Vec<Share>)],
         is_refunded: bool,
         costs: Option<&[u64]>,
         now: i64,
@@ -247,22 +251,28 @@ impl Ledger {
         let real = |(limit, cost): (&NamedLimit, &u64)| if limit.is_slots() { 0 } else { *cost };
         let mut rest: Option<Vec<_>> = costs.map(|costs| policy.limits().iter().zip(costs).map(real).collect());
         let mut answers: Vec<LimitAnswer> = Vec::new();
-        for (index, (id, reserved)) in pieces.iter().enumerate() {
+        for (index, (id, shares)) in pieces.iter().enumerate() {
             // It may have expired before a crash, after which the clock is behind its end.
             let is_returned = is_refunded && self.bucket(policy)?.is_returned(*id);
             let is_newest = index.saturating_add(1) == pieces.len();
-            let mut tokens = Vec::new();
-            for (limit, &reserved) in reserved.iter().enumerate() {
+            let (mut tokens, mut spared) = (Vec::new(), Vec::new());
+            for (limit, &Share { tokens: reserved, is_taken }) in shares.iter().enumerate() {
                 let rest = rest.as_mut().and_then(|rest| rest.get_mut(limit));
                 let real = rest.map_or(reserved, |rest| {
                     let real = if is_newest { *rest } else { reserved.min(*rest) };
                     *rest = rest.saturating_sub(real);
                     real
                 });
-                tokens.push((if is_returned { 0 } else { reserved }, real));
+                tokens.push(match is_taken {
+                    true if is_returned => (0, real),
+                    true => (reserved, real),
+                    false => (0, 0),
+                });
+                spared.push(if is_taken { 0 } else { real });
             }
             let settled = self.settle_bucket(policy, *id, &tokens, None, now)?;
-            answers = sum(&answers, settled);
+            let settled = settled.into_iter().zip(spared).map(|(answer, spared)| with_more(answer, spared));
+            answers = sum(&answers, settled.collect());
         }
         Ok(answers)
     }
@@ -307,15 +317,13 @@ impl Ledger {
         now: i64,
     ) -> Result<Vec<LimitAnswer>, LedgerError> {
         let mut answers: Vec<LimitAnswer> = Vec::new();
-        for (id, parts) in reservation.pieces(id) {
-            if let Some(part) = part_of(parts, policy) {
-                let is_returned = reservation.is_refunded() && self.bucket(policy)?.is_returned(id);
-                let tokens = part.tokens(policy).into_iter().map(|taken| (if is_returned { 0 } else { taken }, 0));
-                let tokens: Vec<_> = tokens.collect();
-                let nothing = ReservedPart::new(policy, []);
-                let back = if is_returned { &nothing } else { part };
-                answers = sum(&answers, self.settle_bucket(policy, id, &tokens, Some(back), now)?);
-            }
+        for (id, part) in reservation.pieces_of(id, policy) {
+            let is_returned = reservation.is_refunded() && self.bucket(policy)?.is_returned(id);
+            let tokens = part.tokens(policy).into_iter().map(|taken| (if is_returned { 0 } else { taken }, 0));
+            let tokens: Vec<_> = tokens.collect();
+            let nothing = ReservedPart::new(policy, []);
+            let back = if is_returned { &nothing } else { part };
+            answers = sum(&answers, self.settle_bucket(policy, id, &tokens, Some(back), now)?);
         }
         Ok(answers)
     }
@@ -329,37 +337,43 @@ impl Ledger {
         if let known @ Some(_) = bucket.returns() {
             return known;
         }
-        let mut expiring = Vec::new();
+        let own = |share: Share| if share.is_taken { share.tokens } else { 0 };
+        let taken = |part: &ReservedPart| part.shares(policy).into_iter().map(own).collect();
+        let mut expiring: Vec<(i64, u64, Vec<u64>)> = Vec::new();
         for (id, open) in self.reservations.iter().filter(|(_, open)| open.is_refunded()) {
-            for (id, parts) in open.pieces(id) {
-                expiring.extend(tokens_in(parts, policy).map(|tokens| (open.expires_at, id, tokens)));
-            }
+            expiring.extend(open.pieces_of(id, policy).map(|(id, part)| (open.expires_at, id, taken(part))));
         }
         sort_by(&mut expiring, |(one, ..), (other, ..)| one.cmp(other));
         self.bucket(policy).ok().map(|bucket| bucket.find_returns(&expiring))
     }
 }
 
-/// What the parts have of each limit of `policy`, which may be that of limits in shadow.
-fn tokens_in(parts: &[ReservedPart], policy: &Policy) -> Option<Vec<u64>> {
-    let name = without_shadow(policy.name());
-    let part = parts.iter().find(|part| part.policy == name)?;
-    Some(if name == policy.name() { part.tokens(policy) } else { part.of_shadow().tokens(policy) })
+/// The reserved total of each limit.
+pub(super) fn totals(policy: &Policy, pieces: &[(u64, Vec<Share>)]) -> Vec<u64> {
+    let add = |mut totals: Vec<u64>, (_, shares): &(u64, Vec<Share>)| {
+        for (total, share) in totals.iter_mut().zip(shares) {
+            *total = total.saturating_add(share.tokens);
+        }
+        totals
+    };
+    pieces.iter().fold(vec![0; policy.limits().len()], add)
 }
 
 /// The later answers, with the sum of both's tokens.
 fn sum(earlier: &[LimitAnswer], later: Vec<LimitAnswer>) -> Vec<LimitAnswer> {
-    let with = |(index, answer): (usize, LimitAnswer)| {
-        let before = earlier.get(index).map_or(0, |earlier| earlier.decision.tokens());
-        match answer.decision {
-            Decision::Allow { tokens, ready_at } => {
-                let decision = Decision::Allow { tokens: tokens.saturating_add(before), ready_at };
-                LimitAnswer { decision, ..answer }
-            }
-            _ => answer,
+    let before = |index: usize| earlier.get(index).map_or(0, |earlier| earlier.decision.tokens());
+    later.into_iter().enumerate().map(|(index, answer)| with_more(answer, before(index))).collect()
+}
+
+/// The answer, if it grants, with `more` tokens.
+fn with_more(answer: LimitAnswer, more: u64) -> LimitAnswer {
+    match answer.decision {
+        Decision::Allow { tokens, ready_at } => {
+            let decision = Decision::Allow { tokens: tokens.saturating_add(more), ready_at };
+            LimitAnswer { decision, ..answer }
         }
-    };
-    later.into_iter().enumerate().map(with).collect()
+        _ => answer,
+    }
 }
 
 /// Whether these are the names of the policies, in any order.

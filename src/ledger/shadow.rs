@@ -9,7 +9,8 @@ use std::sync::Arc;
 use super::accounts::Change;
 use super::bucket::Need;
 use super::decide::{Holds, answer};
-use super::reservation::{Reservation, ReservedPart, part_of};
+use super::reservation::{Reservation, ReservedPart};
+use super::reserve::totals;
 use super::returns::sooner;
 use super::row::StoredRow;
 use super::{Ledger, Slot};
@@ -124,9 +125,9 @@ impl Ledger {
         }
     }
 
-    /// Settles what the limits in shadow have taken for a reservation at its real costs, or leaves it where `costs` has none. A limit that
-    /// would not have granted the reservation has taken nothing for it, and takes nothing now. `is_returned` says that all was given back
-    /// before.
+    /// Settles what the limits in shadow have taken for a reservation at its real costs, or at what was reserved where `costs` has none. A
+    /// limit that would not have granted the reservation, or a piece of it, has taken nothing for it, and takes nothing now. Returns the
+    /// answers of those that have taken something, and each limit's reserved cost.
     pub(super) fn settle_shadow(
         &mut self,
         asked: &[Arc<Policy>],
@@ -134,31 +135,30 @@ impl Ledger {
         reservation: &Reservation,
         costs: &[Vec<u64>],
         now: i64,
-    ) -> Vec<Option<LimitAnswer>> {
-        let mut answers = Vec::new();
+    ) -> (Vec<Option<LimitAnswer>>, Vec<u64>) {
+        let (mut answers, mut reserved) = (Vec::new(), Vec::new());
         for (index, policy) in asked.iter().enumerate() {
-            let parts: Vec<_> = reservation
-                .pieces(id)
-                .filter_map(|(id, parts)| Some((id, part_of(parts, policy)?.of_shadow())))
-                .filter(|(_, part)| part.limit_count() > 0)
-                .collect();
-            let names = policy.shadow_limits().iter().map(NamedLimit::account);
-            let has_taken: Vec<_> =
-                names.map(|name| parts.iter().any(|(_, part)| part.taken(name).is_some())).collect();
-            let settled = policy.shadow().and_then(|shadow| {
-                let pieces: Vec<_> = parts.iter().map(|(id, part)| (*id, part.tokens(shadow))).collect();
-                let costs = costs.get(index).map(|costs| with_cost(costs, &has_taken));
-                self.settle_pieces(shadow, &pieces, reservation.is_refunded(), costs.as_deref(), now).ok()
+            let Some(shadow) = policy.shadow() else { continue };
+            let pieces = reservation.shares(id, shadow);
+            let has_taken = |limit: usize| {
+                let mut of_limit = pieces.iter().filter_map(|(_, shares)| shares.get(limit));
+                of_limit.any(|share| share.is_taken)
+            };
+            let limits = 0..shadow.limits().len();
+            let settled = limits.clone().any(has_taken).then(|| {
+                let costs = costs.get(index).map(Vec::as_slice);
+                self.settle_pieces(shadow, &pieces, reservation.is_refunded(), costs, now).ok()
             });
-            let settled = settled.into_iter().flatten().map(Some).chain(std::iter::repeat(None));
-            answers.extend(has_taken.into_iter().zip(settled).map(|(has_taken, limit)| limit.filter(|_| has_taken)));
+            let settled = settled.flatten().into_iter().flatten().map(Some).chain(std::iter::repeat(None));
+            answers.extend(limits.zip(settled).map(|(limit, answer)| answer.filter(|_| has_taken(limit))));
+            reserved.extend(totals(shadow, &pieces));
         }
-        answers
+        (answers, reserved)
     }
 
     /// The last take of `policy`'s limits in shadow may still change: see [`Bucket::open`](super::bucket::Bucket::open).
     pub(super) fn open_shadow(&mut self, policy: &Policy, id: u64, taken: &ReservedPart, is_stored: bool, now: i64) {
-        if taken.limit_count() > 0
+        if taken.accounts().next().is_some()
             && let Some(shadow) = policy.shadow()
             && let Ok(bucket) = self.bucket(shadow)
         {
@@ -205,11 +205,6 @@ impl Ledger {
         self.open(&policy, 0, now).ok()?;
         Some(policy)
     }
-}
-
-/// The costs of the limits that have taken something, otherwise zero.
-fn with_cost(costs: &[u64], has_taken: &[bool]) -> Vec<u64> {
-    costs.iter().zip(has_taken).map(|(&cost, &has_taken)| if has_taken { cost } else { 0 }).collect()
 }
 
 /// What the limits in shadow of these policies have taken, by name, according to `answers`.

@@ -108,7 +108,7 @@ pub struct Decided {
     /// How the first shard of a budget does, or did, its part of a refund or a reset: the other shards follow it.
     pub spread: Option<Spread>,
     /// The reserved cost of each limit, if a reservation was settled at it after its tokens had been given back, and not all of them were
-    /// there any more. Otherwise empty.
+    /// there any more: of the enforced ones, then, unless it is repeated, of those in shadow. Otherwise empty.
     pub reserved_costs: Box<[u64]>,
 }
 

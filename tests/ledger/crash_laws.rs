@@ -206,6 +206,7 @@ impl Comparison {
                     }
                 });
             }
+            Step::Extend(..) => {} // see `late_pairs.rs`
             Step::Settle(..) | Step::Cancel(_) | Step::Commit(_) | Step::Abort(_) | Step::Wait(_) => {}
             Step::Arrive(count) => self.world.arrive(count),
             Step::FlushIdle => self.world.flush_idle(),

@@ -252,6 +252,10 @@ proptest! {
                     Some(id) => (Action::Cancel(id), None),
                     None => continue,
                 },
+                Step::Extend(which, costs) => match id(&reservations, which) {
+                    Some(id) => (Action::Extend(id), Some(costs)),
+                    None => continue,
+                },
                 Step::Commit(which) => match id(&holds, which) {
                     Some(id) => (Action::Settle(id), None),
                     None => continue,
@@ -287,6 +291,7 @@ proptest! {
             let ObjectReply::Decided(decided) = world.ask(action, costs, None) else { continue };
             match action {
                 Action::Hold(_) => holds.extend(decided.reservation.map(|opened| opened.id)),
+                Action::Extend(_) => {}
                 _ => reservations.extend(decided.reservation.map(|opened| opened.id)),
             }
             prop_assert_eq!(kinds(&decided), model.expected(action, &decided, &capacities), "{:?}", action);

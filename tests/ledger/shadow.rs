@@ -58,6 +58,7 @@ impl Player {
         if let ObjectReply::Decided(Decided { reservation: Some(opened), .. }) = &reply {
             match action {
                 Action::Hold(_) => self.holds.push(opened.id),
+                Action::Extend(_) => {}
                 _ => self.reservations.push(opened.id),
             }
         }
@@ -80,6 +81,10 @@ impl Player {
             Step::Cancel(which) => {
                 let id = self.reservations.get(which).copied()?;
                 return Some(self.ask(Action::Cancel(id), None, None));
+            }
+            Step::Extend(which, costs) => {
+                let id = self.reservations.get(which).copied()?;
+                return Some(self.ask(Action::Extend(id), Some(costs), None));
             }
             Step::Hold(costs) => {
                 // The frontend chooses the id.
@@ -127,8 +132,12 @@ proptest! {
             let mut reply = with.play(step, number as u128);
             if let Some(ObjectReply::Decided(decided)) = &mut reply {
                 decided.shadow.clear();
+                let is_paid = decided.reserved_costs.iter().zip(&decided.limits).all(|(&cost, limit)| tokens(limit) >= cost);
+                let count = if is_paid { 0 } else { decided.limits.len() };
+                decided.reserved_costs = decided.reserved_costs.iter().take(count).copied().collect();
             }
             prop_assert_eq!(reply, without.play(step, number as u128), "{:?}", step);
+            without.world.ids = with.world.ids; // what is added only in shadow has an id, too
             prop_assert_eq!(with.world.storage.get("b:p"), without.world.storage.get("b:p"), "{:?}", step);
         }
     }
@@ -150,8 +159,8 @@ fn reports_as_if_alone(which: usize, tried: usize, steps: &[Step], unsettled: &s
     let forever = &format!(r#","unsettled":"{unsettled}","reservation_ttl":"10000days""#);
     let mut world = Player::new(&policy(ENFORCED[which], Some(TRIED[tried]), forever));
     let mut alone = World::empty(&policy(TRIED[tried], None, forever));
-    // What is open here, with what is open there, and what a committed hold has taken there.
-    let mut reservations: Vec<(u64, Option<u64>)> = Vec::new();
+    // What is open here, with what is open there for each piece and its cost, and what a committed hold has taken there.
+    let mut reservations: Vec<(u64, Vec<Piece>)> = Vec::new();
     let mut holds: Vec<(u64, [u64; 2], Option<u64>)> = Vec::new();
     for (number, step) in steps.iter().enumerate() {
         let (now, action, costs) = match *step {
@@ -168,18 +177,39 @@ fn reports_as_if_alone(which: usize, tried: usize, steps: &[Step], unsettled: &s
             Step::Look(costs) => (alone.now, Action::Look(Verb::Consume), costs),
             Step::Reserve(costs, max_wait_ms) => (alone.now, Action::Reserve(Verb::Reserve { max_wait_ms }), costs),
             Step::Settle(index, costs) => {
-                let Some((id, there)) = reservations.get(index).copied() else { continue };
+                if index >= reservations.len() {
+                    continue;
+                }
+                let (id, pieces) = reservations.remove(index);
                 let report = report(&world.ask(Action::Settle(id), Some(costs), None));
-                let there = there.map(|id| alone.decided(Action::Settle(id), vec![costs[1]]).limits[0]);
-                prop_assert_eq!(report, there);
-                reservations.remove(index);
+                prop_assert_eq!(report, settle_alone(&mut alone, &pieces, costs[1]));
                 continue;
             }
             Step::Cancel(index) => {
-                let Some((id, there)) = reservations.get(index).copied() else { continue };
+                if index >= reservations.len() {
+                    continue;
+                }
+                let (id, pieces) = reservations.remove(index);
                 world.ask(Action::Cancel(id), None, None);
-                _ = there.map(|id| alone.decided(Action::Cancel(id), vec![0]));
-                reservations.remove(index);
+                for id in pieces.into_iter().filter_map(|piece| piece.id) {
+                    alone.decided(Action::Cancel(id), vec![0]);
+                }
+                continue;
+            }
+            // It is no piece.
+            Step::Extend(_, costs) if costs[1] == 0 => continue,
+            Step::Extend(index, costs) => {
+                let Some((id, pieces)) = reservations.get_mut(index) else { continue };
+                let reply = decided(world.ask(Action::Extend(*id), Some(costs), None));
+                let is_granted = reply.decision().is_allow();
+                let action = if is_granted { Action::Reserve(Verb::Consume) } else { Action::Look(Verb::Consume) };
+                let there = alone.decided(action, vec![costs[1]]);
+                // What the reservation itself will give back is not counted here.
+                let told = |answer: LimitAnswer| (answer.decision.is_allow(), answer.remaining, answer.owed);
+                prop_assert_eq!(reply.shadow[0].map(told), Some(told(there.limits[0])));
+                if is_granted {
+                    pieces.push(Piece { cost: costs[1], id: there.reservation.map(|opened| opened.id) });
+                }
                 continue;
             }
             // What a batch takes is never given back by itself; the other world has a reservation for it.
@@ -249,11 +279,35 @@ fn reports_as_if_alone(which: usize, tried: usize, steps: &[Step], unsettled: &s
             if is_there && id.is_none() {
                 world.ask(Action::Cancel(opened.id), None, None);
             } else {
-                reservations.push((opened.id, id));
+                reservations.push((opened.id, vec![Piece { cost: costs[1], id }]));
             }
         }
     }
     Ok(())
+}
+
+/// A reservation, or an extension of one: its cost, and its id there if it was granted.
+struct Piece {
+    cost: u64,
+    id: Option<u64>,
+}
+
+/// Settles at this total those that were granted, as if all were: what is below their sum is given back newest first.
+fn settle_alone(alone: &mut World, pieces: &[Piece], total: u64) -> Option<LimitAnswer> {
+    let (mut rest, mut settled, mut paid) = (total, None, 0);
+    for (index, piece) in pieces.iter().enumerate() {
+        let real = if index + 1 == pieces.len() { rest } else { rest.min(piece.cost) };
+        rest -= real;
+        let answer = piece.id.map(|id| alone.decided(Action::Settle(id), vec![real]).limits[0]);
+        paid += answer.as_ref().map_or(real, tokens);
+        settled = answer.or(settled);
+    }
+    settled.map(|answer| match answer.decision {
+        Decision::Allow { ready_at, .. } => {
+            LimitAnswer { decision: Decision::Allow { tokens: paid, ready_at }, ..answer }
+        }
+        _ => answer,
+    })
 }
 
 /// A reservation that waits for an enforced limit expires later than one that does not, so only that it does expire is compared.
@@ -386,6 +440,59 @@ fn a_shadow_limit_says_when_a_reservation_gives_back_enough() {
     assert!(!shadow(player.ask(Action::Look(Verb::Consume), Some([1, 2]), None)).is_allow());
     player.world.now += 1;
     assert!(shadow(player.ask(refused, Some([1, 2]), None)).is_allow());
+}
+
+/// Its settlement at the real total is divided as if all of it had been granted, newest first.
+#[test]
+fn a_shadow_limit_does_not_pay_for_what_it_would_have_refused() {
+    let eight = r#"{"name":"s","rate":0,"period":"1day","capacity":8,"write_ahead":0}"#;
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: None });
+    // Reserved, added and settled; then what is left.
+    let cases = [([10, 2], 12, Some(6)), ([10, 2], 15, Some(3)), ([10, 2], 11, Some(7)), ([10, 2], 9, Some(8))];
+    let others = [([7, 2], 9, Some(1)), ([7, 2], 12, Some(1)), ([7, 2], 3, Some(5)), ([10, 9], 19, None)];
+    for (costs, total, left) in cases.into_iter().chain(others) {
+        let mut player = Player::new(&policy(TWO, Some(eight), ""));
+        let id = decided(player.ask(reserve, Some([1, costs[0]]), None)).reservation.unwrap().id;
+        player.ask(Action::Extend(id), Some([1, costs[1]]), None);
+        player.world.crash(usize::MAX);
+        let settled = report(&player.ask(Action::Settle(id), Some([2, total]), None));
+        assert_eq!(settled.map(|answer| answer.remaining), left, "{costs:?}, {total}");
+        assert_eq!(settled.as_ref().map(tokens).unwrap_or(total), total, "nothing is unpaid: {costs:?}");
+    }
+}
+
+/// It was in shadow when the tokens were reserved, so it was not asked for them.
+#[test]
+fn a_limit_enforced_since_does_not_pay_for_what_was_reserved_while_it_was_in_shadow() {
+    let in_shadow = policy(TWO, Some(SMALL), "");
+    let enforced = policy(&format!("{TWO},{SMALL}"), None, "");
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+    let mut player = Player::new(&in_shadow);
+    let id = decided(player.ask(reserve, Some([5, 1]), None)).reservation.unwrap().id;
+    player.world.policy = Arc::clone(&enforced);
+    let extended = decided(player.world.ask(Action::Extend(id), Some(vec![1, 1]), None));
+    assert_eq!(extended.limits[1].remaining, 1);
+    let settled = decided(player.world.ask(Action::Settle(id), Some(vec![6, 3]), None));
+    assert_eq!(settled.limits.iter().map(tokens).collect::<Vec<_>>(), [6, 3], "nothing is unpaid");
+    assert_eq!(player.world.levels(), [94, 0], "two for the extension");
+    let id = decided(player.world.ask(reserve, Some(vec![5, 0]), None)).reservation.unwrap().id;
+    player.world.policy = in_shadow;
+    let settled = decided(player.ask(Action::Settle(id), Some([5, 9]), None));
+    assert_eq!(settled.shadow, [None], "nor the other way round");
+}
+
+/// What had been given back when it expired, and was taken by others, cannot be taken again.
+#[test]
+fn a_shadow_limit_says_what_a_late_settlement_without_a_cost_could_not_take() {
+    let never = r#"{"name":"s","rate":0,"period":"1day","capacity":4,"write_ahead":0}"#;
+    let mut player = Player::new(&policy(TWO, Some(never), r#","unsettled":"refund","reservation_ttl":"1m""#));
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+    let id = decided(player.ask(reserve, Some([5, 3]), None)).reservation.unwrap().id;
+    player.world.now += 60_000;
+    player.ask(Action::Take(Verb::Consume), Some([0, 2]), None);
+    let settled = decided(player.ask(Action::Settle(id), None, None));
+    assert_eq!(*settled.reserved_costs, [5, 3]);
+    assert_eq!(settled.shadow[0].as_ref().map(tokens), Some(2));
 }
 
 /// A policy entirely in shadow takes its cost, opens reservations, and recognizes repetitions.

@@ -14,6 +14,8 @@ pub(crate) enum Step {
     /// The reservation with this number, if it exists, at this cost.
     Settle(usize, [u64; 2]),
     Cancel(usize),
+    /// The reservation with this number, if it exists, by this cost.
+    Extend(usize, [u64; 2]),
     Hold([u64; 2]),
     /// The hold with this number, if it exists.
     Commit(usize),
@@ -47,6 +49,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (costs(), wait()).prop_map(|(costs, wait)| Step::Reserve(costs, wait)),
         2 => (0..3_usize, costs()).prop_map(|(which, costs)| Step::Settle(which, costs)),
         1 => (0..3_usize).prop_map(Step::Cancel),
+        2 => (0..3_usize, costs()).prop_map(|(which, costs)| Step::Extend(which, costs)),
         2 => costs().prop_map(Step::Hold),
         2 => (0..2_usize).prop_map(Step::Commit),
         1 => (0..2_usize).prop_map(Step::Abort),
