@@ -84,6 +84,28 @@ impl Opening {
 
 const RETURNED: u64 = 1 << 63;
 
+/// What a settlement does to dormant limits that the policy no longer has.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Others<'a> {
+    /// They stay as reserved.
+    Keep,
+    /// They get this back.
+    GiveBack(&'a ReservedPart),
+    /// They got this back when the reservation expired, and it is settled late: it is taken again.
+    TakeAgain(&'a ReservedPart),
+}
+
+impl Others<'_> {
+    /// How many tokens were taken of a limit, and how many should have been.
+    fn of(self, account: Option<&str>) -> (u64, u64) {
+        match self {
+            Self::Keep => (0, 0),
+            Self::GiveBack(part) => (part.tokens_of(account), 0),
+            Self::TakeAgain(part) => (0, part.tokens_of(account)),
+        }
+    }
+}
+
 /// Whether `persisted` lags behind on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lag {
@@ -480,13 +502,13 @@ impl Bucket {
     }
 
     /// Settles the opening with this id: for each limit `tokens` has how many were taken and how many should have been. A charge that would
-    /// leave less than the largest debt allows is reduced. Dormant limits get `back` what it has for them. Returns how many were taken in
-    /// the end, and how many more there are now.
+    /// leave less than the largest debt allows is reduced. Limits that the policy no longer has are settled as `others` says. Returns how
+    /// many were taken in the end, and how many more there are now.
     pub(super) fn settle(
         &mut self,
         id: u64,
         tokens: &[(u64, u64)],
-        back: Option<&ReservedPart>,
+        others: Others<'_>,
         held: &[u64],
         now: i64,
     ) -> Vec<(u64, u64)> {
@@ -510,8 +532,8 @@ impl Bucket {
             cuts.refill(limit, now);
             let mut charged = policy.limits().iter().zip(tokens.iter().zip(&booked)).zip(&floors);
             let change = charged.find(|((named, _), _)| named.account() == name.as_deref());
-            let back = back.map_or(0, |part| part.tokens_of(name.as_deref()));
-            let (taken, real) = change.map_or((back, 0), |((_, (&(taken, _), &(booked, _))), _)| (taken, booked));
+            let own = change.map(|((_, (&(taken, _), &(booked, _))), _)| (taken, booked));
+            let (taken, real) = own.unwrap_or_else(|| others.of(name.as_deref()));
             let before = *state;
             cuts.settle(limit, cut, (taken, real), state, now);
             let after = limit.refilled(state, now);

@@ -1,7 +1,7 @@
 //! Tokens withheld for a batch while it calls other keys.
 
 use super::names::Renamed;
-use super::page::weight;
+use super::page::{names, weight};
 use super::reservation::ReservedPart;
 use crate::policy::without_shadow;
 use crate::protocol::RequestId;
@@ -63,7 +63,7 @@ impl Hold {
 
     /// The weight of its replay, once committed.
     pub(super) fn weight(&self) -> usize {
-        weight(self.parts.iter().map(|part| (part.policy.len(), part.accounts().count(), 0)))
+        weight(self.parts.iter().map(|part| (names(&part.policy, part.accounts()).len(), part.accounts().count(), 0)))
     }
 
     pub(super) fn is_of(&self, request_id: u128) -> bool {

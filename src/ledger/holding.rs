@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use super::accounts::Change;
-use super::bucket::Need;
+use super::bucket::{Need, Others};
 use super::hold::{Hold, insert_once};
 use super::page::Replay;
 use super::quota::{MAX_RESERVATIONS, is_full};
@@ -153,7 +153,7 @@ impl Ledger {
             limits.extend(match (&undone, part) {
                 (Some(hold), Some(part)) => {
                     let tokens: Vec<_> = part.tokens(policy).into_iter().map(|taken| (taken, 0)).collect();
-                    self.settle_bucket(policy, hold.opened_as, &tokens, Some(part), now)?
+                    self.settle_bucket(policy, hold.opened_as, &tokens, Others::GiveBack(part), now)?
                 }
                 _ => self.adjust(policy, policy.limits().iter().map(|_| (Verb::Refund, 0)), now)?,
             });

@@ -8,7 +8,7 @@ use super::notices::Notices;
 use super::recent::Recent;
 use super::replays::Replays;
 use super::row::StoredRow;
-use super::{Ledger, Slot, Writes};
+use super::{Ledger, Slot};
 use crate::limit::Decision;
 use crate::policy::Policy;
 use crate::protocol::{BucketState, HoldState, KeyState, LimitState, PolicyTokens, ReservationState};
@@ -20,6 +20,8 @@ impl Ledger {
     #[must_use]
     pub fn inspect(&self, policies: &[Arc<Policy>], as_of: i64, now: i64) -> KeyState {
         let mut copy = self.copy();
+        copy.end_holds(now);
+        copy.end_expired(now);
         let names: Vec<_> = self.buckets.iter().map(|(name, _)| name.clone()).collect();
         let mut policies: Vec<_> =
             policies.iter().flat_map(|policy| [Some(policy), policy.shadow()]).flatten().collect();
@@ -30,8 +32,6 @@ impl Ledger {
                 _ = copy.open(policy, as_of, now); // an unreadable one is reported as such
             }
         }
-        copy.end_holds(now);
-        copy.end_expired(now, &mut Writes::default());
         let buckets: Vec<_> =
             names.into_iter().map(|policy| BucketState { limits: copy.limits_of(&policy, now), policy }).collect();
         let called = |tokens: Vec<PolicyTokens>| tokens.into_iter().map(|tokens| called(tokens, &buckets)).collect();
@@ -56,7 +56,7 @@ impl Ledger {
             buckets: self.buckets.clone(),
             reservations: self.reservations.clone(),
             ended: self.ended.clone(),
-            renamed: Vec::new(),
+            unwritten: Vec::new(),
             holds: self.holds.clone(),
             replays: Replays::default(),
             notices: Notices::default(),

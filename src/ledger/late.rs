@@ -8,9 +8,9 @@ use std::sync::Arc;
 use super::bucket::Need;
 use super::names::Renamed;
 use super::quota::{MAX_RESERVATIONS, of_grants};
-use super::reservation::{Reservation, reservation_row};
+use super::reservation::Reservation;
 use super::row::StoredRow;
-use super::{Ledger, LedgerError, Slot, Writes};
+use super::{Ledger, LedgerError, Slot};
 use crate::policy::{Policy, shadow_of};
 use crate::sorted::SortedMap;
 
@@ -40,9 +40,9 @@ impl Ledger {
     pub(super) fn rename_taken(&mut self, bucket: &str, renamed: &Renamed) -> bool {
         self.holds.iter_mut().for_each(|hold| hold.rename(bucket, renamed));
         let all = self.reservations.iter_mut().chain(self.ended.iter_mut());
-        let before = self.renamed.len();
-        self.renamed.extend(all.filter_map(|(id, reservation)| reservation.rename(bucket, renamed).then_some(id)));
-        self.renamed.len() > before
+        let before = self.unwritten.len();
+        self.unwritten.extend(all.filter_map(|(id, reservation)| reservation.rename(bucket, renamed).then_some(id)));
+        self.unwritten.len() > before
     }
 
     /// The ids of all their openings: their own, and those of their raises.
@@ -52,7 +52,7 @@ impl Ledger {
 
     /// Ends expired reservations, and forgets those that ended long ago. Doing so late makes no difference: tokens given back now leave the
     /// bucket as if they had never been taken.
-    pub(super) fn end_expired(&mut self, now: i64, writes: &mut Writes) {
+    pub(super) fn end_expired(&mut self, now: i64) {
         let expired = self.reservations.take_expired(now);
         for (id, reservation) in &expired {
             self.ended.insert(*id, reservation.clone());
@@ -67,7 +67,7 @@ impl Ledger {
         }
         while let Some((id, ended)) = self.first_to_forget(now).and_then(|id| Some((id, self.ended.remove(id)?))) {
             self.close_all(id, &ended);
-            writes.before_reply.push((reservation_row(id), None));
+            self.unwritten.push(id);
         }
     }
 

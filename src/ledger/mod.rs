@@ -120,8 +120,8 @@ pub struct Ledger {
     reservations: Reservations,
     /// Expired reservations that may still be settled: see `late.rs`.
     ended: Reservations,
-    /// Reservations whose rows have an account's previous name.
-    renamed: Vec<u64>,
+    /// Reservations whose rows are to be written: with an account's new name, or, if forgotten, deleted.
+    unwritten: Vec<u64>,
     holds: Holds,
     replays: Replays,
     notices: Notices,
@@ -173,7 +173,7 @@ impl Ledger {
             buckets: Vec::new(),
             reservations: Reservations::default(),
             ended: Reservations::default(),
-            renamed: Vec::new(),
+            unwritten: Vec::new(),
             holds: Holds::default(),
             replays: Replays::default(),
             notices: Notices::default(),

@@ -13,16 +13,16 @@
 //!   16 bytes  the reservation that it opened, if there is one: its id, and when it ends
 //!   8 bytes   the id of the reservation that it closed, if there is one
 //!   1 byte    how many policies were asked, then for each
-//!     1 byte    the length of its name, then the name
-//!     1 byte    how many limits it has, then for each
+//!     2 bytes   the length of its name and those of its limits' accounts, then these, each account after a byte of 0
+//!     then for each limit
 //!       8 bytes   the tokens that moved
 //!       8 bytes   when they are ready
-//!       8 bytes   the cost, if a reservation was settled at another one
+//!       8 bytes   the cost, if a reservation was settled at another one, or the reserved one, if it was not taken in full
 //!   1 byte    how many shards the budget had, if there were several
-//!   8 bytes   the reserved cost of each limit of each policy, if it was not taken in full
 //! ```
 
 use super::bytes::Bytes;
+use crate::policy::{NamedLimit, Policy};
 use crate::protocol::Reserved;
 
 /// An earlier answer.
@@ -43,7 +43,7 @@ pub(super) struct Replay {
 impl Replay {
     /// Its weight where replays are limited: one for each [`WEIGHT_BYTES`] it takes in a page.
     pub(super) fn weight(&self) -> usize {
-        weight(self.grants.iter().map(|Grant { policy, limits, costs }| (policy.len(), limits.len(), costs.len())))
+        weight(self.grants.iter().map(|Grant { names, limits, costs }| (names.len(), limits.len(), costs.len())))
     }
 
     /// Whether only the reservation that it closed identifies it.
@@ -74,7 +74,8 @@ pub(super) enum How {
 /// What was granted of one policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
-    pub(super) policy: String,
+    /// The policy's name, and the accounts of the limits that it had: see [`names`].
+    names: String,
     /// For each limit the moved tokens, and when they are ready.
     pub(super) limits: Vec<(u64, i64)>,
     /// For each limit the requested cost, if a reservation was settled at one, or the reserved cost, if it was settled at that and not all
@@ -82,13 +83,48 @@ pub(super) struct Grant {
     pub(super) costs: Vec<u64>,
 }
 
-/// [`Replay::weight`], from each policy's name length and numbers of limits and costs.
+impl Grant {
+    pub(super) fn new(policy: &Policy, limits: Vec<(u64, i64)>) -> Self {
+        Self { names: names(policy.name(), policy.limits().iter().map(NamedLimit::account)), limits, costs: Vec::new() }
+    }
+
+    pub(super) fn policy(&self) -> &str {
+        self.names.split(SEPARATOR).next().unwrap_or_default()
+    }
+
+    /// The place of each limit of `policy` here: by its account, as limits may have been added, removed or moved since. One that had no name
+    /// is the one that the registry says, or else the one at its place.
+    pub(super) fn places(&self, policy: &Policy) -> Vec<Option<usize>> {
+        let place = |account: &str| self.names.split(SEPARATOR).skip(1).position(|own| own == account);
+        let accounts = policy.limits().iter().map(|limit| limit.account().unwrap_or_default());
+        let unnamed = place("").filter(|_| accounts.clone().all(|account| !account.is_empty()));
+        let is_unnamed = |index: usize, account: &str, at: usize| match policy.timeline().unnamed() {
+            Some(name) => name == account,
+            None => index == at,
+        };
+        let of = |(index, account)| place(account).or_else(|| unnamed.filter(|&at| is_unnamed(index, account, at)));
+        accounts.enumerate().map(of).collect()
+    }
+}
+
+/// The name of a policy, and its limits' accounts, each after a byte that no name contains; nothing for one without a name.
+pub(super) fn names<'a>(policy: &str, accounts: impl Iterator<Item = Option<&'a str>>) -> String {
+    accounts.fold(policy.to_owned(), |mut names, account| {
+        names.push(SEPARATOR);
+        names.push_str(account.unwrap_or_default());
+        names
+    })
+}
+
+const SEPARATOR: char = '\0';
+
+/// [`Replay::weight`], from the length of each policy's names and its numbers of limits and costs.
 pub(super) fn weight(policies: impl Iterator<Item = (usize, usize, usize)>) -> usize {
-    let lens = policies.map(|(name, limits, costs)| [2, name, limits.saturating_mul(16), costs.saturating_mul(8)]);
+    let lens = policies.map(|(names, limits, costs)| [2, names, limits.saturating_mul(16), costs.saturating_mul(8)]);
     lens.flatten().fold(HEAD_BYTES, usize::saturating_add).div_ceil(WEIGHT_BYTES)
 }
 
-/// Size of a replay for one policy of eight limits, with the longest name and without costs.
+/// Size of a replay for one policy of eight limits with the longest name, if theirs are short, and without costs.
 const WEIGHT_BYTES: usize = 256;
 
 /// Maximum size of a replay without its policies.
@@ -99,7 +135,7 @@ pub(super) fn encode_page<'a>(replays: impl Iterator<Item = &'a Replay>) -> Vec<
     let mut bytes = vec![FORMAT];
     for replay in replays {
         let replay = encode(replay);
-        // 16 policies of 8 limits take less than 5 KB.
+        // 16 policies of 8 limits take less than 14 KB.
         bytes.extend(u16::try_from(replay.len()).unwrap_or(u16::MAX).to_le_bytes());
         bytes.extend(replay);
     }
@@ -158,27 +194,19 @@ fn encode(replay: &Replay) -> Vec<u8> {
         bytes.extend(closed.id.to_le_bytes());
     }
     // A batch has at most 16 policies of 8 limits; a name has at most 64 bytes.
-    let short = |len: usize| u8::try_from(len).unwrap_or(u8::MAX);
-    bytes.push(short(grants.len()));
-    for Grant { policy, limits, costs } in grants {
-        bytes.push(short(policy.len()));
-        bytes.extend(policy.as_bytes());
-        bytes.push(short(limits.len()));
+    bytes.push(u8::try_from(grants.len()).unwrap_or(u8::MAX));
+    for Grant { names, limits, costs } in grants {
+        bytes.extend(u16::try_from(names.len()).unwrap_or(u16::MAX).to_le_bytes());
+        bytes.extend(names.as_bytes());
         for (index, (tokens, ready_at)) in limits.iter().enumerate() {
             bytes.extend(tokens.to_le_bytes());
             bytes.extend(ready_at.to_le_bytes());
-            if how == 8 {
+            if how == 8 || has_costs {
                 bytes.extend(costs.get(index).copied().unwrap_or_default().to_le_bytes());
             }
         }
     }
     bytes.extend((*shards > 1).then_some(*shards));
-    if has_costs {
-        for Grant { limits, costs, .. } in grants {
-            let costs = (0..limits.len()).map(|index| costs.get(index).copied().unwrap_or_default());
-            bytes.extend(costs.flat_map(u64::to_le_bytes));
-        }
-    }
     bytes
 }
 
@@ -201,22 +229,18 @@ fn decode(mut bytes: Bytes<'_>) -> Option<Replay> {
     let count = bytes.byte()?;
     let mut grants = Vec::with_capacity(count.into());
     for _ in 0..count {
-        let policy = bytes.short_text()?.to_owned();
+        let len = bytes.array().map(u16::from_le_bytes)?;
+        let names = bytes.text(len.into())?.to_owned();
         let (mut limits, mut costs) = (Vec::new(), Vec::new());
-        for _ in 0..bytes.byte()? {
+        for _ in names.split(SEPARATOR).skip(1) {
             limits.push((bytes.u64()?, bytes.i64()?));
-            if how == Some(How::AtCosts) {
+            if how == Some(How::AtCosts) || flags & HAS_COSTS != 0 {
                 costs.push(bytes.u64()?);
             }
         }
-        grants.push(Grant { policy, limits, costs });
+        grants.push(Grant { names, limits, costs });
     }
     let shards = if flags & HAS_SHARDS == 0 { 1 } else { bytes.byte()? };
-    if flags & HAS_COSTS != 0 {
-        for Grant { limits, costs, .. } in &mut grants {
-            *costs = limits.iter().map(|_| bytes.u64()).collect::<Option<_>>()?;
-        }
-    }
     Some(Replay { request_id, decided_at, opened, closed, grants, shards, by_grant: flags & BY_GRANT != 0 })
 }
 
@@ -225,7 +249,8 @@ mod tests {
     use super::*;
 
     fn grant(costs: &[u64]) -> Vec<Grant> {
-        vec![Grant { policy: "p".to_owned(), limits: vec![(3, 7)], costs: costs.to_vec() }]
+        let names = names("p", [Some("a")].into_iter());
+        vec![Grant { names, limits: vec![(3, 7)], costs: costs.to_vec() }]
     }
 
     fn replays() -> Vec<Replay> {
@@ -268,7 +293,7 @@ mod tests {
     #[test]
     fn the_stored_format_is_unchanged() {
         let word = |value: u8| [value, 0, 0, 0, 0, 0, 0, 0];
-        let grant = [&[1, 1, b'p', 1][..], &word(3), &word(7)].concat();
+        let grant = [&[1, 3, 0, b'p', 0, b'a'][..], &word(3), &word(7)].concat();
         let closed = |flag: u8| [&[flag][..], &word(2), &word(6), &grant].concat();
         let rows = [
             [&[35][..], &word(2), &word(8), &word(0), &word(9), &word(4), &word(5), &grant].concat(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::page::{Grant, How, Replay};
 use super::reservation::reservation_row;
 use super::{Ledger, LedgerError};
-use crate::limit::Decision;
+use crate::limit::{Decision, Verb};
 use crate::policy::{Policy, Shard};
 use crate::protocol::{Action, Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved, Spread};
 
@@ -27,7 +27,7 @@ impl Ledger {
             return Ok(Some(ObjectReply::RequestIdReused));
         }
         let replay = replay.clone();
-        Ok(Some(self.reply_again(asked, &replay, now)?))
+        Ok(Some(self.reply_again(asked, request, &replay, now)?))
     }
 
     /// Fails if an unreadable row might change the answer.
@@ -46,27 +46,41 @@ impl Ledger {
         Ok(())
     }
 
-    /// The earlier answer, with the current levels. A limit added since then moved nothing.
+    /// The earlier answer, with the current levels. A limit added since was not asked: nothing more was granted because of it, and it is owed
+    /// nothing of the cost.
     pub(super) fn reply_again(
         &mut self,
         asked: &[Arc<Policy>],
+        request: &ObjectRequest,
         replay: &Replay,
         now: i64,
     ) -> Result<ObjectReply, LedgerError> {
-        let nothing = (0, replay.decided_at);
-        let moved = asked.iter().flat_map(|policy| {
-            let grant = replay.grants.iter().find(|grant| grant.policy == policy.name());
-            let mut moved = grant.map(|grant| grant.limits.clone()).unwrap_or_default();
-            moved.resize(policy.limits().len(), nothing);
-            moved
-        });
-        let decisions = moved.map(|(tokens, ready_at)| Decision::Allow { tokens, ready_at });
-        let limits = self.standing(asked, decisions, now)?;
+        let granted = replay.grants.iter().flat_map(|grant| &grant.limits).map(|(tokens, _)| *tokens).max();
+        let most = match request.action {
+            Action::Take(Verb::ConsumeUpTo) => granted.unwrap_or(u64::MAX),
+            _ => u64::MAX,
+        };
+        let has_reserved_costs = replay.closed.is_some_and(|closed| closed.how == How::AsReserved)
+            && replay.grants.iter().any(|grant| !grant.costs.is_empty());
+        let (mut decisions, mut reserved_costs) = (Vec::new(), Vec::new());
+        for (index, policy) in asked.iter().enumerate() {
+            let grant = replay.grants.iter().find(|grant| grant.policy() == policy.name());
+            let costs = request.costs.get(index).map_or(&[][..], Vec::as_slice);
+            for (limit, place) in places(grant, policy).into_iter().enumerate() {
+                let at = |place: usize| grant.and_then(|grant| grant.limits.get(place).copied());
+                let cost = || costs.get(limit).map_or(0, |&cost| most.min(cost));
+                let (tokens, ready_at) = place.and_then(at).unwrap_or_else(|| (cost(), replay.decided_at));
+                decisions.push(Decision::Allow { tokens, ready_at });
+                let reserved = place.and_then(|place| grant?.costs.get(place).copied());
+                reserved_costs.extend(has_reserved_costs.then(|| reserved.unwrap_or(tokens)));
+            }
+        }
+        let limits = self.standing(asked, decisions.into_iter(), now)?;
         let decided = self.decided(now, limits);
         let spread = Spread { at: replay.decided_at, shards: replay.shards };
         let spread = shard_of(asked).map(|_| spread);
         let is_late = replay.closed.is_some_and(|closed| closed.is_late);
-        let (reservation, reserved_costs) = (replay.opened, reserved_costs_of(asked, replay));
+        let (reservation, reserved_costs) = (replay.opened, reserved_costs.into());
         Ok(ObjectReply::Decided(Decided { is_replayed: true, is_late, reservation, spread, reserved_costs, ..decided }))
     }
 
@@ -101,19 +115,22 @@ pub(super) fn shard_of(asked: &[Arc<Policy>]) -> Option<Shard> {
     asked.first().and_then(|policy| policy.shard())
 }
 
-/// The reserved cost of each limit, if the replay is of a settlement at it that could not take all of it.
-fn reserved_costs_of(asked: &[Arc<Policy>], replay: &Replay) -> Box<[u64]> {
-    let is_as_reserved = replay.closed.is_some_and(|closed| closed.how == How::AsReserved);
-    if !is_as_reserved || replay.grants.iter().all(|grant| grant.costs.is_empty()) {
-        return Box::default();
-    }
-    let costs = asked.iter().flat_map(|policy| {
-        let grant = replay.grants.iter().find(|grant| grant.policy == policy.name());
-        let mut costs = grant.map(|grant| grant.costs.clone()).unwrap_or_default();
-        costs.resize(policy.limits().len(), 0);
-        costs
-    });
-    costs.collect()
+/// The place of each limit of `policy` in the grant, if there is one.
+fn places(grant: Option<&Grant>, policy: &Policy) -> Vec<Option<usize>> {
+    grant.map_or_else(|| vec![None; policy.limits().len()], |grant| grant.places(policy))
+}
+
+/// Whether a reservation was settled at these costs, or at costs that moved these tokens: of all limits that it still has.
+pub(super) fn was_settled_at(asked: &[Arc<Policy>], replay: &Replay, costs: &[Vec<u64>]) -> bool {
+    asked.iter().zip(costs).all(|(policy, costs)| {
+        let grant = replay.grants.iter().find(|grant| grant.policy() == policy.name());
+        let was = |place: usize| match grant {
+            Some(grant) if !grant.costs.is_empty() => grant.costs.get(place).copied(),
+            grant => grant.and_then(|grant| grant.limits.get(place)).map(|(tokens, _)| *tokens),
+        };
+        let mut all = places(grant, policy).into_iter().zip(costs);
+        all.all(|(place, &cost)| place.and_then(was).is_none_or(|was| was == cost))
+    })
 }
 
 /// The moved tokens, by policy name: a repetition may name the policies in another order.
@@ -124,7 +141,7 @@ pub(super) fn grants_of(asked: &[Arc<Policy>], limits: &[LimitAnswer]) -> Vec<Gr
             Decision::Allow { tokens, ready_at } => (tokens, ready_at),
             _ => (0, 0),
         });
-        Grant { policy: policy.name().to_owned(), limits: moved.collect(), costs: Vec::new() }
+        Grant::new(policy, moved.collect())
     };
     asked.iter().map(grant).collect()
 }

@@ -28,7 +28,7 @@ const RETRY_MS: u64 = 10_000;
 /// Maximum number of these; large replays count as several. The oldest are evicted first.
 pub const MAX_RECENT: usize = 16_384;
 
-/// Small enough to be rewritten with each of its replays: usually 3 KB, with large replays at most 20 KB.
+/// Small enough to be rewritten with each of its replays: usually 3 KB, with large replays at most 30 KB.
 const MAX_PAGE_WEIGHT: usize = 64;
 
 /// An unreadable page blocks repeatable requests until everything it can hold has expired, so it must not stay open for

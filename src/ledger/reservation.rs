@@ -78,6 +78,16 @@ enum Mode {
     Refused,
 }
 
+/// A piece of a reservation, in one policy's bucket: that of its enforced limits, or that of those in shadow.
+pub(super) struct Piece {
+    /// Its opening's id.
+    pub(super) id: u64,
+    /// The share of each limit of the policy.
+    pub(super) shares: Vec<Share>,
+    /// What the limits have taken that it had then.
+    pub(super) taken: ReservedPart,
+}
+
 /// One limit's share of a reservation, or of a piece of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share {
@@ -116,8 +126,7 @@ impl ReservedPart {
 
     /// The tokens of each limit of `policy`; 0 for one added since, and for slots: their buckets are never lower.
     pub(super) fn tokens(&self, policy: &Policy) -> Vec<u64> {
-        let taken = |limit: &NamedLimit| if limit.is_slots() { 0 } else { self.tokens_of(limit.account()) };
-        policy.limits().iter().map(taken).collect()
+        policy.limits().iter().map(|limit| self.tokens_of(limit.account())).collect()
     }
 
     /// The tokens of the named limit; `None` if it did not exist.
@@ -190,9 +199,9 @@ impl ReservedPart {
         self.takes.iter().any(|take| take.tokens > 0)
     }
 
-    /// The tokens of the named limit.
+    /// The tokens of the named limit; 0 for slots.
     pub(super) fn tokens_of(&self, account: Option<&str>) -> u64 {
-        self.taken(account).unwrap_or(0)
+        self.taken(account).filter(|_| !is_of_slots(account)).unwrap_or(0)
     }
 
     /// Slots that it holds, whatever the limit's mode was.
@@ -310,9 +319,13 @@ impl Reservation {
         all.filter_map(|(id, parts)| Some((id, part_of(parts, policy)?)))
     }
 
-    /// Each piece's share of each limit of `policy`, which may be that of limits in shadow.
-    pub(super) fn shares(&self, id: u64, policy: &Policy) -> Vec<(u64, Vec<Share>)> {
-        self.pieces_of(id, policy).map(|(id, part)| (id, part.shares(policy))).collect()
+    /// Its pieces in `policy`'s bucket, oldest first.
+    pub(super) fn pieces_in(&self, id: u64, policy: &Policy) -> Vec<Piece> {
+        let piece = |(id, part): (u64, &ReservedPart)| {
+            let taken = if part.policy == policy.name() { part.clone() } else { part.of_shadow() };
+            Piece { id, shares: part.shares(policy), taken }
+        };
+        self.pieces_of(id, policy).map(piece).collect()
     }
 
     /// The total it has taken, of each policy.

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
+use super::bucket::Others;
 use super::decide::Holds;
 use super::page::{Closed, How, Replay};
 use super::quota::{MAX_RESERVATIONS, is_full};
-use super::replay::grants_of;
-use super::reservation::{End, Reservation, ReservedPart, Share, reservation_row};
+use super::replay::{grants_of, was_settled_at};
+use super::reservation::{End, Piece, Reservation, ReservedPart, Share, reservation_row};
 use super::returns::Return;
 use super::{Ledger, LedgerError, Slot, Writes};
 use crate::limit::{Decision, Verb};
 use crate::policy::{NamedLimit, Policy, Unsettled};
-use crate::protocol::{Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
+use crate::protocol::{Action, Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
 use crate::sorted::sort_by;
 
 impl Ledger {
@@ -75,7 +76,7 @@ impl Ledger {
         now: i64,
         writes: &mut Writes,
     ) -> Result<ObjectReply, LedgerError> {
-        if let Some(reply) = self.closed_before(asked, id, Some(&request.costs), now)? {
+        if let Some(reply) = self.closed_before(asked, id, request, now)? {
             return Ok(reply);
         }
         let Some((reservation, is_late)) = self.found(asked, id) else {
@@ -83,7 +84,7 @@ impl Ledger {
         };
         let mut reserved: Vec<Vec<u64>> = Vec::new();
         let limits = self.closing(asked, id, |ledger, index, policy| {
-            let pieces = reservation.shares(id, policy);
+            let pieces = reservation.pieces_in(id, policy);
             reserved.push(totals(policy, &pieces));
             let costs = request.costs.get(index).map(Vec::as_slice);
             ledger.settle_pieces(policy, &pieces, reservation.is_refunded(), costs, now)
@@ -118,7 +119,7 @@ impl Ledger {
         now: i64,
         writes: &mut Writes,
     ) -> Result<ObjectReply, LedgerError> {
-        if let Some(reply) = self.closed_before(asked, id, None, now)? {
+        if let Some(reply) = self.closed_before(asked, id, request, now)? {
             return Ok(reply);
         }
         let Some((reservation, is_late)) = self.found(asked, id) else {
@@ -158,44 +159,37 @@ impl Ledger {
     /// The answer to a request about a closed reservation.
     pub(super) fn closed_otherwise(&mut self, asked: &[Arc<Policy>], id: u64, now: i64) -> Option<ObjectReply> {
         let replay = self.replays.by_reservation(id, now)?;
-        let is_theirs = is_of(asked, replay.grants.iter().map(|grant| grant.policy.as_str()));
+        let is_theirs = is_of(asked, replay.grants.iter().map(|grant| grant.policy()));
         Some(if is_theirs { ObjectReply::ReservationClosed } else { ObjectReply::NoReservation })
     }
 
-    /// The answer to a request that closes a reservation again. `costs` are those to settle at, if any; `None` cancels it.
+    /// The answer to a request that closes a reservation again.
     fn closed_before(
         &mut self,
         asked: &[Arc<Policy>],
         id: u64,
-        costs: Option<&[Vec<u64>]>,
+        request: &ObjectRequest,
         now: i64,
     ) -> Result<Option<ObjectReply>, LedgerError> {
         let Some(replay) = self.replays.by_reservation(id, now) else {
             return Ok(None);
         };
-        if !is_of(asked, replay.grants.iter().map(|grant| grant.policy.as_str())) {
+        if !is_of(asked, replay.grants.iter().map(|grant| grant.policy())) {
             return Ok(Some(ObjectReply::NoReservation));
         }
-        let mut asked_costs = asked.iter().zip(costs.unwrap_or_default());
-        let is_same = match (replay.closed.map(|closed| closed.how), costs) {
-            (Some(How::Cancelled), None) | (Some(How::AsReserved), Some([])) => true,
-            (Some(How::AsReserved | How::AtCosts), Some([_, ..])) => asked_costs.all(|(policy, costs)| {
-                let grant = replay.grants.iter().find(|grant| grant.policy == policy.name());
-                grant.is_some_and(|grant| {
-                    if grant.costs.is_empty() {
-                        grant.limits.iter().map(|(tokens, _)| tokens).eq(costs)
-                    } else {
-                        grant.costs == *costs
-                    }
-                })
-            }),
-            _ => false,
+        let is_cancelled = matches!(request.action, Action::Cancel(_));
+        let is_same = match replay.closed.map(|closed| closed.how) {
+            Some(How::Cancelled) => is_cancelled,
+            Some(_) if is_cancelled => false,
+            Some(How::AtCosts) if request.costs.is_empty() => false,
+            Some(_) => was_settled_at(asked, replay, &request.costs),
+            None => false,
         };
         if !is_same {
             return Ok(Some(ObjectReply::ReservationClosed));
         }
         let replay = replay.clone();
-        Ok(Some(self.reply_again(asked, &replay, now)?))
+        Ok(Some(self.reply_again(asked, request, &replay, now)?))
     }
 
     fn remember_closed(
@@ -237,13 +231,12 @@ impl Ledger {
         writes.before_reply.push((reservation_row(id), None));
     }
 
-    /// Settles all pieces of a reservation at these total costs, or at what was reserved. `pieces` has each opening's id and its share of
-    /// each limit, oldest first; `is_refunded`: they were given back if it has expired. Tokens are given back newest first, and more is
-    /// taken by the newest. Slots cost nothing in the end. In the answers, a limit that does not have to pay for a piece has paid for it.
+    /// Settles all pieces of a reservation, oldest first, at these total costs, or at what was reserved; `is_refunded`: they were given back
+    /// if it has expired. Tokens are given back newest first, and more is taken by the newest. Slots cost nothing in the end. In the answers, a limit that does not have to pay for a piece has paid for it.
     pub(super) fn settle_pieces(
         &mut self,
         policy: &Policy,
-        pieces: &[(u64, Vec<Share>)],
+        pieces: &[Piece],
         is_refunded: bool,
         costs: Option<&[u64]>,
         now: i64,
@@ -251,7 +244,7 @@ impl Ledger {
         let real = |(limit, cost): (&NamedLimit, &u64)| if limit.is_slots() { 0 } else { *cost };
         let mut rest: Option<Vec<_>> = costs.map(|costs| policy.limits().iter().zip(costs).map(real).collect());
         let mut answers: Vec<LimitAnswer> = Vec::new();
-        for (index, (id, shares)) in pieces.iter().enumerate() {
+        for (index, Piece { id, shares, taken }) in pieces.iter().enumerate() {
             // It may have expired before a crash, after which the clock is behind its end.
             let is_returned = is_refunded && self.bucket(policy)?.is_returned(*id);
             let is_newest = index.saturating_add(1) == pieces.len();
@@ -270,7 +263,8 @@ impl Ledger {
                 });
                 spared.push(if is_taken { 0 } else { real });
             }
-            let settled = self.settle_bucket(policy, *id, &tokens, None, now)?;
+            let others = if is_returned { Others::TakeAgain(taken) } else { Others::Keep };
+            let settled = self.settle_bucket(policy, *id, &tokens, others, now)?;
             let settled = settled.into_iter().zip(spared).map(|(answer, spared)| with_more(answer, spared));
             answers = sum(&answers, settled.collect());
         }
@@ -278,13 +272,13 @@ impl Ledger {
     }
 
     /// Settles one bucket's part of a reservation: see [`Bucket::settle`](super::bucket::Bucket::settle). Each answer has the final cost,
-    /// or the returned tokens if all is to be given `back`.
+    /// or the returned tokens if all is to be given back.
     pub(super) fn settle_bucket(
         &mut self,
         policy: &Policy,
         id: u64,
         tokens: &[(u64, u64)],
-        back: Option<&ReservedPart>,
+        others: Others<'_>,
         now: i64,
     ) -> Result<Vec<LimitAnswer>, LedgerError> {
         let holds = Holds::of(self, policy);
@@ -299,10 +293,10 @@ impl Ledger {
             });
             return Ok(answers.collect());
         }
-        let booked = bucket.settle(id, tokens, back, &holds.held, now);
+        let booked = bucket.settle(id, tokens, others, &holds.held, now);
         let limits = policy.limits().iter().zip(&bucket.states).zip(booked).enumerate();
         let answers = limits.map(|(index, ((limit, state), (cost, back_now)))| {
-            let tokens = if back.is_some() { back_now } else { cost };
+            let tokens = if matches!(others, Others::GiveBack(_)) { back_now } else { cost };
             holds.answer(index, limit, Decision::Allow { tokens, ready_at: now }, (state, 0), now)
         });
         Ok(answers.collect())
@@ -323,7 +317,7 @@ impl Ledger {
             let tokens: Vec<_> = tokens.collect();
             let nothing = ReservedPart::new(policy, []);
             let back = if is_returned { &nothing } else { part };
-            answers = sum(&answers, self.settle_bucket(policy, id, &tokens, Some(back), now)?);
+            answers = sum(&answers, self.settle_bucket(policy, id, &tokens, Others::GiveBack(back), now)?);
         }
         Ok(answers)
     }
@@ -349,9 +343,9 @@ impl Ledger {
 }
 
 /// The reserved total of each limit.
-pub(super) fn totals(policy: &Policy, pieces: &[(u64, Vec<Share>)]) -> Vec<u64> {
-    let add = |mut totals: Vec<u64>, (_, shares): &(u64, Vec<Share>)| {
-        for (total, share) in totals.iter_mut().zip(shares) {
+pub(super) fn totals(policy: &Policy, pieces: &[Piece]) -> Vec<u64> {
+    let add = |mut totals: Vec<u64>, piece: &Piece| {
+        for (total, share) in totals.iter_mut().zip(&piece.shares) {
             *total = total.saturating_add(share.tokens);
         }
         totals

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::accounts::Change;
-use super::bucket::Need;
+use super::bucket::{Need, Others};
 use super::decide::{Holds, answer};
 use super::reservation::{Reservation, ReservedPart};
 use super::reserve::totals;
@@ -139,9 +139,9 @@ impl Ledger {
         let (mut answers, mut reserved) = (Vec::new(), Vec::new());
         for (index, policy) in asked.iter().enumerate() {
             let Some(shadow) = policy.shadow() else { continue };
-            let pieces = reservation.shares(id, shadow);
+            let pieces = reservation.pieces_in(id, shadow);
             let has_taken = |limit: usize| {
-                let mut of_limit = pieces.iter().filter_map(|(_, shares)| shares.get(limit));
+                let mut of_limit = pieces.iter().filter_map(|piece| piece.shares.get(limit));
                 of_limit.any(|share| share.is_taken)
             };
             let limits = 0..shadow.limits().len();
@@ -190,7 +190,7 @@ impl Ledger {
             if bucket.is_open(id) && !(is_returned && bucket.is_returned(id)) {
                 let at = if is_asked { now } else { bucket.closing_at(now) };
                 let tokens: Vec<_> = part.tokens(&policy).into_iter().map(|taken| (taken, 0)).collect();
-                _ = self.settle_bucket(&policy, id, &tokens, Some(part), at);
+                _ = self.settle_bucket(&policy, id, &tokens, Others::GiveBack(part), at);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::bucket::Row;
 use super::names::BUCKET;
-use super::reservation::reservation_row;
+use super::reservation::{Reservation, reservation_row};
 use super::{Background, Ledger, Slot, Writes};
 
 impl Ledger {
@@ -16,7 +16,7 @@ impl Ledger {
     /// The writes after spending has paused: the exact levels, so an eviction loses nothing.
     pub fn flush_idle(&mut self, now: i64) -> Writes {
         let mut writes = Writes::default();
-        if !self.renamed.is_empty() {
+        if !self.unwritten.is_empty() {
             // A request failed after a limit was renamed: everything with that name is one write.
             self.collect_writes(now, &mut writes);
             return writes;
@@ -47,19 +47,18 @@ impl Ledger {
                 writes.wants_flush |= bucket.is_ahead_of_storage();
             }
         }
-        self.collect_renamed(writes);
+        self.collect_unwritten(writes);
         self.replays.collect_writes(&mut writes.before_reply);
         self.collect_late_writes(now, writes);
     }
 
-    /// Collects the rows of reservations with a renamed account.
-    fn collect_renamed(&mut self, writes: &mut Writes) {
-        for id in std::mem::take(&mut self.renamed) {
+    /// Collects the rows of reservations that have changed, or deletes those of forgotten ones.
+    fn collect_unwritten(&mut self, writes: &mut Writes) {
+        for id in std::mem::take(&mut self.unwritten) {
             let row = reservation_row(id);
-            let is_written = writes.before_reply.iter().any(|(name, _)| *name == row);
-            let reservation = self.all_reservations().find(|(of, _)| *of == id);
-            if let Some((_, reservation)) = reservation.filter(|_| !is_written) {
-                writes.before_reply.push((row, Some(reservation.encode())));
+            if writes.before_reply.iter().all(|(name, _)| *name != row) {
+                let reservation = self.reservations.get(id).or_else(|| self.ended.get(id));
+                writes.before_reply.push((row, reservation.map(Reservation::encode)));
             }
         }
     }

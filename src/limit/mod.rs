@@ -6,8 +6,9 @@
 //! keeps asking. Here a token is divided into *drops*, so many that every millisecond's refill is a whole number of
 //! them: nothing is rounded, and nothing is lost.
 //!
-//! Over any `t` milliseconds a bucket admits at most `capacity + ⌊rate · t / period⌋` tokens by `consume`, and it never
-//! refuses a cost that the exact rational model would admit.
+//! Over any `t` milliseconds a token bucket admits at most `capacity + ⌊rate · t / period⌋` tokens by `consume`, and a
+//! fixed window `capacity + rate · ⌈t / period⌉`: two windows may meet. Neither refuses a cost that the exact rational
+//! model would admit.
 //!
 //! Time is always an argument, in Unix milliseconds. Nothing here reads a clock or allocates, and once a [`Limit`] is
 //! made, nothing fails.

@@ -281,8 +281,8 @@ impl Pair {
             self.budgets = self.named().into_iter().map(|(name, numbers)| (name, Budget::new(numbers, now))).collect();
         }
         self.end_leases();
-        self.budgets.values_mut().for_each(|budget| budget.followed = budget.events.len());
         self.end_expired();
+        self.budgets.values_mut().for_each(|budget| budget.followed = budget.events.len());
     }
 
     fn end_leases(&mut self) {

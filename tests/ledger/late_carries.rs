@@ -49,6 +49,64 @@ mod found {
         }
     }
 
+    /// The numbers were carried over first, as if what had expired before were still reserved: half of the new capacity was there again,
+    /// or not, depending on whether anybody had asked in between.
+    #[test]
+    fn what_expired_before_a_change_is_given_back_before_it() {
+        let cases = [((10, 80), Carry::Additive, 50, 40), ((40, 60), Carry::Additive, 50, 10)];
+        let more = [((50, 50), Carry::Additive, 50, 0), ((90, 10), Carry::Additive, 50, 0)];
+        let share = [((40, 50), Carry::Proportional, 10, 6), ((90, 10), Carry::Proportional, 10, 1)];
+        for ((spent, held), how, capacity, left) in cases.into_iter().chain(more).chain(share) {
+            for (is_asked_between, crashes) in [(false, false), (true, false), (false, true)] {
+                let version = |capacity: u64| {
+                    let terms = r#""write_ahead":0,"unsettled":"refund","reservation_ttl":"10s""#;
+                    policy(&format!(r#"{{"rate":0,"period":"1s","capacity":{capacity},{terms}}}"#))
+                };
+                let old = Arc::new(version(100).in_force_since(START - DAY_MS));
+                let mut world = World { as_of: Some(START - DAY_MS), ..World::empty(&old) };
+                world.decided(Action::Take(Verb::Consume), vec![spent]);
+                world.decided(Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) }), vec![held]);
+                if is_asked_between {
+                    world.now = START + 15_000;
+                    world.levels();
+                }
+                if crashes {
+                    world.crash(usize::MAX);
+                }
+                world.policy = Arc::new(version(capacity).succeeding(&old, START + 20_000, how));
+                (world.as_of, world.now) = (Some(START + 20_000), START + 30_000);
+                let inspected = world.ledger.inspect(&[Arc::clone(&world.policy)], START + 20_000, world.now);
+                assert_eq!(inspected.buckets[0].limits.as_ref().unwrap().1[0].remaining, left);
+                assert_eq!(world.levels(), [left.cast_signed()], "{spent} and {held}, {how:?}");
+            }
+        }
+    }
+
+    /// It was given back when the reservation expired, but the late settlement took again only of limits that the policy still had.
+    #[test]
+    fn a_late_settlement_takes_again_of_a_limit_that_the_policy_lacks() {
+        let limit = |name: &str| format!(r#"{{"name":"{name}","rate":0,"period":"1s","capacity":10,"write_ahead":0}}"#);
+        let version = |limits: &[String]| {
+            policy(&format!(r#"{{"limits":[{}],"unsettled":"refund","reservation_ttl":"10s"}}"#, limits.join(",")))
+        };
+        for settles_at in [7_000, 25_000] {
+            let both = Arc::new(version(&[limit("a"), limit("b")]).in_force_since(START - DAY_MS));
+            let mut world = World { as_of: Some(START - DAY_MS), ..World::empty(&both) };
+            let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+            let id = world.decided(reserve, vec![5, 5]).reservation.unwrap().id;
+            let one = Arc::new(version(&[limit("a")]).succeeding(&both, START + 5_000, Carry::AsIs));
+            (world.policy, world.as_of) = (Arc::clone(&one), Some(START + 5_000));
+            for at in [6_000, settles_at] {
+                world.now = START + at;
+                world.levels();
+            }
+            decided(world.ask(Action::Settle(id), None, None));
+            let again = Arc::new(version(&[limit("a"), limit("b")]).succeeding(&one, START + 30_000, Carry::AsIs));
+            (world.policy, world.as_of, world.now) = (again, Some(START + 30_000), START + 30_000);
+            assert_eq!(world.levels(), [5, 5], "settled at {settles_at}");
+        }
+    }
+
     /// The row from before the reset was still valid for the bucket in memory.
     #[test]
     fn a_reset_to_the_same_numbers_is_not_repeated_after_a_crash() {

@@ -623,7 +623,6 @@ fn a_failed_request_leaves_no_limit_half_named() {
     let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
     let id = plans.world.decided(reserve, vec![10]).reservation.unwrap().id;
     let row = |id: u64| format!("r:{id:013x}");
-    plans.world.storage.insert(row(255), vec![255]); // of no format
     plans.world.crash(usize::MAX);
     plans.take(Verb::Consume, 1);
     plans.take(Verb::Consume, 1);
@@ -634,7 +633,7 @@ fn a_failed_request_leaves_no_limit_half_named() {
     let World { policy, as_of, now, .. } = &plans.world;
     let (asked, now) = ([Arc::clone(policy)], *now);
     let request = ObjectRequest {
-        action: Action::Settle(255),
+        action: Action::Extend(id), // needs a random number
         request_id: None,
         costs: vec![vec![1]],
         shadow_costs: Vec::new(),

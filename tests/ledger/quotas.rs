@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate::ledger::{MAX_INLINE, MAX_REQUEST_IDS, MAX_RESERVATIONS};
+use tollgate::ledger::{LATE_MS, MAX_INLINE, MAX_REQUEST_IDS, MAX_RESERVATIONS};
 use tollgate::limit::Verb;
 use tollgate::policy::{Policies, Policy};
 use tollgate::protocol::{Action, Decided, ObjectReply, RequestId};
@@ -220,4 +220,24 @@ fn a_key_has_a_bounded_number_of_inline_budgets_and_full_ones_make_room() {
     assert_eq!(decided(ask(&mut world, 0, Action::Look(Verb::Consume), 1)).limits[0].remaining, 8);
     let rows = world.storage.keys().filter(|name| name.starts_with("b:")).count();
     assert_eq!(rows, MAX_INLINE, "the rows of full ones are deleted");
+}
+
+/// A late settlement would need it. Then it makes room, whoever asks.
+#[test]
+fn an_inline_budget_makes_room_when_its_expired_reservation_is_forgotten() {
+    let mut world = world();
+    let ask = |world: &mut World, name, action| {
+        world.policy = inline(name);
+        world.ask(action, Some(vec![1]), None)
+    };
+    for name in 0..MAX_INLINE {
+        assert!(decided(ask(&mut world, name, RESERVE)).decision().is_allow(), "{name}");
+    }
+    world.now += 6_000_000 + LATE_MS.cast_signed() - 1;
+    assert_eq!(ask(&mut world, MAX_INLINE, CONSUME), ObjectReply::TooManyInline { max: MAX_INLINE as u64 });
+    world.now += 1;
+    for name in 0..MAX_INLINE {
+        assert!(decided(ask(&mut world, MAX_INLINE + name, CONSUME)).decision().is_allow(), "{name}");
+    }
+    assert_eq!(world.storage.keys().filter(|name| name.starts_with("r:")).count(), 0);
 }
