@@ -7,8 +7,8 @@
 //! at a block later, and adding a key takes at most one look itself. While no key is added, none is forgotten, so that a busy key is not
 //! forgotten and added again each time it is full. A key is stored once: a table of positions leads to its entry.
 //!
-//! Only when the clock has stepped back by more than a minute are all entries of a shard visited, and only when all `max_keys` are in use
-//! are the moments of all blocks.
+//! Only when the clock has stepped back by more than a minute, or a table of positions doubles, are all entries of a shard visited, and
+//! only when all `max_keys` are in use are the moments of all blocks.
 //!
 //! # When all keys are in use
 //! At most `max_keys` keys have an entry. When all of them are still needed, a new key is **refused** with [`Full`] until the moment at
@@ -119,7 +119,7 @@ impl<K: Hash + Eq, const N: usize> KeyedLimiter<K, N> {
 
 impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
     /// The same with another hash function. Use this where the standard one takes longer than the decision, and callers do not choose their
-    /// keys.
+    /// keys. All 64 bits of a hash must be well mixed: some of them choose one of many parts, each with a lock and with memory of its own.
     #[must_use]
     pub fn with_hasher(limits: [Limit; N], max_keys: usize, hasher: S) -> Self {
         let max_keys = max_keys.min(MAX_ENTRIES); // more would take ten gigabytes

@@ -71,21 +71,7 @@ impl Limit {
 
     /// Whole tokens that `state` has more than `other` at `now`; `None` when it has less. A state that is not below
     /// another at `now` is not below it later either.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// use tollgate::limit::{Config, Limit};
-    ///
-    /// let limit = Limit::new(&Config::token_bucket(10, Duration::from_secs(1)))?;
-    /// let full = limit.new_state(0, 0);
-    /// let stored = limit.lowered(&full, 3);
-    /// assert_eq!(limit.surplus_over(&full, &stored, 0), Some(3));
-    /// // The stored copy has caught up, because the other cannot hold more than its capacity.
-    /// assert_eq!(limit.surplus_over(&full, &stored, 300), Some(0));
-    /// assert_eq!(limit.surplus_over(&stored, &full, 0), None);
-    /// # Ok::<(), tollgate::limit::ConfigError>(())
-    /// ```
+    #[doc(hidden)]
     #[must_use]
     pub fn surplus_over(&self, state: &State, other: &State, now: i64) -> Option<u64> {
         // A state ahead of the clock refills from its own moment on; until then the other only comes nearer.

@@ -9,7 +9,7 @@ use super::state::{MAX_DROPS, State};
 
 /// A checked limit, ready to decide. One limit serves any number of keys; each key has its own [`State`].
 ///
-/// Both kinds are one arithmetic. Levels are counted in *drops*, and a limit adds `refill` drops every *tick*, up to
+/// All kinds are one arithmetic. Levels are counted in *drops*, and a limit adds `refill` drops every *tick*, up to
 /// `full`:
 ///
 /// * A token bucket ticks every millisecond. With `g = gcd(rate, period_ms)`, a token is `period_ms / g` drops and a

@@ -138,7 +138,7 @@ impl Config {
     }
 }
 
-/// Why a [`Config`] cannot be kept exact. Each variant carries the largest value that could.
+/// Why a [`Config`] cannot be kept exact. Where a smaller value could, the variant carries the largest, without a debt for a capacity.
 #[expect(missing_docs, reason = "the sentence of a variant says what its numbers are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -48,7 +48,8 @@ impl Limit {
     }
 
     /// The state that `snapshot` was made from. `None` if no bucket of this limit can be in it: it holds more than the
-    /// capacity, owes more than can ever come back, or has enough drops for another whole token.
+    /// capacity, owes more than can be counted, or has enough drops for another whole token. Its moment is not checked: the
+    /// windows go on from it.
     #[must_use]
     pub fn restored(&self, snapshot: &Snapshot) -> Option<State> {
         let Snapshot { tokens, drops, at } = *snapshot;

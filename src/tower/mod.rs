@@ -60,8 +60,9 @@ pub use response::{ResponseBody, ResponseFuture};
 /// * Refused: 429 with the same fields, `Retry-After` and `application/problem+json`, without calling the inner service. What that has
 ///   reserved in `poll_ready`, such as a permit of a `ConcurrencyLimit`, stays reserved until the service is called again or dropped.
 /// * A cost larger than a limit can ever grant: 400, as from the service. A cost of 0 takes nothing and is granted. A limit that can
-///   grant nothing, with a rate of 0 and no capacity, refuses every other cost: 429 without `Retry-After`.
-/// * A new key while all entries are in use (see [`crate::keyed`]): 503 with `Retry-After`, since the caller has not used up anything.
+///   grant nothing, with no capacity, refuses every other cost: 429 without `Retry-After`.
+/// * A new key while all entries are in use (see [`crate::keyed`]): 503, since the caller has not used up anything. With `Retry-After`, unless
+///   none ever leaves: a rate of 0, or an `initial` below the capacity.
 /// * A request without a key: 500 `misconfigured`, and nothing is taken. A shared budget for all such requests would let one caller lock
 ///   out the others.
 /// * A policy with slots: 500 `misconfigured`. They are for reservations, and a server in one process has `tower`'s own `ConcurrencyLimit`.
@@ -70,10 +71,12 @@ pub use response::{ResponseBody, ResponseFuture};
 /// Limits in shadow are not tried, since no answer could report them. `shards` has no effect: a key's budget is in one place. A policy with
 /// one budget for all has one here too; keys are ignored.
 ///
-/// Clones share their budgets, as do the services that the layer makes: all routes of a router spend the same ones.
+/// Clones share their budgets, as do the services that the layer makes: all routes of a router spend the same ones. With another key or
+/// `max_keys`, a layer has its own.
 ///
 /// # Several layers
-/// Layers can be stacked. A response has the fields of all that granted it, and a refusal names the limit that refused it. Tokens that
+/// Layers can be stacked. A response has the fields of all that granted it, and a refusal names the limit that refused it: with
+/// [`new`](RateLimitLayer::new), since by [`per_ip`](RateLimitLayer::per_ip) all have the same name. Tokens that
 /// the outer layers have taken by then stay taken: limits with the same key are better in one policy, which takes from all or from none.
 ///
 /// ```
