@@ -280,9 +280,9 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
                 return Ok(answer);
             }
             self.give_back(shard.forget_some(&self.limits, now, &self.hasher));
-            if let Some(entry) = self.take_entry() {
+            if let Some(room) = self.take_room() {
                 shard.insert(hash, key.to_owned(), states, due, &self.hasher);
-                entry.keep();
+                room.keep();
                 return Ok(answer);
             }
             drop(shard); // no thread holds two
@@ -320,9 +320,9 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
         }
     }
 
-    fn take_entry(&self) -> Option<Entry<'_>> {
+    fn take_room(&self) -> Option<Room<'_>> {
         let more = |len| (len < self.max_keys).then_some(len + 1);
-        self.len.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Entry(&self.len))
+        self.len.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Room(&self.len))
     }
 
     /// The shard's own index uses the lower half.
@@ -335,16 +335,16 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
     }
 }
 
-/// One of the entries that there can be, free again unless it is kept: a key's `Clone` or `Hash` may panic.
-struct Entry<'a>(&'a AtomicUsize);
+/// Room for one entry, free again unless it is kept: a key's `Clone` or `Hash` may panic.
+struct Room<'a>(&'a AtomicUsize);
 
-impl Entry<'_> {
+impl Room<'_> {
     fn keep(self) {
         core::mem::forget(self);
     }
 }
 
-impl Drop for Entry<'_> {
+impl Drop for Room<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

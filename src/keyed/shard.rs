@@ -88,13 +88,10 @@ impl<K: Hash + Eq, const N: usize> Shard<K, N> {
     where
         K: Borrow<Q>,
     {
-        let Self { entries, index, due, room_at, latest, .. } = self;
-        let Some(at) = index.find(hash, |at| entries.get(at).is_some_and(|entry| entry.key.borrow() == key)) else {
-            return;
-        };
-        if let (Some(entry), Some(first_due)) = (entries.get(at), due.get_mut(at / BLOCK)) {
-            *first_due = due_at(limits, &entry.states, *latest).min(*first_due);
-            *room_at = (*first_due).min(*room_at);
+        let Some(at) = self.position(hash, key) else { return };
+        if let (Some(entry), Some(first_due)) = (self.entries.get(at), self.due.get_mut(at / BLOCK)) {
+            *first_due = due_at(limits, &entry.states, self.latest).min(*first_due);
+            self.room_at = self.room_at.min(*first_due);
         }
     }
 
@@ -103,8 +100,7 @@ impl<K: Hash + Eq, const N: usize> Shard<K, N> {
     where
         K: Borrow<Q>,
     {
-        let at = self.index.find(hash, |at| self.entries.get(at).is_some_and(|entry| entry.key.borrow() == key))?;
-        self.entries.get(at).map(|entry| &entry.states)
+        self.entries.get(self.position(hash, key)?).map(|entry| &entry.states)
     }
 
     /// The same, to be changed.
@@ -113,9 +109,16 @@ impl<K: Hash + Eq, const N: usize> Shard<K, N> {
     where
         K: Borrow<Q>,
     {
-        let Self { entries, index, .. } = self;
-        let at = index.find(hash, |at| entries.get(at).is_some_and(|entry| entry.key.borrow() == key))?;
-        entries.get_mut(at).map(|entry| &mut entry.states)
+        let at = self.position(hash, key)?;
+        self.entries.get_mut(at).map(|entry| &mut entry.states)
+    }
+
+    #[inline]
+    fn position<Q: Eq + ?Sized>(&self, hash: u64, key: &Q) -> Option<usize>
+    where
+        K: Borrow<Q>,
+    {
+        self.index.find(hash, |at| self.entries.get(at).is_some_and(|entry| entry.key.borrow() == key))
     }
 
     /// Adds a key that has no entry, and may be forgotten at `due`.
