@@ -104,8 +104,8 @@ impl ReservedPart {
 
     /// Only what these limits of the policy have taken.
     pub(super) fn of_some<'a>(policy: &Policy, taken: impl Iterator<Item = (&'a NamedLimit, u64)>) -> Self {
-        let takes = taken.map(|(limit, tokens)| Take::of(limit, Mode::Enforced, tokens));
-        Self { policy: policy.name().to_owned(), takes: takes.collect() }
+        let take = |(limit, tokens)| Take::of(limit, Mode::Enforced, tokens);
+        Self { policy: policy.name().to_owned(), takes: taken.map(take).collect() }
     }
 
     /// The parts of a request for the policies `asked`, which moved `tokens` of each limit.
@@ -174,9 +174,9 @@ impl ReservedPart {
 
     /// What limits in shadow have taken, as if they were enforced.
     pub(super) fn of_shadow(&self) -> Self {
-        let taken = self.takes.iter().filter(|take| take.mode == Mode::Shadow);
-        let takes = taken.map(|take| Take { mode: Mode::Enforced, ..take.clone() });
-        Self { policy: self.policy.clone(), takes: takes.collect() }
+        let in_shadow = self.takes.iter().filter(|take| take.mode == Mode::Shadow);
+        let as_enforced = |take: &Take| Take { mode: Mode::Enforced, ..take.clone() };
+        Self { policy: self.policy.clone(), takes: in_shadow.map(as_enforced).collect() }
     }
 
     /// The limits' names.

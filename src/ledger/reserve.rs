@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::bucket::Others;
 use super::decide::Holds;
-use super::page::{Closed, How, Replay};
+use super::page::{Closed, Grant, How, Replay};
 use super::quota::{MAX_RESERVATIONS, is_full};
 use super::replay::{grants_of, was_settled_at};
 use super::reservation::{End, Piece, Reservation, ReservedPart, Share, reservation_row};
@@ -159,7 +159,7 @@ impl Ledger {
     /// The answer to a request about a closed reservation.
     pub(super) fn closed_otherwise(&mut self, asked: &[Arc<Policy>], id: u64, now: i64) -> Option<ObjectReply> {
         let replay = self.replays.by_reservation(id, now)?;
-        let is_theirs = is_of(asked, replay.grants.iter().map(|grant| grant.policy()));
+        let is_theirs = is_of(asked, replay.grants.iter().map(Grant::policy));
         Some(if is_theirs { ObjectReply::ReservationClosed } else { ObjectReply::NoReservation })
     }
 
@@ -174,7 +174,7 @@ impl Ledger {
         let Some(replay) = self.replays.by_reservation(id, now) else {
             return Ok(None);
         };
-        if !is_of(asked, replay.grants.iter().map(|grant| grant.policy())) {
+        if !is_of(asked, replay.grants.iter().map(Grant::policy)) {
             return Ok(Some(ObjectReply::NoReservation));
         }
         let is_cancelled = matches!(request.action, Action::Cancel(_));

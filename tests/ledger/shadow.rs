@@ -176,40 +176,8 @@ fn reports_as_if_alone(which: usize, tried: usize, steps: &[Step], unsettled: &s
             Step::Take(verb, costs) => (alone.now, Action::Take(verb), costs),
             Step::Look(costs) => (alone.now, Action::Look(Verb::Consume), costs),
             Step::Reserve(costs, max_wait_ms) => (alone.now, Action::Reserve(Verb::Reserve { max_wait_ms }), costs),
-            Step::Settle(index, costs) => {
-                if index >= reservations.len() {
-                    continue;
-                }
-                let (id, pieces) = reservations.remove(index);
-                let report = report(&world.ask(Action::Settle(id), Some(costs), None));
-                prop_assert_eq!(report, settle_alone(&mut alone, &pieces, costs[1]));
-                continue;
-            }
-            Step::Cancel(index) => {
-                if index >= reservations.len() {
-                    continue;
-                }
-                let (id, pieces) = reservations.remove(index);
-                world.ask(Action::Cancel(id), None, None);
-                for id in pieces.into_iter().filter_map(|piece| piece.id) {
-                    alone.decided(Action::Cancel(id), vec![0]);
-                }
-                continue;
-            }
-            // It is no piece.
-            Step::Extend(_, costs) if costs[1] == 0 => continue,
-            Step::Extend(index, costs) => {
-                let Some((id, pieces)) = reservations.get_mut(index) else { continue };
-                let reply = decided(world.ask(Action::Extend(*id), Some(costs), None));
-                let is_granted = reply.decision().is_allow();
-                let action = if is_granted { Action::Reserve(Verb::Consume) } else { Action::Look(Verb::Consume) };
-                let there = alone.decided(action, vec![costs[1]]);
-                // What the reservation itself will give back is not counted here.
-                let told = |answer: LimitAnswer| (answer.decision.is_allow(), answer.remaining, answer.owed);
-                prop_assert_eq!(reply.shadow[0].map(told), Some(told(there.limits[0])));
-                if is_granted {
-                    pieces.push(Piece { cost: costs[1], id: there.reservation.map(|opened| opened.id) });
-                }
+            Step::Settle(..) | Step::Cancel(_) | Step::Extend(..) => {
+                of_reservation(step, &mut world, &mut alone, &mut reservations)?;
                 continue;
             }
             // What a batch takes is never given back by itself; the other world has a reservation for it.
@@ -290,6 +258,50 @@ fn reports_as_if_alone(which: usize, tried: usize, steps: &[Step], unsettled: &s
 struct Piece {
     cost: u64,
     id: Option<u64>,
+}
+
+/// A step about one of these, here and there.
+fn of_reservation(
+    step: &Step,
+    world: &mut Player,
+    alone: &mut World,
+    reservations: &mut Vec<(u64, Vec<Piece>)>,
+) -> Result<(), TestCaseError> {
+    let (Step::Settle(index, _) | Step::Cancel(index) | Step::Extend(index, _)) = step else { return Ok(()) };
+    if *index >= reservations.len() {
+        return Ok(());
+    }
+    let (id, mut pieces) = reservations.remove(*index);
+    match *step {
+        Step::Settle(_, costs) => {
+            let report = report(&world.ask(Action::Settle(id), Some(costs), None));
+            prop_assert_eq!(report, settle_alone(alone, &pieces, costs[1]));
+            return Ok(());
+        }
+        Step::Cancel(_) => {
+            world.ask(Action::Cancel(id), None, None);
+            for id in pieces.into_iter().filter_map(|piece| piece.id) {
+                alone.decided(Action::Cancel(id), vec![0]);
+            }
+            return Ok(());
+        }
+        // Without a cost it is no piece.
+        Step::Extend(_, costs) if costs[1] > 0 => {
+            let reply = decided(world.ask(Action::Extend(id), Some(costs), None));
+            let is_granted = reply.decision().is_allow();
+            let action = if is_granted { Action::Reserve(Verb::Consume) } else { Action::Look(Verb::Consume) };
+            let there = alone.decided(action, vec![costs[1]]);
+            // What the reservation itself will give back is not counted here.
+            let told = |answer: LimitAnswer| (answer.decision.is_allow(), answer.remaining, answer.owed);
+            prop_assert_eq!(reply.shadow[0].map(told), Some(told(there.limits[0])));
+            if is_granted {
+                pieces.push(Piece { cost: costs[1], id: there.reservation.map(|opened| opened.id) });
+            }
+        }
+        _ => {}
+    }
+    reservations.insert(*index, (id, pieces));
+    Ok(())
 }
 
 /// Settles at this total those that were granted, as if all were: what is below their sum is given back newest first.
@@ -457,7 +469,7 @@ fn a_shadow_limit_does_not_pay_for_what_it_would_have_refused() {
         player.world.crash(usize::MAX);
         let settled = report(&player.ask(Action::Settle(id), Some([2, total]), None));
         assert_eq!(settled.map(|answer| answer.remaining), left, "{costs:?}, {total}");
-        assert_eq!(settled.as_ref().map(tokens).unwrap_or(total), total, "nothing is unpaid: {costs:?}");
+        assert_eq!(settled.as_ref().map_or(total, tokens), total, "nothing is unpaid: {costs:?}");
     }
 }
 
