@@ -101,9 +101,8 @@
 //! # Errors
 //!
 //! A refusal is a value, [`limit::Decision`], with the moment to retry. Errors are what no waiting mends, or what is not the caller's own
-//! doing: [`limit::ConfigError`] for numbers that could not stay exact, with the largest that could; [`limit::RecordError`] for a stored
-//! state; `policy::PolicyError` and `policy::PolicyErrors` for a text;
-//! [`keyed::Full`] for a new key without room; [`keyed::WaitError`] for a caller that does not wait.
+//! doing: [`limit::ConfigError`] for numbers that could not stay exact, with the largest that could; `policy::PolicyError` and
+//! `policy::PolicyErrors` for a text; [`keyed::Full`] for a new key without room; [`keyed::WaitError`] for a caller that does not wait.
 //!
 //! # Versions of Rust
 //!

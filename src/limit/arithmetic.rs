@@ -170,7 +170,7 @@ impl Limit {
     /// state may still be needed; otherwise the verb's own method is shorter, and [`Limit::consume`] is also faster.
     ///
     /// A refusal, and a grant of nothing, return `state` bit for bit. The one exception: when the clock has stepped
-    /// back by more than [`MAX_STEP_BACK_MS`], the state is anchored to `now` with its level kept, because an empty
+    /// back by more than a minute, the state is anchored to `now` with its level kept, because an empty
     /// bucket would otherwise wait for the old clock. A smaller step counts as no time elapsed.
     ///
     /// ```

@@ -58,16 +58,23 @@ mod state;
 #[cfg(feature = "api")]
 mod weaker;
 
-pub use all::{Part, decide_all, decide_policies};
+pub use all::{Part, decide_all};
+pub use arithmetic::Limit;
 #[cfg(feature = "api")]
 pub(crate) use arithmetic::gcd;
-pub use arithmetic::{Limit, MAX_STEP_BACK_MS};
 pub use carry::Carry;
 pub use config::{Config, ConfigError, Kind, MAX_SPAN_MS, MAX_TOKENS};
 #[cfg(feature = "service")]
 pub(crate) use cuts::Cuts;
 pub use decision::{Decision, Verb};
 pub use jitter::jitter;
-pub use record::{Record, RecordError, encode};
 pub use snapshot::Snapshot;
 pub use state::State;
+
+// For the service only: no public API.
+#[doc(hidden)]
+pub use all::decide_policies;
+#[doc(hidden)]
+pub use arithmetic::MAX_STEP_BACK_MS;
+#[doc(hidden)]
+pub use record::{Record, RecordError, encode};
