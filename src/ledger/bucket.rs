@@ -523,7 +523,7 @@ impl Bucket {
             let real = taken.min(real).saturating_add(cuts.room(limit, cut, held, may_owe).min(more));
             booked.push((real, cuts.settle(limit, cut, (taken, real), state, now)));
         }
-        let (policy, dormant) = (&self.policy, &self.dormant);
+        let (policy, dormant, leases) = (&self.policy, &self.dormant, &self.leases);
         let limits = policy.limits().iter().zip(&self.states);
         let floors = limits.map(|(named, state)| Floor::of(named, state, policy.is_inline(), dormant));
         let floors: Vec<_> = floors.collect();
@@ -533,7 +533,11 @@ impl Bucket {
             let mut charged = policy.limits().iter().zip(tokens.iter().zip(&booked)).zip(&floors);
             let change = charged.find(|((named, _), _)| named.account() == name.as_deref());
             let own = change.map(|((_, (&(taken, _), &(booked, _))), _)| (taken, booked));
-            let (taken, real) = own.unwrap_or_else(|| others.of(name.as_deref()));
+            let (taken, real) = own.unwrap_or_else(|| {
+                let (taken, real) = others.of(name.as_deref());
+                let room = cuts.room(limit, cut, leases.of_name(name.as_deref()), may_owe);
+                (taken, real.min(taken.saturating_add(room)))
+            });
             let before = *state;
             cuts.settle(limit, cut, (taken, real), state, now);
             let after = limit.refilled(state, now);

@@ -6,7 +6,8 @@ use super::ask::asks_for_any;
 use super::bucket::Bucket;
 use super::decide::NEVER;
 use super::quota::{MAX_RESERVATIONS, is_full};
-use super::reservation::{End, Raise, Reservation, ReservedPart, reservation_row};
+use super::reservation::{End, Raise, Reservation, reservation_row};
+use super::reserve::reserved_parts;
 use super::returns::Returns;
 use super::{Ledger, LedgerError, Slot, Writes};
 use crate::limit::Verb;
@@ -64,11 +65,9 @@ impl Ledger {
         }
         if is_raised {
             // Without a cost for enforced limits their buckets are written as without those in shadow.
-            let taken = limits.iter().filter(|_| asks).map(|limit| limit.decision.tokens());
-            let mut parts = ReservedPart::all(asked.iter().map(Arc::as_ref), taken);
-            let mut tried = shadow.iter().copied();
-            for (index, (policy, part)) in asked.iter().zip(&mut parts).enumerate() {
-                part.add_shadow(policy, request.shadow_costs.get(index), &mut tried);
+            let taken = if asks { limits.as_slice() } else { &[] };
+            let parts = reserved_parts(asked, verb, request, taken, &shadow);
+            for (policy, part) in asked.iter().zip(&parts) {
                 if asks {
                     self.bucket(policy)?.open(raise, true, now);
                 }

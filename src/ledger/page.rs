@@ -92,18 +92,19 @@ impl Grant {
         self.names.split(SEPARATOR).next().unwrap_or_default()
     }
 
-    /// The place of each limit of `policy` here: by its account, as limits may have been added, removed or moved since. One that had no name
-    /// is the one that the registry says, or else the one at its place.
+    /// The place of each limit of `policy` here: by its account, as limits may have been added, removed or moved since. Without a registry,
+    /// one that had no name, or has none any more, is the one at its place.
     pub(super) fn places(&self, policy: &Policy) -> Vec<Option<usize>> {
-        let place = |account: &str| self.names.split(SEPARATOR).skip(1).position(|own| own == account);
-        let accounts = policy.limits().iter().map(|limit| limit.account().unwrap_or_default());
-        let unnamed = place("").filter(|_| accounts.clone().all(|account| !account.is_empty()));
-        let is_unnamed = |index: usize, account: &str, at: usize| match policy.timeline().unnamed() {
-            Some(name) => name == account,
-            None => index == at,
+        let known: Vec<_> = self.names.split(SEPARATOR).skip(1).collect();
+        let accounts: Vec<_> = policy.limits().iter().map(|limit| limit.account().unwrap_or_default()).collect();
+        let place = |(index, limit): (usize, &NamedLimit)| {
+            let account = limit.account().unwrap_or_default();
+            let unnamed = limit.unnamed_account().unwrap_or_default();
+            let renamed = known.get(index).filter(|known| !accounts.contains(known));
+            let renamed = renamed.filter(|known| **known == unnamed || account == unnamed);
+            known.iter().position(|known| *known == account).or(renamed.map(|_| index))
         };
-        let of = |(index, account)| place(account).or_else(|| unnamed.filter(|&at| is_unnamed(index, account, at)));
-        accounts.enumerate().map(of).collect()
+        policy.limits().iter().enumerate().map(place).collect()
     }
 }
 
@@ -124,7 +125,7 @@ pub(super) fn weight(policies: impl Iterator<Item = (usize, usize, usize)>) -> u
     lens.flatten().fold(HEAD_BYTES, usize::saturating_add).div_ceil(WEIGHT_BYTES)
 }
 
-/// Size of a replay for one policy of eight limits with the longest name, if theirs are short, and without costs.
+/// About the size of a replay for one policy of six limits with short names, without costs.
 const WEIGHT_BYTES: usize = 256;
 
 /// Maximum size of a replay without its policies.

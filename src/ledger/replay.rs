@@ -46,8 +46,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The earlier answer, with the current levels. A limit added since was not asked: nothing more was granted because of it, and it is owed
-    /// nothing of the cost.
+    /// The earlier answer, with the current levels. A limit added since was not asked: it took no part of a cost, and does not lack it.
     pub(super) fn reply_again(
         &mut self,
         asked: &[Arc<Policy>],
@@ -58,6 +57,7 @@ impl Ledger {
         let granted = replay.grants.iter().flat_map(|grant| &grant.limits).map(|(tokens, _)| *tokens).max();
         let most = match request.action {
             Action::Take(Verb::ConsumeUpTo) => granted.unwrap_or(u64::MAX),
+            Action::Take(Verb::Refund | Verb::Reset) => 0, // it got nothing
             _ => u64::MAX,
         };
         let has_reserved_costs = replay.closed.is_some_and(|closed| closed.how == How::AsReserved)
@@ -120,7 +120,8 @@ fn places(grant: Option<&Grant>, policy: &Policy) -> Vec<Option<usize>> {
     grant.map_or_else(|| vec![None; policy.limits().len()], |grant| grant.places(policy))
 }
 
-/// Whether a reservation was settled at these costs, or at costs that moved these tokens: of all limits that it still has.
+/// Whether a reservation was settled at these costs, or at costs that moved these tokens, of all limits that it still has. If it has none
+/// of them, they are compared in their order.
 pub(super) fn was_settled_at(asked: &[Arc<Policy>], replay: &Replay, costs: &[Vec<u64>]) -> bool {
     asked.iter().zip(costs).all(|(policy, costs)| {
         let grant = replay.grants.iter().find(|grant| grant.policy() == policy.name());
@@ -128,8 +129,13 @@ pub(super) fn was_settled_at(asked: &[Arc<Policy>], replay: &Replay, costs: &[Ve
             Some(grant) if !grant.costs.is_empty() => grant.costs.get(place).copied(),
             grant => grant.and_then(|grant| grant.limits.get(place)).map(|(tokens, _)| *tokens),
         };
-        let mut all = places(grant, policy).into_iter().zip(costs);
-        all.all(|(place, &cost)| place.and_then(was).is_none_or(|was| was == cost))
+        let places = places(grant, policy);
+        let has_none = places.iter().all(Option::is_none);
+        let mut all = places.into_iter().zip(costs).enumerate();
+        all.all(|(index, (place, &cost))| {
+            let place = place.or(Some(index).filter(|_| has_none));
+            place.and_then(was).is_none_or(|was| was == cost)
+        })
     })
 }
 

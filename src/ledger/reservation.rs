@@ -10,8 +10,9 @@
 //!   1 byte   the length of its name, then the name
 //!   1 byte   how many limits it has, then for each
 //!     1 byte   the length of its account's name, 0 if it has none, then the name
-//!     1 byte   0 if it was enforced; in shadow, 1 if it would have granted, and 2 if not
-//!     8 bytes  the tokens taken, or not granted
+//!     1 byte   0 if it was enforced, 3 if it was and took less than was granted; in shadow, 1 if it granted its cost, 2 if not
+//!     8 bytes  the tokens taken, unless that byte is 2
+//!     8 bytes  those granted or refused and not taken, if that byte is 2 or 3
 //! then for each raise a byte of 0, where a policy would have the length of its name, 8 bytes for its id, and its policies in the same way
 //! ```
 
@@ -67,6 +68,8 @@ struct Take {
     account: Option<String>,
     mode: Mode,
     tokens: u64,
+    /// How many more were granted and not taken: by a limit in shadow that would have refused them, or for a key without limits.
+    spared: u64,
 }
 
 /// The limit's mode at that time.
@@ -74,27 +77,47 @@ struct Take {
 enum Mode {
     Enforced,
     Shadow,
-    /// In shadow, and it would have refused: nothing was taken of these tokens.
+    /// In shadow, and it would have refused.
     Refused,
 }
 
-/// A piece of a reservation, in one policy's bucket: that of its enforced limits, or that of those in shadow.
+/// A piece of a reservation, for one policy's bucket: that of its enforced limits, or that of those in shadow.
 pub(super) struct Piece {
     /// Its opening's id.
     pub(super) id: u64,
+    /// Whether the bucket has that opening: what was requested only of limits in shadow has none in that of the enforced ones.
+    pub(super) is_open: bool,
     /// The share of each limit of the policy.
     pub(super) shares: Vec<Share>,
-    /// What the limits have taken that it had then.
+    /// What was taken of the bucket's limits, also of those that the policy has lost since.
     pub(super) taken: ReservedPart,
 }
 
-/// One limit's share of a reservation, or of a piece of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One limit's share of a piece.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Share {
-    pub(super) tokens: u64,
-    /// Whether its bucket took them, and is settled at their real cost. One that was in shadow and is enforced now was not charged, nor
-    /// was one in shadow that would have refused them.
-    pub(super) is_taken: bool,
+    /// What its bucket took.
+    pub(super) taken: u64,
+    /// What it did not take, and does not pay for.
+    pub(super) spared: u64,
+    /// Whether it pays for what exceeds both: not for a piece that was requested of it in shadow if it is enforced now, or the other way
+    /// round, nor in shadow for one that it would have refused.
+    pub(super) pays_more: bool,
+    /// Whether this piece was requested of it at all.
+    pub(super) is_asked: bool,
+}
+
+impl Share {
+    /// Its part of the cost.
+    pub(super) const fn cost(self) -> u64 {
+        self.taken.saturating_add(self.spared)
+    }
+
+    /// What the bucket should have taken, if its part of the cost really was `real`.
+    pub(super) fn paid(self, real: u64) -> u64 {
+        let more = if self.pays_more { real.saturating_sub(self.cost()) } else { 0 };
+        self.taken.min(real).saturating_add(more)
+    }
 }
 
 impl ReservedPart {
@@ -129,20 +152,33 @@ impl ReservedPart {
         policy.limits().iter().map(|limit| self.tokens_of(limit.account())).collect()
     }
 
-    /// The tokens of the named limit; `None` if it did not exist.
+    /// Adds what was granted of each enforced limit and not taken.
+    pub(super) fn with_granted(mut self, granted: &[u64]) -> Self {
+        for (take, granted) in self.takes.iter_mut().zip(granted) {
+            take.spared = granted.saturating_sub(take.tokens);
+        }
+        self
+    }
+
+    /// The tokens of the named limit; `None` if it was not enforced then.
     pub(super) fn taken(&self, account: Option<&str>) -> Option<u64> {
-        self.take(account, |mode| mode == Mode::Enforced).map(|take| take.tokens)
+        let mut enforced = self.takes.iter().filter(|take| take.mode == Mode::Enforced);
+        enforced.find(|take| take.account.as_deref() == account).map(|take| take.tokens)
     }
 
     /// The share of each limit of `policy`, which may be that of limits in shadow.
-    pub(super) fn shares(&self, policy: &Policy) -> Vec<Share> {
+    fn shares(&self, policy: &Policy, is_open: bool) -> Vec<Share> {
         let is_shadow = policy.name() != self.policy;
         let own = if is_shadow { Mode::Shadow } else { Mode::Enforced };
-        let share = |limit: &NamedLimit| match self.take(limit.account(), |_| true) {
-            Some(take) if limit.is_slots() => Share { tokens: 0, is_taken: take.mode == own },
-            Some(take) => Share { tokens: take.tokens, is_taken: take.mode == own },
-            // One added since is charged what the reservation really costs, unless it is in shadow.
-            None => Share { tokens: 0, is_taken: !is_shadow },
+        let share = |limit: &NamedLimit| match self.takes.iter().find(|take| take.is_of(limit)) {
+            Some(take) if limit.is_slots() => Share { pays_more: take.mode == own, is_asked: true, ..Share::default() },
+            Some(&Take { mode, tokens: taken, spared, .. }) if mode == own => {
+                Share { taken, spared, pays_more: true, is_asked: true }
+            }
+            Some(take) => Share { spared: take.cost(), is_asked: true, ..Share::default() },
+            // One added since is settled at the real cost. That has no effect on a new account, whose cut is void, only on one that was
+            // dormant at the opening.
+            None => Share { pays_more: is_open && !is_shadow, is_asked: is_open, ..Share::default() },
         };
         policy.limits().iter().map(share).collect()
     }
@@ -158,17 +194,17 @@ impl ReservedPart {
     pub(super) fn add_shadow(
         &mut self,
         policy: &Policy,
-        costs: Option<&Vec<u64>>,
+        costs: &[u64],
         answers: &mut impl Iterator<Item = Option<LimitAnswer>>,
     ) {
-        let costs = costs.into_iter().flatten().copied().chain(std::iter::repeat(0));
-        let tried = policy.shadow_limits().iter().zip(answers).zip(costs);
-        self.takes.extend(tried.filter_map(|((limit, answer), cost)| {
-            let (mode, tokens) = match answer?.decision {
-                Decision::Allow { tokens, .. } => (Mode::Shadow, tokens),
-                Decision::Wait { .. } | Decision::Never { .. } => (Mode::Refused, cost),
-            };
-            Some(Take::of(limit, mode, tokens))
+        let tried = policy.shadow_limits().iter().zip(costs).zip(answers);
+        self.takes.extend(tried.filter_map(|((limit, &cost), answer)| {
+            Some(match answer?.decision {
+                Decision::Allow { tokens, .. } => Take::of(limit, Mode::Shadow, tokens),
+                Decision::Wait { .. } | Decision::Never { .. } => {
+                    Take { spared: cost, ..Take::of(limit, Mode::Refused, 0) }
+                }
+            })
         }));
     }
 
@@ -179,7 +215,7 @@ impl ReservedPart {
         Self { policy: self.policy.clone(), takes: in_shadow.map(as_enforced).collect() }
     }
 
-    /// The limits' names.
+    /// The limits' accounts.
     pub(super) fn accounts(&self) -> impl Iterator<Item = Option<&str>> {
         self.takes.iter().map(|take| take.account.as_deref())
     }
@@ -192,6 +228,11 @@ impl ReservedPart {
                 None => self.takes.push(take.clone()),
             }
         }
+    }
+
+    /// Whether it says nothing of any limit.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.takes.is_empty()
     }
 
     /// Whether any limit has tokens here.
@@ -208,10 +249,6 @@ impl ReservedPart {
     fn of_slots(&self) -> impl Iterator<Item = &Take> {
         self.takes.iter().filter(|take| take.mode != Mode::Refused && is_of_slots(take.account.as_deref()))
     }
-
-    fn take(&self, account: Option<&str>, is_meant: impl Fn(Mode) -> bool) -> Option<&Take> {
-        self.takes.iter().find(|take| take.account.as_deref() == account && is_meant(take.mode))
-    }
 }
 
 impl Raise {
@@ -223,7 +260,17 @@ impl Raise {
 
 impl Take {
     fn of(limit: &NamedLimit, mode: Mode, tokens: u64) -> Self {
-        Self { account: limit.account().map(str::to_owned), mode, tokens }
+        Self { account: limit.account().map(str::to_owned), mode, tokens, spared: 0 }
+    }
+
+    const fn cost(&self) -> u64 {
+        self.tokens.saturating_add(self.spared)
+    }
+
+    /// Whether it is of this limit. While that was in shadow, no registry knew it without its name.
+    fn is_of(&self, limit: &NamedLimit) -> bool {
+        let account = self.account.as_deref();
+        account == limit.account() || self.mode != Mode::Enforced && account == limit.own_account()
     }
 }
 
@@ -249,7 +296,7 @@ impl Reservation {
         let parts = self.pieces(0).filter_map(|(_, parts)| part_of(parts, policy));
         let taken: Vec<_> = parts.flat_map(ReservedPart::of_slots).collect();
         let of = |limit: &NamedLimit| {
-            let own = taken.iter().filter(|take| limit.is_slots() && take.account.as_deref() == limit.account());
+            let own = taken.iter().filter(|take| limit.is_slots() && take.is_of(limit));
             own.map(|take| take.tokens).fold(0, u64::saturating_add)
         };
         let all: Vec<_> = policy.limits().iter().map(of).collect();
@@ -311,21 +358,18 @@ impl Reservation {
         std::iter::once((id, self.parts.as_slice())).chain(raises)
     }
 
-    /// The openings in `policy`'s bucket, which may be that of its limits in shadow, oldest first.
-    pub(super) fn pieces_of(&self, id: u64, policy: &Policy) -> impl Iterator<Item = (u64, &ReservedPart)> {
-        let is_shadow = without_shadow(policy.name()) != policy.name();
-        let raises = self.raises.iter().filter(move |raise| is_shadow || raise.is_enforced());
-        let all = std::iter::once((id, &self.parts)).chain(raises.map(|raise| (raise.id, &raise.parts)));
-        all.filter_map(|(id, parts)| Some((id, part_of(parts, policy)?)))
-    }
-
-    /// Its pieces in `policy`'s bucket, oldest first.
+    /// Its pieces for `policy`'s bucket, which may be that of limits in shadow, oldest first.
     pub(super) fn pieces_in(&self, id: u64, policy: &Policy) -> Vec<Piece> {
-        let piece = |(id, part): (u64, &ReservedPart)| {
-            let taken = if part.policy == policy.name() { part.clone() } else { part.of_shadow() };
-            Piece { id, shares: part.shares(policy), taken }
+        let is_shadow = without_shadow(policy.name()) != policy.name();
+        let first = std::iter::once((id, &self.parts, true));
+        let all = first.chain(self.raises.iter().map(|raise| (raise.id, &raise.parts, raise.is_enforced())));
+        let piece = |(id, parts, is_enforced): (u64, &Vec<ReservedPart>, bool)| {
+            let part = part_of(parts, policy)?;
+            let is_open = is_shadow || is_enforced;
+            let taken = if is_shadow { part.of_shadow() } else { part.clone() };
+            Some(Piece { id, is_open, shares: part.shares(policy, is_open), taken })
         };
-        self.pieces_of(id, policy).map(piece).collect()
+        all.filter_map(piece).collect()
     }
 
     /// The total it has taken, of each policy.
@@ -360,12 +404,14 @@ impl Reservation {
             let limit = |_| {
                 let name = bytes.short_text()?;
                 let account = (!name.is_empty()).then(|| name.to_owned());
-                let mode = match bytes.byte()? {
-                    0 => Mode::Enforced,
-                    1 => Mode::Shadow,
-                    _ => Mode::Refused,
+                let (mode, has_spared) = match bytes.byte()? {
+                    0 => (Mode::Enforced, false),
+                    1 => (Mode::Shadow, false),
+                    2 => (Mode::Refused, true),
+                    _ => (Mode::Enforced, true),
                 };
-                Some(Take { account, mode, tokens: bytes.u64()? })
+                let tokens = if mode == Mode::Refused { 0 } else { bytes.u64()? };
+                Some(Take { account, mode, tokens, spared: if has_spared { bytes.u64()? } else { 0 } })
             };
             let part = ReservedPart { policy, takes: (0..count).map(limit).collect::<Option<_>>()? };
             raises.last_mut().map_or(&mut parts, |raise| &mut raise.parts).push(part);
@@ -381,16 +427,18 @@ fn encode_parts(parts: &[ReservedPart], bytes: &mut Vec<u8>) {
         bytes.push(short(policy.len()));
         bytes.extend(policy.as_bytes());
         bytes.push(short(takes.len()));
-        for Take { account, mode, tokens } in takes {
+        for Take { account, mode, tokens, spared } in takes {
             let name = account.as_deref().unwrap_or_default();
             bytes.push(short(name.len()));
             bytes.extend(name.as_bytes());
-            bytes.push(match mode {
-                Mode::Enforced => 0,
-                Mode::Shadow => 1,
-                Mode::Refused => 2,
-            });
-            bytes.extend(tokens.to_le_bytes());
+            let (mode, numbers) = match mode {
+                Mode::Enforced if *spared == 0 => (0, [Some(tokens), None]),
+                Mode::Shadow => (1, [Some(tokens), None]),
+                Mode::Refused => (2, [None, Some(spared)]),
+                Mode::Enforced => (3, [Some(tokens), Some(spared)]),
+            };
+            bytes.push(mode);
+            bytes.extend(numbers.into_iter().flatten().flat_map(|number| number.to_le_bytes()));
         }
     }
 }
@@ -406,8 +454,8 @@ const FORMAT: u8 = 1;
 mod tests {
     use super::*;
 
-    fn take(account: Option<&str>, mode: Mode, tokens: u64) -> Take {
-        Take { account: account.map(str::to_owned), mode, tokens }
+    fn take(account: Option<&str>, mode: Mode, tokens: u64, spared: u64) -> Take {
+        Take { account: account.map(str::to_owned), mode, tokens, spared }
     }
 
     fn part(policy: &str, takes: Vec<Take>) -> ReservedPart {
@@ -417,8 +465,12 @@ mod tests {
     /// The format in the storage of every deployment. If it changes, open reservations must still be readable.
     #[test]
     fn the_stored_format_is_unchanged() {
-        let takes = [(None, Mode::Enforced, 3), (Some("b"), Mode::Shadow, 4), (Some("c"), Mode::Refused, 5)];
-        let takes = takes.map(|(account, mode, tokens)| take(account, mode, tokens));
+        let takes = [
+            take(None, Mode::Enforced, 3, 0),
+            take(Some("b"), Mode::Shadow, 4, 0),
+            take(Some("c"), Mode::Refused, 0, 5),
+            take(Some("d"), Mode::Enforced, 6, 7),
+        ];
         let reservation = Reservation {
             opened_at: 1,
             expires_at: 2,
@@ -428,14 +480,15 @@ mod tests {
             raises: Vec::new(),
         };
         let mut bytes = vec![1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0];
-        bytes.extend([3, b'a', b'p', b'i', 3]);
+        bytes.extend([3, b'a', b'p', b'i', 4]);
         bytes.extend([0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
         bytes.extend([1, b'b', 1, 4, 0, 0, 0, 0, 0, 0, 0]);
         bytes.extend([1, b'c', 2, 5, 0, 0, 0, 0, 0, 0, 0]);
+        bytes.extend([1, b'd', 3, 6, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(reservation.encode(), bytes);
         assert_eq!(Reservation::decode(&bytes), Some(reservation.clone()));
 
-        let part = part("p", vec![take(None, Mode::Enforced, 5)]);
+        let part = part("p", vec![take(None, Mode::Enforced, 5, 0)]);
         let raised = Reservation { raises: vec![Raise { id: 6, parts: vec![part] }], ..reservation };
         let raise = [0, 6, 0, 0, 0, 0, 0, 0, 0, 1, b'p', 1, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0];
         assert_eq!(raised.encode(), [&bytes[..], &raise].concat());
@@ -449,7 +502,7 @@ mod tests {
             expires_at: 2,
             end: End::Charged,
             by_grant: false,
-            parts: vec![part("p", vec![take(None, Mode::Enforced, 3)])],
+            parts: vec![part("p", vec![take(None, Mode::Enforced, 3, 0)])],
             raises: Vec::new(),
         };
         let good = good.encode();

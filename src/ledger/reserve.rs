@@ -7,8 +7,9 @@ use super::decide::Holds;
 use super::page::{Closed, Grant, How, Replay};
 use super::quota::{MAX_RESERVATIONS, is_full};
 use super::replay::{grants_of, was_settled_at};
-use super::reservation::{End, Piece, Reservation, ReservedPart, Share, reservation_row};
+use super::reservation::{End, Piece, Reservation, ReservedPart, reservation_row};
 use super::returns::Return;
+use super::standing::is_unlimited;
 use super::{Ledger, LedgerError, Slot, Writes};
 use crate::limit::{Decision, Verb};
 use crate::policy::{NamedLimit, Policy, Unsettled};
@@ -40,12 +41,9 @@ impl Ledger {
             Unsettled::Refund => End::Refunded,
         };
         let reserved = Reserved { id, expires_at: ready_at.saturating_add_unsigned(terms.ttl_ms) };
-        let mut parts =
-            ReservedPart::all(asked.iter().map(Arc::as_ref), limits.iter().map(|limit| limit.decision.tokens()));
-        let mut tried = shadow.iter().copied();
-        for (index, (policy, part)) in asked.iter().zip(&mut parts).enumerate() {
+        let parts = reserved_parts(asked, verb, request, &limits, &shadow);
+        for (policy, part) in asked.iter().zip(&parts) {
             self.bucket(policy)?.open(id, true, now);
-            part.add_shadow(policy, request.shadow_costs.get(index), &mut tried);
             self.open_shadow(policy, id, &part.of_shadow(), true, now);
         }
         let by_grant = request.request_id.is_some_and(|id| id.by_grant);
@@ -82,6 +80,7 @@ impl Ledger {
         let Some((reservation, is_late)) = self.found(asked, id) else {
             return Ok(ObjectReply::NoReservation);
         };
+        let is_as_reserved = request.costs.is_empty();
         let mut reserved: Vec<Vec<u64>> = Vec::new();
         let limits = self.closing(asked, id, |ledger, index, policy| {
             let pieces = reservation.pieces_in(id, policy);
@@ -90,22 +89,21 @@ impl Ledger {
             ledger.settle_pieces(policy, &pieces, reservation.is_refunded(), costs, now)
         })?;
         let (shadow, reserved_in_shadow) = self.settle_shadow(asked, id, &reservation, &request.shadow_costs, now);
-        let is_paid = |(&reserved, answer): (&u64, &LimitAnswer)| answer.decision.tokens() >= reserved;
+        let is_unpaid = |(&reserved, answer): (&u64, &LimitAnswer)| answer.decision.tokens() < reserved;
         let mut in_shadow =
             reserved_in_shadow.iter().zip(&shadow).filter_map(|(cost, answer)| Some((cost, answer.as_ref()?)));
-        let is_as_reserved = request.costs.is_empty();
-        let is_all_paid = !is_as_reserved || reserved.iter().flatten().zip(&limits).all(is_paid);
-        let reserved_costs = if is_all_paid && (!is_as_reserved || in_shadow.all(is_paid)) {
-            Box::default()
-        } else {
+        let is_short = is_as_reserved && reserved.iter().flatten().zip(&limits).any(is_unpaid);
+        let reserved_costs = if is_short || is_as_reserved && in_shadow.any(is_unpaid) {
             reserved.iter().flatten().chain(&reserved_in_shadow).copied().collect()
+        } else {
+            Box::default()
         };
-        if is_all_paid {
-            reserved.clear();
-        }
         self.close(id, &reservation, writes);
-        let how = if request.costs.is_empty() { How::AsReserved } else { How::AtCosts };
-        let costs = if request.costs.is_empty() { &reserved } else { &request.costs };
+        let (how, costs) = match (is_as_reserved, is_short) {
+            (true, true) => (How::AsReserved, reserved.as_slice()),
+            (true, false) => (How::AsReserved, &[][..]),
+            (false, _) => (How::AtCosts, request.costs.as_slice()),
+        };
         self.remember_closed(asked, (Closed { id, how, is_late }, costs), request.request_id, &limits, now);
         Ok(ObjectReply::Decided(Decided { is_late, shadow, reserved_costs, ..self.decided(now, limits) }))
     }
@@ -232,7 +230,8 @@ impl Ledger {
     }
 
     /// Settles all pieces of a reservation, oldest first, at these total costs, or at what was reserved; `is_refunded`: they were given back
-    /// if it has expired. Tokens are given back newest first, and more is taken by the newest. Slots cost nothing in the end. In the answers, a limit that does not have to pay for a piece has paid for it.
+    /// if it has expired. Tokens are given back newest first, and more is taken by the newest. Slots cost nothing in the end. In the
+    /// answers, a limit counts as having paid for what it does not pay for.
     pub(super) fn settle_pieces(
         &mut self,
         policy: &Policy,
@@ -243,32 +242,31 @@ impl Ledger {
     ) -> Result<Vec<LimitAnswer>, LedgerError> {
         let real = |(limit, cost): (&NamedLimit, &u64)| if limit.is_slots() { 0 } else { *cost };
         let mut rest: Option<Vec<_>> = costs.map(|costs| policy.limits().iter().zip(costs).map(real).collect());
+        let is_asked = |piece: &Piece, limit: usize| piece.shares.get(limit).is_some_and(|share| share.is_asked);
+        let newest = |limit: usize| pieces.iter().rposition(|piece| is_asked(piece, limit));
         let mut answers: Vec<LimitAnswer> = Vec::new();
-        for (index, Piece { id, shares, taken }) in pieces.iter().enumerate() {
+        let mut spared = vec![0_u64; policy.limits().len()];
+        for (index, Piece { id, is_open, shares, taken }) in pieces.iter().enumerate() {
             // It may have expired before a crash, after which the clock is behind its end.
             let is_returned = is_refunded && self.bucket(policy)?.is_returned(*id);
-            let is_newest = index.saturating_add(1) == pieces.len();
-            let (mut tokens, mut spared) = (Vec::new(), Vec::new());
-            for (limit, &Share { tokens: reserved, is_taken }) in shares.iter().enumerate() {
+            let mut tokens = Vec::new();
+            for (limit, (share, spared)) in shares.iter().zip(&mut spared).enumerate() {
                 let rest = rest.as_mut().and_then(|rest| rest.get_mut(limit));
-                let real = rest.map_or(reserved, |rest| {
-                    let real = if is_newest { *rest } else { reserved.min(*rest) };
+                let real = rest.map_or(share.cost(), |rest| {
+                    let real = if newest(limit) == Some(index) { *rest } else { share.cost().min(*rest) };
                     *rest = rest.saturating_sub(real);
                     real
                 });
-                tokens.push(match is_taken {
-                    true if is_returned => (0, real),
-                    true => (reserved, real),
-                    false => (0, 0),
-                });
-                spared.push(if is_taken { 0 } else { real });
+                let paid = share.paid(real);
+                tokens.push((if is_returned { 0 } else { share.taken }, paid));
+                *spared = spared.saturating_add(real.saturating_sub(paid));
             }
-            let others = if is_returned { Others::TakeAgain(taken) } else { Others::Keep };
-            let settled = self.settle_bucket(policy, *id, &tokens, others, now)?;
-            let settled = settled.into_iter().zip(spared).map(|(answer, spared)| with_more(answer, spared));
-            answers = sum(&answers, settled.collect());
+            if *is_open {
+                let others = if is_returned { Others::TakeAgain(taken) } else { Others::Keep };
+                answers = sum(&answers, self.settle_bucket(policy, *id, &tokens, others, now)?);
+            }
         }
-        Ok(answers)
+        Ok(answers.into_iter().zip(spared).map(|(answer, spared)| with_tokens(answer, spared)).collect())
     }
 
     /// Settles one bucket's part of a reservation: see [`Bucket::settle`](super::bucket::Bucket::settle). Each answer has the final cost,
@@ -311,12 +309,12 @@ impl Ledger {
         now: i64,
     ) -> Result<Vec<LimitAnswer>, LedgerError> {
         let mut answers: Vec<LimitAnswer> = Vec::new();
-        for (id, part) in reservation.pieces_of(id, policy) {
+        for Piece { id, taken, .. } in reservation.pieces_in(id, policy).into_iter().filter(|piece| piece.is_open) {
             let is_returned = reservation.is_refunded() && self.bucket(policy)?.is_returned(id);
-            let tokens = part.tokens(policy).into_iter().map(|taken| (if is_returned { 0 } else { taken }, 0));
+            let tokens = taken.tokens(policy).into_iter().map(|taken| (if is_returned { 0 } else { taken }, 0));
             let tokens: Vec<_> = tokens.collect();
             let nothing = ReservedPart::new(policy, []);
-            let back = if is_returned { &nothing } else { part };
+            let back = if is_returned { &nothing } else { &taken };
             answers = sum(&answers, self.settle_bucket(policy, id, &tokens, Others::GiveBack(back), now)?);
         }
         Ok(answers)
@@ -331,22 +329,44 @@ impl Ledger {
         if let known @ Some(_) = bucket.returns() {
             return known;
         }
-        let own = |share: Share| if share.is_taken { share.tokens } else { 0 };
-        let taken = |part: &ReservedPart| part.shares(policy).into_iter().map(own).collect();
         let mut expiring: Vec<(i64, u64, Vec<u64>)> = Vec::new();
         for (id, open) in self.reservations.iter().filter(|(_, open)| open.is_refunded()) {
-            expiring.extend(open.pieces_of(id, policy).map(|(id, part)| (open.expires_at, id, taken(part))));
+            let pieces = open.pieces_in(id, policy).into_iter().filter(|piece| piece.is_open);
+            let taken = |piece: Piece| piece.shares.iter().map(|share| share.taken).collect();
+            expiring.extend(pieces.map(|piece| (open.expires_at, piece.id, taken(piece))));
         }
         sort_by(&mut expiring, |(one, ..), (other, ..)| one.cmp(other));
         self.bucket(policy).ok().map(|bucket| bucket.find_returns(&expiring))
     }
 }
 
+/// What was requested and granted, in the order of the policies.
+pub(super) fn reserved_parts(
+    asked: &[Arc<Policy>],
+    verb: Verb,
+    request: &ObjectRequest,
+    limits: &[LimitAnswer],
+    shadow: &[Option<LimitAnswer>],
+) -> Vec<ReservedPart> {
+    let (mut limits, mut shadow) = (limits.iter(), shadow.iter().copied());
+    let costs_of = |costs: &[Vec<u64>], index: usize| costs.get(index).cloned().unwrap_or_default();
+    let part = |(index, policy): (usize, &Arc<Policy>)| {
+        let taken = limits.by_ref().take(policy.limits().len()).map(|limit| limit.decision.tokens());
+        let mut part = ReservedPart::new(policy, taken);
+        if is_unlimited(policy, verb) {
+            part = part.with_granted(&costs_of(&request.costs, index));
+        }
+        part.add_shadow(policy, &costs_of(&request.shadow_costs, index), &mut shadow);
+        part
+    };
+    asked.iter().enumerate().map(part).collect()
+}
+
 /// The reserved total of each limit.
 pub(super) fn totals(policy: &Policy, pieces: &[Piece]) -> Vec<u64> {
     let add = |mut totals: Vec<u64>, piece: &Piece| {
         for (total, share) in totals.iter_mut().zip(&piece.shares) {
-            *total = total.saturating_add(share.tokens);
+            *total = total.saturating_add(share.cost());
         }
         totals
     };
@@ -356,11 +376,11 @@ pub(super) fn totals(policy: &Policy, pieces: &[Piece]) -> Vec<u64> {
 /// The later answers, with the sum of both's tokens.
 fn sum(earlier: &[LimitAnswer], later: Vec<LimitAnswer>) -> Vec<LimitAnswer> {
     let before = |index: usize| earlier.get(index).map_or(0, |earlier| earlier.decision.tokens());
-    later.into_iter().enumerate().map(|(index, answer)| with_more(answer, before(index))).collect()
+    later.into_iter().enumerate().map(|(index, answer)| with_tokens(answer, before(index))).collect()
 }
 
 /// The answer, if it grants, with `more` tokens.
-fn with_more(answer: LimitAnswer, more: u64) -> LimitAnswer {
+fn with_tokens(answer: LimitAnswer, more: u64) -> LimitAnswer {
     match answer.decision {
         Decision::Allow { tokens, ready_at } => {
             let decision = Decision::Allow { tokens: tokens.saturating_add(more), ready_at };

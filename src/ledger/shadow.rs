@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::accounts::Change;
 use super::bucket::{Need, Others};
 use super::decide::{Holds, answer};
-use super::reservation::{Reservation, ReservedPart};
+use super::reservation::{Reservation, ReservedPart, part_of};
 use super::reserve::totals;
 use super::returns::sooner;
 use super::row::StoredRow;
@@ -138,14 +138,17 @@ impl Ledger {
     ) -> (Vec<Option<LimitAnswer>>, Vec<u64>) {
         let (mut answers, mut reserved) = (Vec::new(), Vec::new());
         for (index, policy) in asked.iter().enumerate() {
-            let Some(shadow) = policy.shadow() else { continue };
+            let Some(shadow) = policy.shadow() else {
+                self.take_again_in_shadow(policy, id, reservation, now);
+                continue;
+            };
             let pieces = reservation.pieces_in(id, shadow);
             let has_taken = |limit: usize| {
                 let mut of_limit = pieces.iter().filter_map(|piece| piece.shares.get(limit));
-                of_limit.any(|share| share.is_taken)
+                of_limit.any(|share| share.pays_more)
             };
             let limits = 0..shadow.limits().len();
-            let settled = limits.clone().any(has_taken).then(|| {
+            let settled = pieces.iter().any(|piece| !piece.taken.is_empty()).then(|| {
                 let costs = costs.get(index).map(Vec::as_slice);
                 self.settle_pieces(shadow, &pieces, reservation.is_refunded(), costs, now).ok()
             });
@@ -156,9 +159,21 @@ impl Ledger {
         (answers, reserved)
     }
 
+    /// Takes again, from limits in shadow that `policy` no longer has, what they got back when the reservation expired.
+    fn take_again_in_shadow(&mut self, policy: &Policy, id: u64, reservation: &Reservation, now: i64) {
+        for (id, parts) in reservation.pieces(id).filter(|_| reservation.is_refunded()) {
+            let Some(part) = part_of(parts, policy).map(ReservedPart::of_shadow) else { continue };
+            let Some(shadow) = self.open_shadow_of(&part, now) else { continue };
+            if self.bucket(&shadow).is_ok_and(|bucket| bucket.is_returned(id)) {
+                let tokens: Vec<_> = part.tokens(&shadow).into_iter().map(|taken| (0, taken)).collect();
+                _ = self.settle_bucket(&shadow, id, &tokens, Others::TakeAgain(&part), now);
+            }
+        }
+    }
+
     /// The last take of `policy`'s limits in shadow may still change: see [`Bucket::open`](super::bucket::Bucket::open).
     pub(super) fn open_shadow(&mut self, policy: &Policy, id: u64, taken: &ReservedPart, is_stored: bool, now: i64) {
-        if taken.accounts().next().is_some()
+        if !taken.is_empty()
             && let Some(shadow) = policy.shadow()
             && let Ok(bucket) = self.bucket(shadow)
         {

@@ -4,6 +4,7 @@ use super::bucket::Row;
 use super::names::BUCKET;
 use super::reservation::{Reservation, reservation_row};
 use super::{Background, Ledger, Slot, Writes};
+use crate::sorted::sort_by;
 
 impl Ledger {
     /// Records that a [`Background`] row is persisted.
@@ -54,9 +55,13 @@ impl Ledger {
 
     /// Collects the rows of reservations that have changed, or deletes those of forgotten ones.
     fn collect_unwritten(&mut self, writes: &mut Writes) {
-        for id in std::mem::take(&mut self.unwritten) {
+        let mut unwritten = std::mem::take(&mut self.unwritten);
+        sort_by(&mut unwritten, Ord::cmp);
+        unwritten.dedup();
+        let others = writes.before_reply.len();
+        for id in unwritten {
             let row = reservation_row(id);
-            if writes.before_reply.iter().all(|(name, _)| *name != row) {
+            if writes.before_reply.iter().take(others).all(|(name, _)| *name != row) {
                 let reservation = self.reservations.get(id).or_else(|| self.ended.get(id));
                 writes.before_reply.push((row, reservation.map(Reservation::encode)));
             }

@@ -89,21 +89,29 @@ mod found {
         let version = |limits: &[String]| {
             policy(&format!(r#"{{"limits":[{}],"unsettled":"refund","reservation_ttl":"10s"}}"#, limits.join(",")))
         };
-        for settles_at in [7_000, 25_000] {
+        // What others have taken meanwhile is not owed.
+        for (settles_at, others, left) in
+            [(7_000, 0, 5), (25_000, 0, 5), (25_000, 10, 0), (25_000, 7, 0), (25_000, 2, 3)]
+        {
             let both = Arc::new(version(&[limit("a"), limit("b")]).in_force_since(START - DAY_MS));
             let mut world = World { as_of: Some(START - DAY_MS), ..World::empty(&both) };
             let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
             let id = world.decided(reserve, vec![5, 5]).reservation.unwrap().id;
-            let one = Arc::new(version(&[limit("a")]).succeeding(&both, START + 5_000, Carry::AsIs));
-            (world.policy, world.as_of) = (Arc::clone(&one), Some(START + 5_000));
-            for at in [6_000, settles_at] {
+            let changed_at = if others > 0 { 12_000 } else { 5_000 };
+            if others > 0 {
+                world.now = START + 11_000;
+                world.decided(Action::Take(Verb::Consume), vec![0, others]);
+            }
+            let one = Arc::new(version(&[limit("a")]).succeeding(&both, START + changed_at, Carry::AsIs));
+            (world.policy, world.as_of) = (Arc::clone(&one), Some(START + changed_at));
+            for at in [changed_at + 1_000, settles_at] {
                 world.now = START + at;
                 world.levels();
             }
             decided(world.ask(Action::Settle(id), None, None));
             let again = Arc::new(version(&[limit("a"), limit("b")]).succeeding(&one, START + 30_000, Carry::AsIs));
             (world.policy, world.as_of, world.now) = (again, Some(START + 30_000), START + 30_000);
-            assert_eq!(world.levels(), [5, 5], "settled at {settles_at}");
+            assert_eq!(world.levels(), [5, left], "settled at {settles_at} after {others}");
         }
     }
 

@@ -12,7 +12,7 @@ use tollgate::policy::{Policies, Policy};
 use tollgate::protocol::{Action, Decided, ObjectReply};
 
 use crate::chance;
-use crate::world::{START, World};
+use crate::world::{START, World, decided, tokens};
 
 const CONSUME: Action = Action::Take(Verb::Consume);
 const KEY: &str = "acme:alice";
@@ -211,6 +211,29 @@ fn a_reservation_without_limits_is_settled_without_a_debt() {
         let id = world.decided(reserve, vec![reserved]).reservation.unwrap().id;
         world.decided(Action::Settle(id), vec![settled]);
         assert_eq!(world.levels(), [7_i64.saturating_sub_unsigned(settled).max(0)], "{reserved}, {settled}");
+    }
+}
+
+/// What was granted and not taken is not charged at the settlement, out of what has come back since, nor once the key has limits again.
+#[test]
+fn a_reservation_without_limits_is_settled_as_if_its_cost_had_been_taken_then() {
+    let cases = [(None, 50, 100), (Some(100), 50, 100), (Some(3), 54, 3), (Some(0), 57, 0), (Some(120), 30, 120)];
+    for ((cost, left, told), ends) in cases.into_iter().flat_map(|case| [(case, false), (case, true)]) {
+        let base = policy(r#"{"rate":10,"period":"1s","capacity":100,"max_debt":1000,"write_ahead":0}"#);
+        let mut isolate = Isolate::new(base.in_force_since(START - 10));
+        let mut world = isolate.world();
+        world.decided(CONSUME, vec![93]);
+        isolate.set(0, START, Some(r#""unlimited":true"#), Some(START + 3_000).filter(|_| ends));
+        isolate.tell(&mut world);
+        let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: None });
+        let id = world.decided(reserve, vec![100]).reservation.unwrap().id;
+        assert_eq!(world.levels(), [0]);
+        world.crash(usize::MAX);
+        world.now += 5_000;
+        isolate.tell(&mut world);
+        assert_eq!(world.levels(), [50]);
+        let settled = decided(world.ask(Action::Settle(id), cost.map(|cost| vec![cost]), None));
+        assert_eq!((tokens(&settled.limits[0]), world.levels()), (told, vec![left]), "{cost:?}, {ends}");
     }
 }
 

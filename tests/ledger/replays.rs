@@ -250,6 +250,23 @@ fn a_repetition_may_name_its_policies_in_another_order() {
     assert_eq!(decisions(&again.limits), [decisions(&first.limits[1..]), decisions(&first.limits[..1])].concat());
 }
 
+/// It gave nothing back to a limit added since.
+#[test]
+fn a_repeated_refund_says_what_each_limit_got_then() {
+    let of = |limits: &str| {
+        let json = format!(r#"{{"p":{{"limits":[{limits}]}}}}"#);
+        Arc::clone(Policies::parse(&json).unwrap().get("p").unwrap())
+    };
+    let limit = |name: &str| format!(r#"{{"name":"{name}","rate":0,"period":"1s","capacity":10}}"#);
+    let mut world = World::empty(&of(&limit("a")));
+    world.decided(CONSUME, vec![9]);
+    let refund = Action::Take(Verb::Refund);
+    assert_eq!(world::tokens(&world.decided_once(refund, vec![5], 1).limits[0]), 5);
+    world.policy = of(&[limit("b"), limit("a")].join(","));
+    let again = world.decided_once(refund, vec![5, 5], 1);
+    assert_eq!(again.limits.iter().map(world::tokens).collect::<Vec<_>>(), [0, 5]);
+}
+
 /// A limit that was added, or left the shadow, since then has nothing to do with the earlier answer; one that was moved keeps its part.
 #[test]
 fn a_repetition_is_answered_limit_by_limit_even_if_they_have_changed() {
@@ -276,7 +293,7 @@ fn a_repetition_is_answered_limit_by_limit_even_if_they_have_changed() {
     let tokens = |decided: &Decided| decided.limits.iter().map(world::tokens).collect::<Vec<_>>();
     let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
     let (charge, nothing) = (Action::Take(Verb::Charge), [0, 0]);
-    let cases = [("a b", "b a"), ("~a b", "a b"), ("b", "a b"), ("", "b a"), ("a c", "b a")];
+    let cases = [("a b", "b a"), ("~a b", "a b"), ("b", "a b"), ("", "b a"), ("a c", "b a"), ("b", ""), ("b", "d")];
     for ((before, after), crashes) in cases.into_iter().flat_map(|case| [(case, false), (case, true)]) {
         let mut world = World::empty(&of(before));
         let first = costs_of(&world.policy);
@@ -302,10 +319,13 @@ fn a_repetition_is_answered_limit_by_limit_even_if_they_have_changed() {
             let again = ask(action, &costs, id, &mut world);
             assert_eq!((again.is_replayed, tokens(&again)), (true, costs.clone()), "{before} to {after}, {action:?}");
         }
+        let others: Vec<_> = costs.iter().map(|cost| cost + 1).collect();
+        assert_eq!(world.ask(Action::Settle(settled), Some(others), None), ObjectReply::ReservationClosed);
         let again = decided(world.ask(Action::Settle(late), None, None));
         let was_asked = |cost: u64| if first.contains(&cost) { cost } else { 0 };
         let owed: Vec<_> = costs.iter().map(|&cost| was_asked(cost)).collect();
-        assert_eq!((tokens(&again), &*again.reserved_costs), (vec![0, 0], &*owed), "{before} to {after}");
+        let nothing = vec![0; costs.len()];
+        assert_eq!((tokens(&again), &*again.reserved_costs), (nothing, &*owed), "{before} to {after}");
     }
 }
 

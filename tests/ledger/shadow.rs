@@ -493,6 +493,85 @@ fn a_limit_enforced_since_does_not_pay_for_what_was_reserved_while_it_was_in_sha
     assert_eq!(settled.shadow, [None], "nor the other way round");
 }
 
+/// Nor for an extension in between, which the enforced limits were not asked for.
+#[test]
+fn a_limit_enforced_since_does_not_pay_for_an_extension_while_it_was_in_shadow() {
+    let ten = r#"{"name":"s","rate":0,"period":"1day","capacity":10,"write_ahead":0}"#;
+    let shadow = policy(TWO, Some(ten), "");
+    let enforced = policy(&format!("{TWO},{ten}"), None, "");
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+    for (is_first_enforced, cost, left) in [
+        (false, Some(4), 9),
+        (false, None, 9),
+        (false, Some(6), 7),
+        (true, Some(4), 8),
+        (true, None, 8),
+        (true, Some(2), 9),
+    ] {
+        let mut player = Player::new(if is_first_enforced { &enforced } else { &shadow });
+        let first = match is_first_enforced {
+            true => player.world.ask(reserve, Some(vec![1, 1]), None),
+            false => player.ask(reserve, Some([1, 1]), None),
+        };
+        let id = decided(first).reservation.unwrap().id;
+        player.world.policy = Arc::clone(&shadow);
+        decided(player.ask(Action::Extend(id), Some([0, 2]), None));
+        player.world.policy = Arc::clone(&enforced);
+        decided(player.world.ask(Action::Extend(id), Some(vec![1, 1]), None));
+        player.world.crash(usize::MAX);
+        let settled = decided(player.world.ask(Action::Settle(id), cost.map(|cost| vec![2, cost]), None));
+        assert_eq!(settled.limits.iter().map(tokens).collect::<Vec<_>>(), [2, cost.unwrap_or(4)], "nothing is unpaid");
+        assert_eq!(player.world.levels(), [98, left], "{is_first_enforced}, {cost:?}");
+    }
+}
+
+/// It was given back when the reservation expired, and is taken again, like that of an enforced limit.
+#[test]
+fn a_late_settlement_takes_again_of_a_limit_in_shadow_that_the_policy_lacks() {
+    let ten = r#"{"name":"s","rate":0,"period":"1day","capacity":10,"write_ahead":0}"#;
+    let more = r#","unsettled":"refund","reservation_ttl":"1m""#;
+    for other in [None, Some(r#"{"name":"t","rate":0,"period":"1day","capacity":3}"#)] {
+        let with = policy(TWO, Some(ten), more);
+        let mut player = Player::new(&with);
+        let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+        let id = decided(player.ask(reserve, Some([5, 5]), None)).reservation.unwrap().id;
+        player.world.now += 60_000;
+        decided(player.ask(Action::Look(Verb::Refund), Some([0, 0]), None));
+        player.world.policy = policy(TWO, other, more);
+        decided(player.world.ask(Action::Settle(id), None, None));
+        player.world.crash(usize::MAX);
+        player.world.policy = with;
+        assert_eq!(of_shadow(player.ask(Action::Look(Verb::Refund), Some([0, 0]), None)), (true, 5, 0), "{other:?}");
+    }
+}
+
+/// The registry knows that the enforced limit had no name at first; the limit in shadow has it from the start.
+#[test]
+fn a_limit_that_was_named_and_in_shadow_does_not_pay_for_that_time() {
+    let policy = |limits: &str| {
+        let policies = Policies::parse(&format!(r#"{{"p":{{{limits}}}}}"#)).unwrap();
+        Policy::clone(policies.get("p").unwrap())
+    };
+    let numbers = r#""rate":0,"period":"1s","capacity":10"#;
+    let named = |mode: &str| policy(&format!(r#""limits":[{{"name":"a","mode":"{mode}",{numbers}}}]"#));
+    let mut at = START - 1;
+    let first = policy(numbers).in_force_since(at);
+    let mut world = World { as_of: Some(at), ..World::empty(&Arc::new(first)) };
+    let change = |world: &mut World, policy: Policy, at: &mut i64| {
+        *at += 10;
+        let policy = policy.succeeding(&world.policy, *at, Carry::default());
+        (world.policy, world.as_of, world.now) = (Arc::new(policy), Some(*at), *at);
+    };
+    change(&mut world, named("enforce"), &mut at);
+    world.decided(Action::Take(Verb::Consume), vec![1]);
+    change(&mut world, named("shadow"), &mut at);
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+    let id = decided(world.ask_shadow(reserve, Some(Vec::new()), Some(vec![5]), None)).reservation.unwrap().id;
+    change(&mut world, named("enforce"), &mut at);
+    assert_eq!(tokens(&world.decided(Action::Settle(id), vec![5]).limits[0]), 5);
+    assert_eq!(world.levels(), [9]);
+}
+
 /// What had been given back when it expired, and was taken by others, cannot be taken again.
 #[test]
 fn a_shadow_limit_says_what_a_late_settlement_without_a_cost_could_not_take() {
