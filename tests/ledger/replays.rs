@@ -322,7 +322,7 @@ fn a_repetition_is_answered_limit_by_limit_even_if_they_have_changed() {
         let others: Vec<_> = costs.iter().map(|cost| cost + 1).collect();
         assert_eq!(world.ask(Action::Settle(settled), Some(others), None), ObjectReply::ReservationClosed);
         let again = decided(world.ask(Action::Settle(late), None, None));
-        let was_asked = |cost: u64| if first.contains(&cost) { cost } else { 0 };
+        let was_asked = |cost: u64| if first.contains(&cost) && after != "d" { cost } else { 0 };
         let owed: Vec<_> = costs.iter().map(|&cost| was_asked(cost)).collect();
         let nothing = vec![0; costs.len()];
         assert_eq!((tokens(&again), &*again.reserved_costs), (nothing, &*owed), "{before} to {after}");
