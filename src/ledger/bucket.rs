@@ -292,6 +292,12 @@ impl Bucket {
         self.need(Need::Exact);
     }
 
+    /// The first change of its numbers that it has not followed, if a registry knows when `policy` came into force.
+    pub(super) fn changed_at(&self, policy: &Policy) -> Option<i64> {
+        let old: Vec<_> = self.all_of(&self.policy).collect();
+        changed_at(policy, &old, self.policy.timeline().since())
+    }
+
     /// The account renamed since the last call.
     pub(super) const fn take_renamed(&mut self) -> Option<Renamed> {
         self.renamed.take()
@@ -898,9 +904,17 @@ fn latest(now: i64, mut all: impl Iterator<Item = Option<i64>>) -> Option<i64> {
     all.try_fold(now, |latest, at| Some(latest.max(at?)))
 }
 
-/// The first change of numbers after that moment, for a bucket with these. A version that keeps them needs no row.
+/// The first change of its numbers that a stored bucket has not followed, if a registry knows when `policy` came into force.
+pub(super) fn row_changed_at(row: &[u8], policy: &Policy, now: i64) -> Option<i64> {
+    let row = StoredRow::read(row).ok()?;
+    changed_at(policy, &row.limits(now).ok()?, row.registered.since)
+}
+
+/// The first change of numbers after the version `since`, for a bucket with these. A version that keeps them needs no row. If no registry
+/// had seen the version, it follows those after its last request.
 fn changed_at(policy: &Policy, old: &[NamedState], since: i64) -> Option<i64> {
     let timeline = policy.timeline();
+    let since = if since == 0 { old.iter().map(NamedState::at).max().unwrap_or(0) } else { since };
     let earlier = timeline.earlier_after(since).map(|version| {
         let numbers = version.limits.iter().map(|(name, limit)| (name.as_deref(), limit));
         (version.since, version.carry, numbers.collect::<Vec<_>>())

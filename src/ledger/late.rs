@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::bucket::Need;
+use super::bucket::{Need, row_changed_at};
 use super::names::Renamed;
 use super::quota::{MAX_RESERVATIONS, of_grants};
 use super::reservation::Reservation;
@@ -50,8 +50,22 @@ impl Ledger {
         self.all_reservations().flat_map(|(id, one)| one.pieces(id).map(|(id, _)| id))
     }
 
-    /// Ends expired reservations, and forgets those that ended long ago. Doing so late makes no difference: tokens given back now leave the
-    /// bucket as if they had never been taken.
+    /// The first change of the numbers of these policies that their buckets have not followed, if it came before `now`. What expired before
+    /// it was given back under the earlier numbers.
+    pub(super) fn changed_at(&self, asked: &[Arc<Policy>], now: i64) -> i64 {
+        if self.reservations.ends().next().is_none_or(|at| at > now) {
+            return now; // as nearly always
+        }
+        let policies = asked.iter().flat_map(|policy| [Some(policy), policy.shadow()]).flatten();
+        let changes = policies.filter_map(|policy| match self.slot(policy.name())? {
+            Slot::Open(bucket) => bucket.changed_at(policy),
+            Slot::Stored(row) => row_changed_at(row, policy, now),
+        });
+        changes.fold(now, Ord::min)
+    }
+
+    /// Ends expired reservations, and forgets those that ended long ago. Under the same numbers, doing so late makes no difference: tokens
+    /// given back now leave the bucket as if they had never been taken.
     pub(super) fn end_expired(&mut self, now: i64) {
         let expired = self.reservations.take_expired(now);
         for (id, reservation) in &expired {

@@ -280,9 +280,13 @@ impl Pair {
         if self.budgets.is_empty() {
             self.budgets = self.named().into_iter().map(|(name, numbers)| (name, Budget::new(numbers, now))).collect();
         }
+        let unseen = self.budgets.values().flat_map(|budget| &budget.events[budget.followed..]);
+        let changes = unseen.filter(|(_, event)| matches!(event, Event::Carried(..))).map(|(at, _)| *at);
+        let changed_at = changes.min().unwrap_or(now);
         self.end_leases();
-        self.end_expired();
+        self.end_expired(changed_at);
         self.budgets.values_mut().for_each(|budget| budget.followed = budget.events.len());
+        self.end_expired(now);
     }
 
     fn end_leases(&mut self) {
@@ -298,8 +302,7 @@ impl Pair {
         }
     }
 
-    fn end_expired(&mut self) {
-        let now = self.world.now;
+    fn end_expired(&mut self, now: i64) {
         for open in self.open.extract_if(.., |open| open.until <= now).filter(|_| self.is_refunded) {
             give_back(&mut self.budgets, &open);
         }
@@ -443,7 +446,7 @@ impl Pair {
                 // Before its budget is forgotten.
                 self.end_leases();
                 self.world.clean();
-                self.end_expired();
+                self.end_expired(self.world.now);
                 self.forget();
             }
             Step::Crash(arrived) if !self.has_returned => {

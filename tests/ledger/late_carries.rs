@@ -49,35 +49,46 @@ mod found {
         }
     }
 
-    /// The numbers were carried over first, as if what had expired before were still reserved: half of the new capacity was there again,
-    /// or not, depending on whether anybody had asked in between.
+    /// The numbers were carried over first, as if what had expired before were still reserved, or else last: what was left depended on
+    /// whether anybody had asked in between.
     #[test]
-    fn what_expired_before_a_change_is_given_back_before_it() {
-        let cases = [((10, 80), Carry::Additive, 50, 40), ((40, 60), Carry::Additive, 50, 10)];
-        let more = [((50, 50), Carry::Additive, 50, 0), ((90, 10), Carry::Additive, 50, 0)];
-        let share = [((40, 50), Carry::Proportional, 10, 6), ((90, 10), Carry::Proportional, 10, 1)];
-        for ((spent, held), how, capacity, left) in cases.into_iter().chain(more).chain(share) {
-            for (is_asked_between, crashes) in [(false, false), (true, false), (false, true)] {
+    fn what_expires_before_a_change_is_given_back_before_it_and_after_it_otherwise() {
+        let before = [((10, 80), 50, 40), ((40, 60), 50, 10), ((50, 50), 50, 0), ((90, 10), 50, 0)];
+        let before = before.map(|(taken, capacity, left)| (taken, 20, Carry::Additive, (100, capacity), left));
+        let after = [((4, 5), (10, 100), 15), ((40, 50), (100, 10), 10)];
+        let after = after.map(|(taken, capacities, left)| (taken, 5, Carry::Proportional, capacities, left));
+        let others = [
+            ((40, 50), 20, Carry::Proportional, (100, 10), 6),
+            ((90, 10), 20, Carry::Proportional, (100, 10), 1),
+            ((10, 80), 5, Carry::Additive, (100, 50), 50),
+        ];
+        for ((spent, held), changed_s, how, (first, then), left) in before.into_iter().chain(after).chain(others) {
+            for (asks, crashes) in [(false, false), (true, false), (false, true), (true, true)] {
                 let version = |capacity: u64| {
                     let terms = r#""write_ahead":0,"unsettled":"refund","reservation_ttl":"10s""#;
                     policy(&format!(r#"{{"rate":0,"period":"1s","capacity":{capacity},{terms}}}"#))
                 };
-                let old = Arc::new(version(100).in_force_since(START - DAY_MS));
+                let old = Arc::new(version(first).in_force_since(START - DAY_MS));
                 let mut world = World { as_of: Some(START - DAY_MS), ..World::empty(&old) };
                 world.decided(Action::Take(Verb::Consume), vec![spent]);
                 world.decided(Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) }), vec![held]);
-                if is_asked_between {
-                    world.now = START + 15_000;
+                let changed_at = START + changed_s * 1_000;
+                let new = Arc::new(version(then).succeeding(&old, changed_at, how));
+                for at in [7_000, 15_000].into_iter().filter(|_| asks) {
+                    world.now = START + at;
+                    if changed_at <= world.now {
+                        (world.policy, world.as_of) = (Arc::clone(&new), Some(changed_at));
+                    }
                     world.levels();
                 }
                 if crashes {
                     world.crash(usize::MAX);
                 }
-                world.policy = Arc::new(version(capacity).succeeding(&old, START + 20_000, how));
-                (world.as_of, world.now) = (Some(START + 20_000), START + 30_000);
-                let inspected = world.ledger.inspect(&[Arc::clone(&world.policy)], START + 20_000, world.now);
-                assert_eq!(inspected.buckets[0].limits.as_ref().unwrap().1[0].remaining, left);
-                assert_eq!(world.levels(), [left.cast_signed()], "{spent} and {held}, {how:?}");
+                (world.policy, world.as_of, world.now) = (new, Some(changed_at), START + 30_000);
+                let inspected = world.ledger.inspect(&[Arc::clone(&world.policy)], changed_at, world.now);
+                let case = format!("{spent} and {held}, {how:?} at {changed_s} s, {asks}, {crashes}");
+                assert_eq!(inspected.buckets[0].limits.as_ref().unwrap().1[0].remaining, left, "{case}");
+                assert_eq!(world.levels(), [left.cast_signed()], "{case}");
             }
         }
     }
