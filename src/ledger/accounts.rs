@@ -72,7 +72,7 @@
 
 use super::row::NamedState;
 use crate::limit::{Carry, Config, Cuts, Kind, Limit, Snapshot, State, Verb};
-use crate::policy::{NamedLimit, Policy};
+use crate::policy::Policy;
 
 /// Maximum buckets of a key that have numbers from requests and are not full again. Callers choose their names. Each may have 64 accounts,
 /// which take 27 KB of memory, so all of them take 7 MB of the 128 that an object shares with others.
@@ -107,7 +107,7 @@ impl Change {
     /// requests. Returns whether any account changed.
     pub(super) fn apply_to_others(
         self,
-        named: &NamedLimit,
+        (name, limit): (Option<&str>, &Limit),
         state: State,
         is_inline: bool,
         others: &mut [NamedState],
@@ -116,9 +116,9 @@ impl Change {
         if others.is_empty() {
             return false;
         }
-        let floor = Floor::of(named, &state, is_inline, others);
+        let floor = Floor::of((name, limit), &state, is_inline, others);
         let mut has_changed = false;
-        for account in others.iter_mut().filter(|account| account.name.as_deref() == named.account()) {
+        for account in others.iter_mut().filter(|account| account.name.as_deref() == name) {
             let limit = account.limit;
             let after = self.apply(&limit, account.state, now);
             let floor = floor.above(&limit, &account.state, &after, now);
@@ -164,12 +164,17 @@ pub(super) struct Floor {
 
 impl Floor {
     /// The bound after the account in force has become `state`.
-    pub(super) fn of(named: &NamedLimit, state: &State, is_inline: bool, others: &[NamedState]) -> Self {
-        let of_name = others.iter().filter(|account| account.name.as_deref() == named.account());
-        let numbers: Vec<_> = of_name.map(|account| account.limit).chain([*named.limit()]).collect();
-        let is_off_step = |other: &Limit| !is_in_step(named.limit().config(), other.config());
+    pub(super) fn of(
+        (name, limit): (Option<&str>, &Limit),
+        state: &State,
+        is_inline: bool,
+        others: &[NamedState],
+    ) -> Self {
+        let of_name = others.iter().filter(|account| account.name.as_deref() == name);
+        let numbers: Vec<_> = of_name.map(|account| account.limit).chain([*limit]).collect();
+        let is_off_step = |other: &Limit| !is_in_step(limit.config(), other.config());
         let is_strict = is_inline || numbers.iter().any(is_off_step);
-        Self { owed: named.limit().snapshot(state).tokens.min(0), numbers: is_strict.then_some(numbers) }
+        Self { owed: limit.snapshot(state).tokens.min(0), numbers: is_strict.then_some(numbers) }
     }
 
     /// The state to use instead of `after`, if the charge made it too low.

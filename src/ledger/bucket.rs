@@ -167,7 +167,6 @@ impl Bucket {
         if is_same_version && let Some(stored_states) = stored.states_of(policy) {
             let uncovered = |(named, state)| stored.uncovered(NamedLimit::limit(named), state, now);
             let mut states: Vec<_> = policy.limits().iter().zip(&stored_states).map(uncovered).collect();
-            let is_covered = states != stored_states;
             let each = policy.limits().iter().zip(&states).enumerate();
             let cuts = |(index, (named, state)): (usize, (&NamedLimit, &State))| {
                 Some(stored.cuts_of(index)?.beside(named.limit(), state, now))
@@ -176,22 +175,20 @@ impl Bucket {
             let mut each = cuts.iter_mut();
             let limits = policy.limits().iter().zip(&mut states);
             let limits = limits.map(|(named, state)| (named.account(), named.limit(), state, each.next()));
-            let leases = Leases::stored(&stored, limits, now);
-            // Leases that are over may have been spent at the latest moment.
-            let is_read = is_covered || states == stored_states || leases.is_any();
-            let need = if is_read { Need::Nothing } else { Need::Exact };
+            let leases = Leases::stored(&stored, limits);
             let stored_newest = (0..policy.limits().len()).filter_map(|index| Some(*stored.cuts_of(index)?.newest()));
-            let persisted = (need == Need::Nothing).then(|| stored_states.into_iter().chain(stored_newest).collect());
-            return Ok(Self { states, cuts, leases, persisted, need, ..bucket }.with_all_cut());
+            let persisted = Some(stored_states.into_iter().chain(stored_newest).collect());
+            return Ok(Self { states, cuts, leases, persisted, ..bucket }.with_all_cut());
         }
         let mut old = stored.limits(now)?;
-        let changed_at =
-            stored.covered_since.and_then(|covered_since| changed_at(policy, &old, covered_since.max(since)));
         // A bucket is carried over when its numbers change: its level at that moment counts.
+        let changed_at =
+            changed_at(policy, &old, stored.covered_since.unwrap_or(since).max(since)).unwrap_or(now).min(now);
         for limit in &mut old {
-            limit.state = stored.uncovered(&limit.limit, &limit.state, changed_at.unwrap_or(now).min(now));
+            limit.state = stored.uncovered(&limit.limit, &limit.state, changed_at);
         }
-        let mut leases = Leases::stored(&stored, old.iter_mut().map(NamedState::parts), now);
+        let mut leases = Leases::stored(&stored, old.iter_mut().map(NamedState::parts));
+        leases.end(&mut old, stored.is_inline(), (changed_at, now));
         let renamed = rename(&mut old, &mut leases, policy, || stored.policy(policy.name()).ok());
         leases.move_to(policy);
         let stored_states: Vec<_> = old.iter().map(|limit| limit.state).take(policy.limits().len()).collect();
@@ -217,7 +214,8 @@ impl Bucket {
         let newest = old.iter().filter_map(|account| account.cuts.as_ref()).map(Cuts::newest);
         let persisted = Some(old.iter().map(|account| &account.state).chain(newest).copied().collect());
         // Leased while a policy had its name.
-        let mut leases = Leases::stored(stored, old.iter_mut().map(NamedState::parts), now);
+        let mut leases = Leases::stored(stored, old.iter_mut().map(NamedState::parts));
+        leases.end(&mut old, stored.is_inline(), (now, now));
         let renamed = rename(&mut old, &mut leases, &self.policy, || stored.policy(self.policy.name()).ok());
         leases.move_to(&self.policy);
         if !stored.is_exact {
@@ -260,7 +258,8 @@ impl Bucket {
         if Arc::ptr_eq(&self.policy, policy) {
             return;
         }
-        self.end_leases(now); // under the numbers of that time
+        // Under the numbers of that time. Those that were over later are debited once it has followed.
+        self.end_leases_by(self.changed_at(policy).unwrap_or(now), now);
         let before = std::mem::replace(&mut self.policy, Arc::clone(policy));
         let since = before.timeline().since();
         if since == 0 || before.id() != policy.id() {
@@ -373,7 +372,8 @@ impl Bucket {
         }
         let is_inline = self.policy.is_inline();
         for ((named, state), change) in self.policy.limits().iter().zip(&self.states).zip(changes) {
-            if change.apply_to_others(named, *state, is_inline, &mut self.dormant, now) {
+            let in_force = (named.account(), named.limit());
+            if change.apply_to_others(in_force, *state, is_inline, &mut self.dormant, now) {
                 self.need = self.need.max(Need::Spent);
             }
         }
@@ -381,35 +381,28 @@ impl Bucket {
 
     /// Debits leases that are over.
     pub(super) fn end_leases(&mut self, now: i64) {
-        for lease in self.leases.end(now) {
-            self.spend(&lease.tokens, lease.until.min(now));
+        self.end_leases_by(now, now);
+    }
+
+    /// Debits those that are over, and were so at the moment `by`.
+    pub(super) fn end_leases_by(&mut self, by: i64, now: i64) {
+        if self.leases.is_any_over(now) {
+            self.with_all(|leases, accounts, is_inline| leases.end(accounts, is_inline, (by, now)));
         }
     }
 
     /// Debits the spent tokens of a lease, also from dormant limits.
     pub(super) fn spend(&mut self, tokens: &[u64], at: i64) {
-        let mut cuts = self.cuts.iter_mut();
-        let limits = self.policy.limits().iter().zip(&mut self.states).zip(tokens).enumerate();
-        for (index, ((limit, state), &tokens)) in limits {
-            let paid = self.leases.pay(index, tokens);
-            let before = std::mem::replace(state, without(limit.limit(), state, paid, at));
-            if let Some(cuts) = cuts.next() {
-                cuts.take(limit.limit(), &before, state, at);
-            }
-        }
-        let limits = self.policy.limits();
-        for ((named, state), &tokens) in limits.iter().zip(&self.states).zip(tokens) {
-            Change::Take(tokens).apply_to_others(named, *state, self.policy.is_inline(), &mut self.dormant, at);
-        }
-        let is_left = |dormant: &&mut NamedState| limits.iter().all(|named| named.account() != dormant.name.as_deref());
-        for NamedState { name, limit, state, cuts } in self.dormant.iter_mut().filter(is_left) {
-            let position = self.leases.position(name.as_deref());
-            let tokens = position.and_then(|position| tokens.get(position)).copied().unwrap_or(0);
-            let before = std::mem::replace(state, without(limit, state, tokens, at));
-            if let Some(cuts) = cuts {
-                cuts.take(limit, &before, state, at);
-            }
-        }
+        self.with_all(|leases, accounts, is_inline| leases.spend(accounts, tokens, is_inline, at));
+    }
+
+    /// Changes all accounts; the last argument says whether numbers come with requests.
+    fn with_all(&mut self, change: impl FnOnce(&mut Leases, &mut [NamedState], bool)) {
+        let mut all: Vec<_> = self.all_of(&self.policy).collect();
+        change(&mut self.leases, &mut all, self.policy.is_inline());
+        self.dormant = all.split_off(self.states.len().min(all.len()));
+        self.states = all.iter().map(|account| account.state).collect();
+        self.cuts = all.into_iter().filter_map(|account| account.cuts).collect();
     }
 
     /// A row with leases has the newest pieces as of now. What no longer fits them is in the others.
@@ -531,7 +524,8 @@ impl Bucket {
         }
         let (policy, dormant, leases) = (&self.policy, &self.dormant, &self.leases);
         let limits = policy.limits().iter().zip(&self.states);
-        let floors = limits.map(|(named, state)| Floor::of(named, state, policy.is_inline(), dormant));
+        let floors = limits
+            .map(|(named, state)| Floor::of((named.account(), named.limit()), state, policy.is_inline(), dormant));
         let floors: Vec<_> = floors.collect();
         for NamedState { name, limit, state, cuts } in &mut self.dormant {
             let Some(cuts) = cuts else { continue };
@@ -880,7 +874,8 @@ enum Slack {
 pub(super) fn row_expires_at(row: &[u8], now: i64) -> Option<i64> {
     let row = StoredRow::read(row).ok()?;
     let mut limits = row.limits(now).ok()?;
-    let leases = Leases::stored(&row, limits.iter_mut().map(NamedState::parts), now);
+    let mut leases = Leases::stored(&row, limits.iter_mut().map(NamedState::parts));
+    leases.end(&mut limits, row.is_inline(), (now, now));
     let numbers = || limits.iter().map(|limit| (limit.name.as_deref(), &limit.limit));
     let is_first = |(index, limit): &(usize, &NamedState)| {
         numbers().position(|(name, _)| name == limit.name.as_deref()) == Some(*index)

@@ -36,7 +36,7 @@ impl Ledger {
         let mut writes = Writes::default();
         self.has_alarm = false;
         self.end_holds(now);
-        self.end_expired(now);
+        self.end_expired(now, now);
         self.forget_full(now, &mut writes, |_, _| true);
         self.notices.clean(now, &mut writes.before_reply);
         self.replays.close_pages();

@@ -21,7 +21,7 @@ impl Ledger {
     pub fn inspect(&self, policies: &[Arc<Policy>], as_of: i64, now: i64) -> KeyState {
         let mut copy = self.copy();
         copy.end_holds(now);
-        copy.end_expired(copy.changed_at(policies, now));
+        copy.end_expired(copy.changed_at(policies, now), now);
         let names: Vec<_> = self.buckets.iter().map(|(name, _)| name.clone()).collect();
         let mut policies: Vec<_> =
             policies.iter().flat_map(|policy| [Some(policy), policy.shadow()]).flatten().collect();
@@ -32,7 +32,7 @@ impl Ledger {
                 _ = copy.open(policy, as_of, now); // an unreadable one is reported as such
             }
         }
-        copy.end_expired(now);
+        copy.end_expired(now, now);
         let buckets: Vec<_> =
             names.into_iter().map(|policy| BucketState { limits: copy.limits_of(&policy, now), policy }).collect();
         let called = |tokens: Vec<PolicyTokens>| tokens.into_iter().map(|tokens| called(tokens, &buckets)).collect();
@@ -78,6 +78,7 @@ impl Ledger {
             None => return Err("there is no bucket".to_owned()),
         };
         self.open(&policy, 0, now).map_err(|error| error.to_string())?;
+        self.bucket(&policy).map_err(|error| error.to_string())?.end_leases(now);
         let holds = Holds::of(self, &policy);
         let bucket = self.bucket(&policy).map_err(|error| error.to_string())?;
         let states = policy.limits().iter().zip(&bucket.states).zip(&holds.held).enumerate();

@@ -64,17 +64,17 @@ impl Ledger {
         changes.fold(now, Ord::min)
     }
 
-    /// Ends expired reservations, and forgets those that ended long ago. Under the same numbers, doing so late makes no difference: tokens
-    /// given back now leave the bucket as if they had never been taken.
-    pub(super) fn end_expired(&mut self, now: i64) {
-        let expired = self.reservations.take_expired(now);
+    /// Ends the reservations that had expired at the moment `by`, and forgets those that ended long ago. Under the same numbers, doing so
+    /// late makes no difference: tokens given back now leave the bucket as if they had never been taken.
+    pub(super) fn end_expired(&mut self, by: i64, now: i64) {
+        let expired = self.reservations.take_expired(by);
         for (id, reservation) in &expired {
             self.ended.insert(*id, reservation.clone());
         }
         for (id, reservation) in
             expired.into_iter().filter(|(_, reservation)| reservation.is_refunded() || reservation.has_slots())
         {
-            if self.return_unasked(id, &reservation, now).is_err() {
+            if self.return_unasked(id, &reservation, (by, now)).is_err() {
                 self.ended.remove(id);
                 self.reservations.insert(id, reservation); // its bucket is unreadable now
             }
@@ -105,7 +105,7 @@ impl Ledger {
 
     /// Gives back what an expired reservation took from buckets that may not be open, if it is refunded, and records that it is over: its
     /// slots are free for others, whatever the clock shows later.
-    fn return_unasked(&mut self, id: u64, reservation: &Reservation, now: i64) -> Result<(), LedgerError> {
+    fn return_unasked(&mut self, id: u64, reservation: &Reservation, (by, now): (i64, i64)) -> Result<(), LedgerError> {
         let mut buckets = Vec::new();
         for part in &reservation.parts {
             let policy = match self.slot(&part.policy) {
@@ -117,15 +117,15 @@ impl Ledger {
             };
             self.open(&policy, 0, now)?;
             let bucket = self.bucket(&policy)?;
-            bucket.end_leases(now); // they ended before
-            buckets.push((bucket.closing_at(now), policy));
+            bucket.end_leases_by(by, now); // they ended before
+            buckets.push((bucket.closing_at(by), policy));
         }
         // All are open, so nothing fails from here on.
         if reservation.is_refunded() {
             for (at, policy) in buckets {
                 self.give_back(&policy, id, reservation, at)?;
             }
-            self.give_back_shadows(id, reservation, false, now);
+            self.give_back_shadows(id, reservation, false, by);
         }
         for (id, parts) in reservation.pieces(id) {
             for name in parts.iter().flat_map(|part| [part.policy.clone(), shadow_of(&part.policy)]) {

@@ -21,6 +21,7 @@
 //! Tokens that have not refilled yet may be leased too, to be spent once they have. So under overload each frontend has its share of the
 //! next moments, and refuses by itself until then.
 
+use super::accounts::Change;
 use super::names::Renamed;
 use super::open_lease::{MAX_LEASE_MS, OpenLease};
 use super::row::{LEASED, NamedState, StoredRow};
@@ -78,45 +79,52 @@ impl LeasedLimit {
 }
 
 impl Leases {
-    /// The leases of a row. Their tokens are added back to the limits, to be withheld; those of leases that are over count as spent. The
-    /// state of an account that refills no further is unchanged.
+    /// The leases of a row, also those that are over. Their tokens are added back to the limits, to be withheld.
     pub(super) fn stored<'a>(
         row: &StoredRow<'_>,
         limits: impl Iterator<Item = (Option<&'a str>, &'a Limit, &'a mut State, Option<&'a mut Cuts>)>,
-        now: i64,
     ) -> Self {
         if row.leased.is_empty() {
             return Self::default();
         }
-        let mut open = row.leased.clone();
-        let is_over = |lease: &mut OpenLease| lease.is_over(now);
-        let over: Vec<_> = open.extract_if(.., is_over).collect();
-        let mut leased = Vec::new();
+        let mut all = Self { open: row.leased.clone(), ..Self::default() };
         for (index, (name, limit, state, cuts)) in limits.enumerate() {
-            let mut owing = LeasedLimit { owed: row.owed.get(index).copied().flatten(), ..LeasedLimit::of(name) };
-            let tokens = |lease: &OpenLease| lease.tokens.get(index).copied().unwrap_or(0);
-            let sum = |leases: &[OpenLease]| leases.iter().map(tokens).fold(0, u64::saturating_add);
-            let all = owing.share(sum(&open).saturating_add(sum(&over)));
-            let paid: Vec<_> = over.iter().map(|lease| (lease.until.min(now), owing.pay(tokens(lease)))).collect();
-            let withheld = owing.share(sum(&open));
-            let spent =
-                paid.iter().fold(limit.raised(state, all), |state, (at, tokens)| without(limit, &state, *tokens, *at));
-            // Unchanged, unless the bucket was full with the spent tokens.
-            let is_same = paid
-                .iter()
-                .map(|(at, _)| *at)
-                .max()
-                .is_none_or(|at| limit.refilled(&limit.raised(state, withheld), at) == limit.refilled(&spent, at));
-            *state = if is_same { limit.raised(state, withheld) } else { spent };
+            let owed = row.owed.get(index).copied().flatten();
+            all.limits.push(LeasedLimit { owed, ..LeasedLimit::of(name) });
+            let leased = all.of(index);
+            *state = limit.raised(state, leased);
             if let Some(cuts) = cuts {
-                cuts.raise(limit, all);
-                for (at, tokens) in paid {
-                    cuts.spend(limit, tokens, at);
-                }
+                cuts.raise(limit, leased);
             }
-            leased.push(owing);
         }
-        Self { limits: leased, open, ..Self::default() }
+        all
+    }
+
+    /// Debits the leases that are over, and were so at the moment `by`, from `accounts`, of which the first of each name is in force. See
+    /// [`Leases::spend`].
+    pub(super) fn end(&mut self, accounts: &mut [NamedState], is_inline: bool, (by, now): (i64, i64)) {
+        let was_over = |lease: &mut OpenLease| lease.is_over(now) && lease.until.min(now) <= by;
+        let over: Vec<_> = self.open.extract_if(.., was_over).collect();
+        for lease in over {
+            self.spend(accounts, &lease.tokens, is_inline, lease.until.min(now));
+        }
+    }
+
+    /// Debits what was spent of a lease at that moment: from the account in force as much as it pays for, and from the others of its name as
+    /// a grant is. `is_inline`: numbers come with requests.
+    pub(super) fn spend(&mut self, accounts: &mut [NamedState], tokens: &[u64], is_inline: bool, at: i64) {
+        for index in 0..accounts.len() {
+            let Some((before, [account, others @ ..])) = accounts.split_at_mut_checked(index) else { return };
+            let is_in_force = before.iter().all(|other| other.name != account.name);
+            let Some(place) = self.position(account.name.as_deref()).filter(|_| is_in_force) else { continue };
+            let tokens = tokens.get(place).copied().unwrap_or(0);
+            let NamedState { name, limit, state, cuts } = account;
+            let before = std::mem::replace(state, without(limit, state, self.pay(place, tokens), at));
+            if let Some(cuts) = cuts {
+                cuts.take(limit, &before, state, at);
+            }
+            Change::Take(tokens).apply_to_others((name.as_deref(), limit), *state, is_inline, others, at);
+        }
     }
 
     pub(super) const fn is_any(&self) -> bool {
@@ -139,7 +147,7 @@ impl Leases {
     }
 
     /// As [`LeasedLimit::pay`], for the limit at that position in the policy.
-    pub(super) fn pay(&mut self, limit: usize, tokens: u64) -> u64 {
+    fn pay(&mut self, limit: usize, tokens: u64) -> u64 {
         self.limits.get_mut(limit).map_or(tokens, |limit| limit.pay(tokens))
     }
 
@@ -263,9 +271,9 @@ impl Leases {
         }
     }
 
-    /// Removes and returns the leases that are over.
-    pub(super) fn end(&mut self, now: i64) -> Vec<OpenLease> {
-        self.open.extract_if(.., |lease| lease.is_over(now)).collect()
+    /// Whether any lease is over.
+    pub(super) fn is_any_over(&self, now: i64) -> bool {
+        self.open.iter().any(|lease| lease.is_over(now))
     }
 
     /// Whether there is room for a lease of a policy with this many limits.

@@ -179,12 +179,6 @@ impl Cuts {
         self.newest = limit.raised(&self.newest, tokens);
     }
 
-    /// Takes tokens at that moment.
-    pub(crate) fn spend(&mut self, limit: &Limit, tokens: u64, at: i64) {
-        self.refill(limit, at);
-        self.newest = limit.lowered(&self.newest, tokens);
-    }
-
     /// How many more tokens can have been taken at the opening of that cut, such that the level without those `withheld` is no lower than
     /// the largest debt allows, if it `may_owe` any, or than it is. All refills up to now are credited.
     pub(crate) fn room(&self, limit: &Limit, cut: usize, withheld: u64, may_owe: bool) -> u64 {

@@ -87,6 +87,21 @@ proptest! {
     }
 }
 
+/// Also of a bucket that is shown under its own policy, and was not asked since.
+#[test]
+fn a_lease_that_is_over_is_not_held() {
+    let mut world = World::empty(&Arc::new(policy(r#"{"rate":1,"period":"1s","capacity":100,"write_ahead":0}"#)));
+    world.lease(vec![50], Vec::new());
+    for (now, held, remaining) in [(START + 1, 50, 50), (START + 65_000, 0, 100)] {
+        world.now = now;
+        for policies in [&[][..], &[Arc::clone(&world.policy)]] {
+            let state = world.ledger.inspect(policies, 0, now);
+            let limit = &state.buckets[0].limits.as_ref().unwrap().1[0];
+            assert_eq!((limit.held, limit.remaining), (held, remaining), "at {now}");
+        }
+    }
+}
+
 /// Levels, exactly: a token is 1000 drops at 3 a second.
 #[test]
 fn levels_are_exact_and_current() {

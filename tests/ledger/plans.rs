@@ -391,15 +391,50 @@ fn accounts_are_forgotten_when_all_are_full() {
 #[test]
 fn leased_tokens_are_charged_to_all_accounts_and_make_none_owe() {
     let fixed = |capacity| Numbers::bucket(0, 1_000, capacity);
-    let mut plans = Plans::new(fixed(1_000));
-    plans.take(Verb::Consume, 995);
-    plans.change(fixed(2_000), Carry::default());
-    plans.world.lease(vec![500], Vec::new());
-    assert_eq!(plans.left(), 505, "as long as they may be returned");
-    plans.world.now += 20_000;
-    assert_eq!(plans.left(), 505);
-    plans.change(fixed(1_000), Carry::default());
-    assert_eq!(plans.left(), 0);
+    for crashes in 0..16 {
+        let crash = |plans: &mut Plans, which: u8| {
+            if crashes & which > 0 {
+                plans.world.crash(usize::MAX);
+            }
+        };
+        let mut plans = Plans::new(fixed(1_000));
+        plans.take(Verb::Consume, 995);
+        plans.change(fixed(2_000), Carry::default());
+        plans.world.lease(vec![500], Vec::new());
+        assert_eq!(plans.left(), 505, "as long as they may be returned");
+        crash(&mut plans, 1);
+        plans.world.now += 20_000;
+        if crashes & 2 == 0 {
+            assert_eq!(plans.left(), 505);
+            crash(&mut plans, 4);
+        }
+        plans.change(fixed(1_000), Carry::default());
+        crash(&mut plans, 8);
+        assert_eq!(plans.left(), 0, "{crashes:04b}");
+    }
+}
+
+/// It is debited at its end, under the numbers of that moment: the old ones do not refill until then.
+#[test]
+fn a_lease_that_is_over_after_a_change_does_not_delay_it() {
+    for ((old, new), left) in [((100, 0), 50 + 100 - 25), ((0, 100), 50 + 1_300 - 25)] {
+        for (is_seen, crashes) in [(true, false), (false, false), (true, true), (false, true)] {
+            let mut plans = Plans::new(Numbers::bucket(old, 1_000, 10_000));
+            plans.take(Verb::Consume, 9_950);
+            let start = plans.world.now;
+            plans.world.lease(vec![25], Vec::new());
+            plans.world.now = start + 1_000;
+            plans.change(Numbers::bucket(new, 1_000, 10_000), Carry::AsIs);
+            if is_seen {
+                plans.left();
+            }
+            if crashes {
+                plans.world.crash(usize::MAX);
+            }
+            plans.world.now = start + 14_000;
+            assert_eq!(plans.left(), left, "{old} to {new}, {is_seen}, {crashes}");
+        }
+    }
 }
 
 /// What was spent of a lease is charged as if it had been spent before the change.
