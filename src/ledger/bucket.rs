@@ -294,7 +294,8 @@ impl Bucket {
     /// The first change of its numbers that it has not followed, if a registry knows when `policy` came into force.
     pub(super) fn changed_at(&self, policy: &Policy) -> Option<i64> {
         let old: Vec<_> = self.all_of(&self.policy).collect();
-        changed_at(policy, &old, self.policy.timeline().since())
+        let since = self.policy.timeline().since();
+        changed_at(policy, &old, if since == 0 { 0 } else { since.max(self.reached) })
     }
 
     /// The account renamed since the last call.
@@ -902,11 +903,12 @@ fn latest(now: i64, mut all: impl Iterator<Item = Option<i64>>) -> Option<i64> {
 /// The first change of its numbers that a stored bucket has not followed, if a registry knows when `policy` came into force.
 pub(super) fn row_changed_at(row: &[u8], policy: &Policy, now: i64) -> Option<i64> {
     let row = StoredRow::read(row).ok()?;
-    changed_at(policy, &row.limits(now).ok()?, row.registered.since)
+    let since = row.registered.since;
+    changed_at(policy, &row.limits(now).ok()?, if since == 0 { 0 } else { since.max(row.reached) })
 }
 
-/// The first change of numbers after the version `since`, for a bucket with these. A version that keeps them needs no row. If no registry
-/// had seen the version, it follows those after its last request.
+/// The first change of the numbers of any of these accounts after the version `since`; for each name, the first is in force. If no registry
+/// had seen the version, the bucket follows those after its last request.
 fn changed_at(policy: &Policy, old: &[NamedState], since: i64) -> Option<i64> {
     let timeline = policy.timeline();
     let since = if since == 0 { old.iter().map(NamedState::at).max().unwrap_or(0) } else { since };
@@ -916,9 +918,12 @@ fn changed_at(policy: &Policy, old: &[NamedState], since: i64) -> Option<i64> {
     });
     let numbers = policy.limits().iter().map(|limit| (limit.account(), limit.limit())).collect();
     let latest = (timeline.since(), timeline.carry(), numbers);
-    let own: Vec<_> = old.iter().map(|limit| (limit.name.as_deref(), &limit.limit)).collect();
+    let is_other = |(name, limit): &(Option<&str>, &Limit)| {
+        let own = old.iter().find(|account| account.name.as_deref() == *name);
+        own.is_some_and(|own| own.limit != **limit)
+    };
     let mut changes = earlier.chain([latest].into_iter().filter(|(at, ..)| *at > since));
-    changes.find(|(_, carry, numbers)| *carry == Carry::Reset || *numbers != own).map(|(at, ..)| at)
+    changes.find(|(_, carry, numbers)| *carry == Carry::Reset || numbers.iter().any(is_other)).map(|(at, ..)| at)
 }
 
 /// The states of `policy`'s limits with their cuts, if any, and the dormant ones, of a bucket that was at the version `since` and has
