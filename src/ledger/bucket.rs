@@ -813,13 +813,14 @@ impl Bucket {
         self.lines().zip(&self.all_states(now)).map(|((limit, block), state)| limit.behind(state, block, now)).collect()
     }
 
-    /// All limits, dormant ones last, and how many tokens of each a crash may cost. Requested numbers charge all accounts, so their block
-    /// applies to all.
+    /// All limits, dormant ones last, and how many tokens of each a crash may cost. Grants are charged to all accounts of a name, so the block
+    /// applies to all; but what is little of a large plan would lock the key out of a small one for long: a twentieth, as is usual.
     fn lines(&self) -> impl Iterator<Item = (&Limit, u64)> {
         let awake = self.policy.limits().iter().map(|named| (named.limit(), block(named)));
         let of_name = |dormant: &NamedState| {
             let mut limits = self.policy.limits().iter();
-            limits.find(|named| named.account() == dormant.name.as_deref()).map_or(0, block)
+            let in_force = limits.find(|named| named.account() == dormant.name.as_deref());
+            in_force.map_or(0, block).min(dormant.limit.config().capacity.div_ceil(20))
         };
         let all =
             move || awake.clone().chain(self.dormant.iter().map(move |dormant| (&dormant.limit, of_name(dormant))));

@@ -414,6 +414,23 @@ fn leased_tokens_are_charged_to_all_accounts_and_make_none_owe() {
     }
 }
 
+/// The row was below all accounts by the block of the larger plan: of the smaller one, five times its capacity.
+#[test]
+fn a_crash_under_a_larger_plan_costs_a_smaller_one_no_more_than_its_own_share() {
+    let daily =
+        |capacity: u64| Numbers { write_ahead: capacity / 20, ..Numbers::bucket(capacity, 86_400_000, capacity) };
+    let mut plans = Plans::new(daily(100));
+    plans.take(Verb::Consume, 1);
+    plans.change(daily(10_000), Carry::default());
+    plans.take(Verb::Consume, 200);
+    plans.world.now += 10;
+    plans.take(Verb::Consume, 1);
+    plans.world.crash(0);
+    plans.change(daily(100), Carry::default());
+    let left = plans.left();
+    assert!((-5..=0).contains(&left), "{left}");
+}
+
 /// It is debited at its end, under the numbers of that moment: the old ones do not refill until then.
 #[test]
 fn a_lease_that_is_over_after_a_change_does_not_delay_it() {
