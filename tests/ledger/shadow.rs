@@ -509,10 +509,8 @@ fn a_limit_enforced_since_does_not_pay_for_an_extension_while_it_was_in_shadow()
         (true, Some(2), 9),
     ] {
         let mut player = Player::new(if is_first_enforced { &enforced } else { &shadow });
-        let first = match is_first_enforced {
-            true => player.world.ask(reserve, Some(vec![1, 1]), None),
-            false => player.ask(reserve, Some([1, 1]), None),
-        };
+        let (costs, tried) = if is_first_enforced { (vec![1, 1], Vec::new()) } else { (vec![1], vec![1]) };
+        let first = player.world.ask_shadow(reserve, Some(costs), Some(tried).filter(|tried| !tried.is_empty()), None);
         let id = decided(first).reservation.unwrap().id;
         player.world.policy = Arc::clone(&shadow);
         decided(player.ask(Action::Extend(id), Some([0, 2]), None));
