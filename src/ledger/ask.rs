@@ -51,7 +51,6 @@ impl Ledger {
         let mut writes = Writes::default();
         self.check_rows(request, now)?; // nothing has changed yet
         self.end_holds(now);
-        self.end_expired(self.changed_at(asked, now), now); // before the buckets follow: under the earlier numbers
         // Requests about a reservation need no lasting room: its bucket exists, or is full.
         let has_room = matches!(request.action, Action::Settle(_) | Action::Cancel(_) | Action::Extend(_));
         if !has_room && self.has_no_room_for_inline(asked, now, &mut writes) {
@@ -61,7 +60,7 @@ impl Ledger {
             self.open(policy, as_of, now)?;
         }
         self.open_shadows(asked, as_of, now);
-        self.end_expired(now, now);
+        self.end_expired(now);
         self.return_leases(asked, request.lease.as_ref(), now)?;
         // Before a replay: a try must share what another try of its batch holds or has committed.
         let of_hold = match request.action {

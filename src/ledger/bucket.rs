@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::accounts::{Change, Floor, is_as_generous};
 use super::cover::{block, cover};
-use super::follow::{follow, rename, untouched};
+use super::follow::{Meanwhile, follow, rename, untouched};
+use super::late::Expired;
 use super::leases::Leases;
 use super::names::Renamed;
 use super::reservation::ReservedPart;
@@ -152,7 +153,14 @@ impl Bucket {
 
     /// The bucket in a stored row, carried over if written under another version. `as_of` is the registry version known to the frontend
     /// whose request is under `policy`.
-    pub(super) fn read(policy: &Arc<Policy>, as_of: i64, row: &[u8], now: i64, phase: u64) -> Result<Self, RowError> {
+    pub(super) fn read(
+        policy: &Arc<Policy>,
+        as_of: i64,
+        row: &[u8],
+        expired: Vec<Expired>,
+        now: i64,
+        phase: u64,
+    ) -> Result<Self, RowError> {
         let stored = StoredRow::read(row)?;
         let Registered { since, id, as_of: stored_as_of, .. } = stored.registered;
         let is_same_version = since == policy.timeline().since();
@@ -181,19 +189,20 @@ impl Bucket {
             return Ok(Self { states, cuts, leases, persisted, ..bucket }.with_all_cut());
         }
         let mut old = stored.limits(now)?;
-        // A bucket is carried over when its numbers change: its level at that moment counts.
         let changed_at =
-            changed_at(policy, &old, stored.covered_since.unwrap_or(since).max(since)).unwrap_or(now).min(now);
+            stored.covered_since.and_then(|covered_since| changed_at(policy, &old, covered_since.max(since)));
+        // A bucket is carried over when its numbers change: its level at that moment counts.
         for limit in &mut old {
-            limit.state = stored.uncovered(&limit.limit, &limit.state, changed_at);
+            limit.state = stored.uncovered(&limit.limit, &limit.state, changed_at.unwrap_or(now).min(now));
         }
         let mut leases = Leases::stored(&stored, old.iter_mut().map(NamedState::parts));
-        leases.end(&mut old, stored.is_inline(), (changed_at, now));
         let renamed = rename(&mut old, &mut leases, policy, || stored.policy(policy.name()).ok());
         leases.move_to(policy);
         let stored_states: Vec<_> = old.iter().map(|limit| limit.state).take(policy.limits().len()).collect();
-        let (states, cuts, dormant) = followed(&old, (since, reached), policy, &leases, now, phase);
-        leases.follow(&old, policy.limits().iter().zip(&states), !bucket.openings.is_empty(), now);
+        let mut meanwhile = Meanwhile::new(&mut leases, !bucket.openings.is_empty(), now);
+        meanwhile.expired = bucket.places_of(expired, renamed.as_ref());
+        let (states, cuts, dormant) = followed(&old, (since, reached), policy, &mut meanwhile, phase);
+        let returned = meanwhile.returned;
         // The row only has extra dormant limits, or is of another version with the same numbers.
         let is_current = stored.policy_version() == policy.version()
             && policy.is_unchanged_since(since)
@@ -205,7 +214,27 @@ impl Bucket {
         } else {
             (None, Need::Exact)
         };
-        Ok(Self { states, dormant, cuts, leases, renamed, persisted, need, ..bucket }.with_all_cut())
+        let mut bucket = Self { states, dormant, cuts, leases, renamed, persisted, need, ..bucket }.with_all_cut();
+        bucket.mark_all_returned(&returned);
+        Ok(bucket)
+    }
+
+    /// These of its openings, with their places, if they were not given back. They are from before an account was renamed.
+    fn places_of(&self, expired: Vec<Expired>, renamed: Option<&Renamed>) -> Vec<(Expired, usize)> {
+        let is_open = |place: &usize| self.openings.get(*place).is_some_and(|opening| !opening.is_returned);
+        let placed = expired.into_iter().filter_map(|mut expired| {
+            let place = self.place_of(expired.id).filter(is_open)?;
+            renamed.iter().for_each(|renamed| _ = expired.taken.rename(renamed, false));
+            Some((expired, place))
+        });
+        placed.collect()
+    }
+
+    fn mark_all_returned(&mut self, ids: &[u64]) {
+        for id in ids {
+            self.mark_returned(*id);
+            self.need(Need::Now);
+        }
     }
 
     /// The bucket with a row's accounts.
@@ -236,8 +265,11 @@ impl Bucket {
     fn set_accounts(&mut self, old: &[NamedState], now: i64, phase: u64) {
         // Numbers that were only peeked at have granted nothing, and say nothing about others.
         let old = if self.has_row || self.need != Need::Nothing { old } else { &[] };
+        let mut leases = std::mem::take(&mut self.leases);
+        let mut meanwhile = Meanwhile::new(&mut leases, !self.openings.is_empty(), now);
         (self.states, self.cuts, self.dormant) =
-            followed(old, (0, self.reached), &Arc::clone(&self.policy), &self.leases, now, phase);
+            followed(old, (0, self.reached), &Arc::clone(&self.policy), &mut meanwhile, phase);
+        self.leases = leases;
         self.cut_all();
         // A new account is written with the next grant. Until then a crash forgets it, which costs nothing.
         let places: Option<Vec<usize>> = self.all().map(|account| old.iter().position(|old| *old == account)).collect();
@@ -253,13 +285,11 @@ impl Bucket {
     }
 
     /// Continues under `policy`. If the numbers changed, tokens are carried over as if the bucket had been read from its row. `as_of` is
-    /// the registry version known to the requesting frontend.
-    pub(super) fn move_to(&mut self, policy: &Arc<Policy>, as_of: i64, now: i64, phase: u64) {
+    /// the registry version known to the requesting frontend; `expired` are reservations that may have been given back before a change.
+    pub(super) fn move_to(&mut self, policy: &Arc<Policy>, as_of: i64, expired: Vec<Expired>, now: i64, phase: u64) {
         if Arc::ptr_eq(&self.policy, policy) {
             return;
         }
-        // Under the numbers of that time. Those that were over later are debited once it has followed.
-        self.end_leases_by(self.changed_at(policy).unwrap_or(now), now);
         let before = std::mem::replace(&mut self.policy, Arc::clone(policy));
         let since = before.timeline().since();
         if since == 0 || before.id() != policy.id() {
@@ -275,8 +305,13 @@ impl Bucket {
         if policy.is_inline() && before.is_inline() {
             return self.set_accounts(&old, now, phase);
         }
-        let (states, cuts, dormant) = followed(&old, (since, self.reached), policy, &self.leases, now, phase);
-        self.leases.follow(&old, policy.limits().iter().zip(&states), !self.openings.is_empty(), now);
+        let mut leases = std::mem::take(&mut self.leases);
+        let mut meanwhile = Meanwhile::new(&mut leases, !self.openings.is_empty(), now);
+        meanwhile.expired = self.places_of(expired, self.renamed.as_ref());
+        let (states, cuts, dormant) = followed(&old, (since, self.reached), policy, &mut meanwhile, phase);
+        let returned = meanwhile.returned;
+        self.leases = leases;
+        self.mark_all_returned(&returned);
         self.reached = self.reached.max(policy.timeline().since());
         let is_unchanged = before.version() == policy.version()
             && policy.is_unchanged_since(since)
@@ -289,13 +324,6 @@ impl Bucket {
         self.persisted = None; // storage has other numbers
         self.in_flight = None;
         self.need(Need::Exact);
-    }
-
-    /// The first change of its numbers that it has not followed, if a registry knows when `policy` came into force.
-    pub(super) fn changed_at(&self, policy: &Policy) -> Option<i64> {
-        let old: Vec<_> = self.all_of(&self.policy).collect();
-        let since = self.policy.timeline().since();
-        changed_at(policy, &old, if since == 0 { 0 } else { since.max(self.reached) })
     }
 
     /// The account renamed since the last call.
@@ -382,13 +410,8 @@ impl Bucket {
 
     /// Debits leases that are over.
     pub(super) fn end_leases(&mut self, now: i64) {
-        self.end_leases_by(now, now);
-    }
-
-    /// Debits those that are over, and were so at the moment `by`.
-    pub(super) fn end_leases_by(&mut self, by: i64, now: i64) {
         if self.leases.is_any_over(now) {
-            self.with_all(|leases, accounts, is_inline| leases.end(accounts, is_inline, (by, now)));
+            self.with_all(|leases, accounts, is_inline| leases.end(accounts, is_inline, (now, now)));
         }
     }
 
@@ -901,18 +924,9 @@ fn latest(now: i64, mut all: impl Iterator<Item = Option<i64>>) -> Option<i64> {
     all.try_fold(now, |latest, at| Some(latest.max(at?)))
 }
 
-/// The first change of its numbers that a stored bucket has not followed, if a registry knows when `policy` came into force.
-pub(super) fn row_changed_at(row: &[u8], policy: &Policy, now: i64) -> Option<i64> {
-    let row = StoredRow::read(row).ok()?;
-    let since = row.registered.since;
-    changed_at(policy, &row.limits(now).ok()?, if since == 0 { 0 } else { since.max(row.reached) })
-}
-
-/// The first change of the numbers of any of these accounts after the version `since`; for each name, the first is in force. If no registry
-/// had seen the version, the bucket follows those after its last request.
+/// The first change of the numbers of any of these accounts after the version `since`; for each name, the first is in force.
 fn changed_at(policy: &Policy, old: &[NamedState], since: i64) -> Option<i64> {
     let timeline = policy.timeline();
-    let since = if since == 0 { old.iter().map(NamedState::at).max().unwrap_or(0) } else { since };
     let earlier = timeline.earlier_after(since).map(|version| {
         let numbers = version.limits.iter().map(|(name, limit)| (name.as_deref(), limit));
         (version.since, version.carry, numbers.collect::<Vec<_>>())
@@ -933,11 +947,10 @@ fn followed(
     old: &[NamedState],
     (since, reached): (i64, i64),
     policy: &Policy,
-    leases: &Leases,
-    now: i64,
+    meanwhile: &mut Meanwhile<'_>,
     phase: u64,
 ) -> (Vec<State>, Vec<Cuts>, Vec<NamedState>) {
-    let mut all = follow(old.to_vec(), (since, reached), policy, leases, now, phase);
+    let mut all = follow(old.to_vec(), (since, reached), policy, meanwhile, phase);
     let dormant = all.split_off(policy.limits().len().min(all.len()));
     let states = all.iter().map(|limit| limit.state).collect();
     let is_cut = all.iter().any(|limit| limit.cuts.is_some());

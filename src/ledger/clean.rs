@@ -36,7 +36,7 @@ impl Ledger {
         let mut writes = Writes::default();
         self.has_alarm = false;
         self.end_holds(now);
-        self.end_expired(now, now);
+        self.end_expired(now);
         self.forget_full(now, &mut writes, |_, _| true);
         self.notices.clean(now, &mut writes.before_reply);
         self.replays.close_pages();
@@ -74,6 +74,7 @@ impl Ledger {
         if new == 0 || !is_too_much(self) {
             return false;
         }
+        self.end_expired(now);
         let is_other = |name: &str| asked.iter().all(|policy| policy.name() != name);
         self.forget_full(now, writes, |name, slot| is_other(name) && slot.is_inline());
         is_too_much(self)

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::accounts::Change;
 use super::bucket::{Bucket, Need};
+use super::late::Expired;
 use super::returns::sooner;
 use super::standing::{count_all, is_unlimited, refuse_all};
 use super::without::{refusal_while_leased, without};
@@ -18,9 +19,10 @@ impl Ledger {
         let phase = self.phase;
         // No registry has numbers from a request.
         let as_of = if policy.is_inline() { 0 } else { as_of };
+        let expired = self.expired_in(policy, now);
         if let Some(slot) = self.slot_mut(policy.name()) {
             let is_read = matches!(slot, Slot::Stored(_));
-            slot.open(policy, as_of, now, phase)?;
+            slot.open(policy, as_of, expired, now, phase)?;
             if is_read {
                 self.close_forgotten(policy)?;
             }
@@ -221,11 +223,18 @@ impl Ledger {
 }
 
 impl Slot {
-    fn open(&mut self, policy: &Arc<Policy>, as_of: i64, now: i64, phase: u64) -> Result<(), LedgerError> {
+    fn open(
+        &mut self,
+        policy: &Arc<Policy>,
+        as_of: i64,
+        expired: Vec<Expired>,
+        now: i64,
+        phase: u64,
+    ) -> Result<(), LedgerError> {
         match self {
-            Self::Open(bucket) => bucket.move_to(policy, as_of, now, phase),
+            Self::Open(bucket) => bucket.move_to(policy, as_of, expired, now, phase),
             Self::Stored(row) => {
-                let bucket = Bucket::read(policy, as_of, row, now, phase);
+                let bucket = Bucket::read(policy, as_of, row, expired, now, phase);
                 let error = |error| LedgerError(format!("the bucket of policy {}: {error}", policy.name()));
                 *self = Self::Open(Box::new(bucket.map_err(error)?));
             }

@@ -21,6 +21,7 @@
 use std::sync::Arc;
 
 use super::accounts::{accounts, of_request, succeeding};
+use super::late::Expired;
 use super::leases::Leases;
 use super::names::Renamed;
 use super::row::NamedState;
@@ -28,17 +29,62 @@ use super::without::without;
 use crate::limit::{Carry, Limit, State};
 use crate::policy::{NamedLimit, Policy};
 
-/// The limits of `policy` at `now`, in its order, then the dormant ones, of a bucket that was at the version `since`, has followed versions
-/// up to `reached`, and has these leases.
+/// What happened to a bucket while it followed no version: each counts under the numbers of its moment.
+pub(super) struct Meanwhile<'a> {
+    /// Leases may be over.
+    pub(super) leases: &'a mut Leases,
+    /// Reservations may have expired: their openings, and the places of these; soonest first.
+    pub(super) expired: Vec<(Expired, usize)>,
+    /// The ids of those that were given back.
+    pub(super) returned: Vec<u64>,
+    /// Whether it has open reservations.
+    pub(super) has_openings: bool,
+    pub(super) now: i64,
+}
+
+impl<'a> Meanwhile<'a> {
+    pub(super) const fn new(leases: &'a mut Leases, has_openings: bool, now: i64) -> Self {
+        Self { leases, expired: Vec::new(), returned: Vec::new(), has_openings, now }
+    }
+
+    /// What had happened by that moment.
+    fn end(&mut self, accounts: &mut [NamedState], is_inline: bool, by: i64) {
+        self.leases.end(accounts, is_inline, (by, self.now));
+        let due = self.expired.partition_point(|(expired, _)| expired.at <= by);
+        for (Expired { id, taken, .. }, cut) in self.expired.drain(..due) {
+            for account in accounts.iter_mut() {
+                account.give_back(cut, taken.tokens_of(account.name.as_deref()));
+            }
+            self.returned.push(id);
+        }
+    }
+
+    /// The limits after a step, which are carried over by `carry`.
+    fn step(
+        &mut self,
+        mut old: Vec<NamedState>,
+        (count, by): (usize, i64),
+        carry: impl FnOnce(Vec<NamedState>, &Leases) -> Vec<NamedState>,
+    ) -> Vec<NamedState> {
+        self.end(&mut old, false, by.min(self.now));
+        let all = carry(old.clone(), self.leases);
+        self.leases.follow(&old, all.get(..count).unwrap_or(&all), self.has_openings, self.now);
+        all
+    }
+}
+
+/// The limits of `policy` at `now`, in its order, then the dormant ones, of a bucket that was at the version `since`, and has followed
+/// versions up to `reached`.
 pub(super) fn follow(
-    old: Vec<NamedState>,
+    mut old: Vec<NamedState>,
     (since, reached): (i64, i64),
     policy: &Policy,
-    leases: &Leases,
-    now: i64,
+    meanwhile: &mut Meanwhile<'_>,
     phase: u64,
 ) -> Vec<NamedState> {
+    let (now, count) = (meanwhile.now, policy.limits().len());
     if policy.is_inline() {
+        meanwhile.end(&mut old, true, now);
         return of_request(old, policy, now, phase);
     }
     let timeline = policy.timeline();
@@ -53,18 +99,20 @@ pub(super) fn follow(
     if timeline.since() == 0 || timeline.since() == since {
         let step =
             Step { at: now, carry: Carry::Additive, limits: current().collect(), merged: None, is_repeated: false };
-        return carried(old, &step, leases, now, phase);
+        return meanwhile.step(old, (count, now), |old, leases| carried(old, &step, leases, now, phase));
     }
     if timeline.since() < since {
-        // No limit before its own moment.
-        let last_asked_at = old.iter().map(NamedState::at).min().unwrap_or(now);
-        let carried_at = |old, at: i64| known_or_as_is(old, current(), (at, now), phase);
-        let first = carried_at(old.clone(), last_asked_at.min(now)).into_iter().take(policy.limits().len());
-        let mut last = carried_at(old, now);
-        for (last, first) in last.iter_mut().zip(first) {
-            last.lower_to(first, now);
-        }
-        return without_left(last, policy.limits().len(), leases, now);
+        return meanwhile.step(old, (count, now), |old, leases| {
+            // No limit before its own moment.
+            let last_asked_at = old.iter().map(NamedState::at).min().unwrap_or(now);
+            let carried_at = |old, at: i64| known_or_as_is(old, current(), (at, now), phase);
+            let first = carried_at(old.clone(), last_asked_at.min(now)).into_iter().take(count);
+            let mut last = carried_at(old, now);
+            for (last, first) in last.iter_mut().zip(first) {
+                last.lower_to(first, now);
+            }
+            without_left(last, count, leases, now)
+        });
     }
     let earlier = timeline.earlier().iter().map(|version| Step {
         at: version.since,
@@ -94,7 +142,10 @@ pub(super) fn follow(
         }
         None => _ = steps.drain(..if since == 0 { first } else { known }),
     }
-    steps.iter().fold(old, |old, step| carried(old, step, leases, now, phase))
+    steps.iter().fold(old, |old, step| {
+        let moment = (step.limits.len(), step.at);
+        meanwhile.step(old, moment, |old, leases| carried(old, step, leases, now, phase))
+    })
 }
 
 /// Calls accounts as `policy` does, and returns which has another name now. Without the registry's timeline, a policy does not know that
@@ -153,10 +204,9 @@ pub(super) fn untouched(policy: &Policy, now: i64, phase: u64) -> Vec<State> {
         NamedState::new(name.as_deref(), limit, limit.new_state(began_at, phase))
     };
     let states = first.limits.iter().map(begin).collect();
-    let states = follow(states, (first.since, first.since), policy, &Leases::default(), now, phase)
-        .into_iter()
-        .map(|limit| limit.state);
-    states.take(policy.limits().len()).collect()
+    let (mut leases, since) = (Leases::default(), first.since);
+    let states = follow(states, (since, since), policy, &mut Meanwhile::new(&mut leases, false, now), phase);
+    states.into_iter().map(|limit| limit.state).take(policy.limits().len()).collect()
 }
 
 /// A version, and how a bucket is carried over to it.
@@ -258,6 +308,15 @@ const MAX_DORMANT: usize = 8;
 impl NamedState {
     fn is_of_kind(&self, limit: &Limit) -> bool {
         self.limit.config().kind == limit.config().kind
+    }
+
+    /// Gives back what a reservation took that has expired. A moment before that gives the same result, and credits no refill too many.
+    fn give_back(&mut self, cut: usize, tokens: u64) {
+        let at = self.cuts.as_ref().map_or(0, |cuts| self.limit.snapshot(cuts.newest()).at).max(self.at());
+        if let Some(cuts) = &mut self.cuts {
+            cuts.refill(&self.limit, at);
+            cuts.settle(&self.limit, cut, (tokens, 0), &mut self.state, at);
+        }
     }
 
     /// Carries it over to other numbers at that moment, or later if refills have been credited beyond it.

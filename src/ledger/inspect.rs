@@ -21,7 +21,6 @@ impl Ledger {
     pub fn inspect(&self, policies: &[Arc<Policy>], as_of: i64, now: i64) -> KeyState {
         let mut copy = self.copy();
         copy.end_holds(now);
-        copy.end_expired(copy.changed_at(policies, now), now);
         let names: Vec<_> = self.buckets.iter().map(|(name, _)| name.clone()).collect();
         let mut policies: Vec<_> =
             policies.iter().flat_map(|policy| [Some(policy), policy.shadow()]).flatten().collect();
@@ -32,7 +31,7 @@ impl Ledger {
                 _ = copy.open(policy, as_of, now); // an unreadable one is reported as such
             }
         }
-        copy.end_expired(now, now);
+        copy.end_expired(now);
         let buckets: Vec<_> =
             names.into_iter().map(|policy| BucketState { limits: copy.limits_of(&policy, now), policy }).collect();
         let called = |tokens: Vec<PolicyTokens>| tokens.into_iter().map(|tokens| called(tokens, &buckets)).collect();

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use super::bucket::{Need, row_changed_at};
+use super::bucket::Need;
 use super::names::Renamed;
 use super::quota::{MAX_RESERVATIONS, of_grants};
-use super::reservation::Reservation;
+use super::reservation::{Piece, Reservation, ReservedPart};
 use super::row::StoredRow;
 use super::{Ledger, LedgerError, Slot};
 use crate::policy::{Policy, shadow_of};
@@ -21,6 +21,13 @@ pub const LATE_MS: u64 = 3_600_000;
 /// that are over: beyond the maximum, of these the ones that ended first are forgotten, but never the latest. All reservations that can be
 /// open can expire at once and still be settled; and with any number open, there is room for some that are over.
 pub const MAX_KEPT: usize = MAX_RESERVATIONS + 256;
+
+/// What one opening of an expired reservation gives back to a bucket.
+pub(super) struct Expired {
+    pub(super) at: i64,
+    pub(super) id: u64,
+    pub(super) taken: ReservedPart,
+}
 
 impl Reservation {
     /// When it may be forgotten, once over.
@@ -50,31 +57,28 @@ impl Ledger {
         self.all_reservations().flat_map(|(id, one)| one.pieces(id).map(|(id, _)| id))
     }
 
-    /// The first change of the numbers of these policies that their buckets have not followed, if it came before `now`. What expired before
-    /// it was given back under the earlier numbers.
-    pub(super) fn changed_at(&self, asked: &[Arc<Policy>], now: i64) -> i64 {
-        if self.reservations.ends().next().is_none_or(|at| at > now) {
-            return now; // as nearly always
+    /// What expired reservations are to give back to `policy`'s bucket, soonest first.
+    pub(super) fn expired_in(&self, policy: &Policy, now: i64) -> Vec<Expired> {
+        let expired = self.reservations.by_end().take_while(|(_, one)| one.expires_at <= now);
+        let mut all = Vec::new();
+        for (id, one) in expired.filter(|(_, one)| one.is_refunded()) {
+            let pieces = one.pieces_in(id, policy).into_iter().filter(|piece| piece.is_open);
+            all.extend(pieces.map(|Piece { id, taken, .. }| Expired { at: one.expires_at, id, taken }));
         }
-        let policies = asked.iter().flat_map(|policy| [Some(policy), policy.shadow()]).flatten();
-        let changes = policies.filter_map(|policy| match self.slot(policy.name())? {
-            Slot::Open(bucket) => bucket.changed_at(policy),
-            Slot::Stored(row) => row_changed_at(row, policy, now),
-        });
-        changes.fold(now, Ord::min)
+        all
     }
 
-    /// Ends the reservations that had expired at the moment `by`, and forgets those that ended long ago. Under the same numbers, doing so
-    /// late makes no difference: tokens given back now leave the bucket as if they had never been taken.
-    pub(super) fn end_expired(&mut self, by: i64, now: i64) {
-        let expired = self.reservations.take_expired(by);
+    /// Ends expired reservations, and forgets those that ended long ago. Doing so late makes no difference: tokens given back now leave the
+    /// bucket as if they had never been taken, and a bucket that has followed its policy meanwhile has given them back before.
+    pub(super) fn end_expired(&mut self, now: i64) {
+        let expired = self.reservations.take_expired(now);
         for (id, reservation) in &expired {
             self.ended.insert(*id, reservation.clone());
         }
         for (id, reservation) in
             expired.into_iter().filter(|(_, reservation)| reservation.is_refunded() || reservation.has_slots())
         {
-            if self.return_unasked(id, &reservation, (by, now)).is_err() {
+            if self.return_unasked(id, &reservation, now).is_err() {
                 self.ended.remove(id);
                 self.reservations.insert(id, reservation); // its bucket is unreadable now
             }
@@ -105,7 +109,7 @@ impl Ledger {
 
     /// Gives back what an expired reservation took from buckets that may not be open, if it is refunded, and records that it is over: its
     /// slots are free for others, whatever the clock shows later.
-    fn return_unasked(&mut self, id: u64, reservation: &Reservation, (by, now): (i64, i64)) -> Result<(), LedgerError> {
+    fn return_unasked(&mut self, id: u64, reservation: &Reservation, now: i64) -> Result<(), LedgerError> {
         let mut buckets = Vec::new();
         for part in &reservation.parts {
             let policy = match self.slot(&part.policy) {
@@ -117,15 +121,15 @@ impl Ledger {
             };
             self.open(&policy, 0, now)?;
             let bucket = self.bucket(&policy)?;
-            bucket.end_leases_by(by, now); // they ended before
-            buckets.push((bucket.closing_at(by), policy));
+            bucket.end_leases(now); // they ended before
+            buckets.push((bucket.closing_at(now), policy));
         }
         // All are open, so nothing fails from here on.
         if reservation.is_refunded() {
             for (at, policy) in buckets {
                 self.give_back(&policy, id, reservation, at)?;
             }
-            self.give_back_shadows(id, reservation, false, by);
+            self.give_back_shadows(id, reservation, false, now);
         }
         for (id, parts) in reservation.pieces(id) {
             for name in parts.iter().flat_map(|part| [part.policy.clone(), shadow_of(&part.policy)]) {

@@ -151,20 +151,15 @@ impl Leases {
         self.limits.get_mut(limit).map_or(tokens, |limit| limit.pay(tokens))
     }
 
-    /// The accounts in force were `before`, and are those of `limits` now: one that was not in force pays for no more than it will have.
+    /// The accounts in force were among those `before`, and are `after`: one that was not in force pays for no more than it will have.
     /// Unless reservations are open: what they give back may pay for the rest.
-    pub(super) fn follow<'a>(
-        &mut self,
-        before: &[NamedState],
-        limits: impl Iterator<Item = (&'a NamedLimit, &'a State)>,
-        has_openings: bool,
-        now: i64,
-    ) {
+    pub(super) fn follow(&mut self, before: &[NamedState], after: &[NamedState], has_openings: bool, now: i64) {
         let over_at = self.over_at(now);
-        for (leased, (named, state)) in self.limits.iter_mut().zip(limits) {
-            let in_force = before.iter().find(|account| account.name.as_deref() == named.account());
-            if in_force.is_some_and(|account| account.limit != *named.limit() || account.state != *state) {
-                let left = named.limit().snapshot(&named.limit().refilled(state, over_at)).tokens;
+        for account in after {
+            let Some(leased) = self.limits.iter_mut().find(|leased| leased.name == account.name) else { continue };
+            let in_force = before.iter().find(|before| before.name == account.name);
+            if in_force.is_some_and(|before| before.limit != account.limit || before.state != account.state) {
+                let left = account.limit.snapshot(&account.limit.refilled(&account.state, over_at)).tokens;
                 leased.owed = (!has_openings).then_some(left.max(0).unsigned_abs());
             }
         }

@@ -156,7 +156,8 @@ impl Budget {
     }
 
     /// The reservation finally cost this many tokens less, by the bucket's numbers.
-    fn give_back(&mut self, of: u64, back: f64) {
+    /// Before changes from `until` on, or else before those that it has not followed.
+    fn give_back(&mut self, of: u64, back: f64, until: Option<i64>) {
         let Some(index) =
             self.events.iter().position(|(_, event)| matches!(event, Event::Taken { id, .. } if *id == of))
         else {
@@ -164,8 +165,10 @@ impl Budget {
         };
         let mut numbers = self.begun.0;
         let mut factor = 1.0;
-        for (at, (_, event)) in self.events[..self.followed].iter().enumerate() {
-            if let Event::Carried(next, how, _) = *event {
+        for (at, (moment, event)) in self.events.iter().enumerate() {
+            if let Event::Carried(next, how, _) = *event
+                && until.map_or(at < self.followed, |until| *moment < until)
+            {
                 factor *= if at > index { share(numbers, next, how) } else { 1.0 };
                 numbers = next;
             }
@@ -280,13 +283,9 @@ impl Pair {
         if self.budgets.is_empty() {
             self.budgets = self.named().into_iter().map(|(name, numbers)| (name, Budget::new(numbers, now))).collect();
         }
-        let unseen = self.budgets.values().flat_map(|budget| &budget.events[budget.followed..]);
-        let changes = unseen.filter(|(_, event)| matches!(event, Event::Carried(..))).map(|(at, _)| *at);
-        let changed_at = changes.min().unwrap_or(now);
         self.end_leases();
-        self.end_expired(changed_at);
+        self.end_expired(true);
         self.budgets.values_mut().for_each(|budget| budget.followed = budget.events.len());
-        self.end_expired(now);
     }
 
     fn end_leases(&mut self) {
@@ -302,9 +301,11 @@ impl Pair {
         }
     }
 
-    fn end_expired(&mut self, now: i64) {
+    /// `follows`: also the changes that nobody has seen, as at a request.
+    fn end_expired(&mut self, follows: bool) {
+        let now = self.world.now;
         for open in self.open.extract_if(.., |open| open.until <= now).filter(|_| self.is_refunded) {
-            give_back(&mut self.budgets, &open);
+            give_back(&mut self.budgets, &open, follows.then_some(open.until));
         }
     }
 
@@ -416,7 +417,7 @@ impl Pair {
                     let most = before + real(open.tokens(name));
                     assert!(after <= most + NOISE, "{step:?} left {after} of {name}, above {most}");
                 }
-                give_back(&mut self.budgets, &open);
+                give_back(&mut self.budgets, &open, None);
             }
             Step::Lease(wanted) => {
                 let decided = decided(self.world.lease(self.costs(wanted), Vec::new()));
@@ -446,7 +447,7 @@ impl Pair {
                 // Before its budget is forgotten.
                 self.end_leases();
                 self.world.clean();
-                self.end_expired(self.world.now);
+                self.end_expired(false);
                 self.forget();
             }
             Step::Crash(arrived) if !self.has_returned => {
@@ -507,11 +508,11 @@ impl Pair {
                 // Tokens are given back newest first, and additional ones are taken by the newest.
                 let real_cost = if place + 1 == open.pieces.len() { rest } else { taken.min(rest) };
                 rest -= real_cost;
-                budget.give_back(*id, real(taken) - real(real_cost));
+                budget.give_back(*id, real(taken) - real(real_cost), None);
             }
             if let Some((newest, _)) = open.pieces.last().filter(|_| booked < cost && self.oracle == Oracle::Exact) {
                 let mut more = budget.clone();
-                more.give_back(*newest, -1.0);
+                more.give_back(*newest, -1.0, None);
                 let Standing { level, lost, .. } = more.standing(now);
                 assert!(level - withheld < floor + lost + NOISE, "{step:?} booked {booked} of {cost}");
             }
@@ -567,11 +568,11 @@ impl Pair {
     }
 }
 
-fn give_back(budgets: &mut BTreeMap<String, Budget>, open: &OpenReservation) {
+fn give_back(budgets: &mut BTreeMap<String, Budget>, open: &OpenReservation, until: Option<i64>) {
     for (id, tokens) in &open.pieces {
         for (name, tokens) in tokens {
             if let Some(budget) = budgets.get_mut(name) {
-                budget.give_back(*id, real(*tokens));
+                budget.give_back(*id, real(*tokens), until);
             }
         }
     }

@@ -238,7 +238,7 @@ fn with_alternations() -> impl Strategy<Value = Step> {
 
 fn with_leases() -> impl Strategy<Value = Step> {
     prop_oneof![
-        8 => usual(),
+        8 => with_unseen(),
         2 => costs().prop_map(Step::Lease),
         1 => (0..8_usize, cost()).prop_map(|(which, spent)| Step::Return(which, spent)),
     ]
