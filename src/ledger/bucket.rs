@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::accounts::{Change, Floor, is_as_generous};
-use super::cover::{block, cover};
+use super::cover::{block, cover, usual_block};
 use super::follow::{Meanwhile, follow, rename, untouched};
 use super::late::Expired;
 use super::leases::Leases;
@@ -415,9 +415,11 @@ impl Bucket {
         }
     }
 
-    /// Debits the spent tokens of a lease, also from dormant limits.
-    pub(super) fn spend(&mut self, tokens: &[u64], at: i64) {
-        self.with_all(|leases, accounts, is_inline| leases.spend(accounts, tokens, is_inline, at));
+    /// Debits what was spent of leases, also from dormant limits.
+    pub(super) fn spend(&mut self, spent: &[Vec<u64>], at: i64) {
+        self.with_all(|leases, accounts, is_inline| {
+            spent.iter().for_each(|tokens| leases.spend(accounts, tokens, is_inline, at));
+        });
     }
 
     /// Changes all accounts; the last argument says whether numbers come with requests.
@@ -837,13 +839,13 @@ impl Bucket {
     }
 
     /// All limits, dormant ones last, and how many tokens of each a crash may cost. Grants are charged to all accounts of a name, so the block
-    /// applies to all; but what is little of a large plan would lock the key out of a small one for long: a twentieth, as is usual.
+    /// applies to all; but what is little of a large plan would lock the key out of a small one for long: no more than is usual for its own.
     fn lines(&self) -> impl Iterator<Item = (&Limit, u64)> {
         let awake = self.policy.limits().iter().map(|named| (named.limit(), block(named)));
         let of_name = |dormant: &NamedState| {
             let mut limits = self.policy.limits().iter();
             let in_force = limits.find(|named| named.account() == dormant.name.as_deref());
-            in_force.map_or(0, block).min(dormant.limit.config().capacity.div_ceil(20))
+            in_force.map_or(0, block).min(usual_block(dormant.limit.config()))
         };
         let all =
             move || awake.clone().chain(self.dormant.iter().map(move |dormant| (&dormant.limit, of_name(dormant))));

@@ -20,7 +20,7 @@
 //! lies no further below a full bucket than what refills in that time, so that a slow limit does not lose for hours what a crash costs.
 
 use crate::limit::{Config, Kind, Limit, MAX_STEP_BACK_MS, Snapshot, State};
-use crate::policy::{NamedLimit, Policy};
+use crate::policy::{NamedLimit, Policy, default_write_ahead};
 
 /// The longest time for which a row does not refill. An earlier version treats a state this far ahead of the clock as not refilled yet; it
 /// takes one further ahead for a clock that stepped back, and lets it refill at once.
@@ -29,6 +29,12 @@ const MAX_COVER_MS: i64 = MAX_STEP_BACK_MS;
 /// Tokens that a crash may cost: never more than the capacity, or a key could be locked out for long.
 pub(super) fn block(limit: &NamedLimit) -> u64 {
     limit.write_ahead().min(limit.limit().config().capacity)
+}
+
+/// The same for an account of other numbers, of which only these are known.
+pub(super) fn usual_block(config: &Config) -> u64 {
+    // At rate 0, where each grant would write a row, as much as for others.
+    default_write_ahead(config).max(config.capacity.div_ceil(20))
 }
 
 /// The states to write for a bucket in memory for `awake_ms`, if all limits are full enough. `states` are those of `policy`'s limits.

@@ -63,7 +63,11 @@ impl Ledger {
         let mut all = Vec::new();
         for (id, one) in expired.filter(|(_, one)| one.is_refunded()) {
             let pieces = one.pieces_in(id, policy).into_iter().filter(|piece| piece.is_open);
-            all.extend(pieces.map(|Piece { id, taken, .. }| Expired { at: one.expires_at, id, taken }));
+            all.extend(pieces.map(|Piece { id, taken, .. }| Expired {
+                at: one.expires_at,
+                id,
+                taken: taken.into_owned(),
+            }));
         }
         all
     }

@@ -238,6 +238,8 @@ impl Leases {
         let limits =
             names.iter().zip(&places).map(|(name, place)| known(place).unwrap_or_else(|| LeasedLimit::of(*name)));
         self.limits = limits.collect();
+        // As after a restart: a row has it only for the policy's own limits.
+        self.limits.iter_mut().skip(policy.limits().len()).for_each(|absent| absent.owed = None);
         for lease in &mut self.open {
             lease.tokens = in_order(&places, &lease.tokens);
         }

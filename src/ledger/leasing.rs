@@ -24,12 +24,12 @@ impl Ledger {
         }
         let ([policy], Some(request)) = (asked, request) else { return Ok(()) };
         let bucket = self.bucket(policy)?;
-        for ended in &request.ended {
-            // An unknown lease is over, or was returned before.
-            if let Some(spent) = bucket.leases.close(ended, policy.limits().len()) {
-                bucket.spend(&spent, now);
-                bucket.need(Need::Spent);
-            }
+        // An unknown lease is over, or was returned before.
+        let spent = request.ended.iter().filter_map(|ended| bucket.leases.close(ended, policy.limits().len()));
+        let spent: Vec<_> = spent.collect();
+        if !spent.is_empty() {
+            bucket.spend(&spent, now);
+            bucket.need(Need::Spent);
         }
         Ok(())
     }

@@ -22,7 +22,7 @@
 //! ```
 
 use super::bytes::Bytes;
-use crate::policy::{NamedLimit, Policy};
+use crate::policy::{NamedLimit, Policy, is_of_slots};
 use crate::protocol::Reserved;
 
 /// An earlier answer.
@@ -102,6 +102,7 @@ impl Grant {
             let unnamed = limit.unnamed_account().unwrap_or_default();
             let renamed = known.get(index).filter(|known| !accounts.contains(known));
             let renamed = renamed.filter(|known| **known == unnamed || account == unnamed);
+            let renamed = renamed.filter(|known| is_of_slots(Some(**known)) == limit.is_slots());
             known.iter().position(|known| *known == account).or(renamed.map(|_| index))
         };
         policy.limits().iter().enumerate().map(place).collect()

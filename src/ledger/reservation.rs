@@ -16,6 +16,7 @@
 //! then for each raise a byte of 0, where a policy would have the length of its name, 8 bytes for its id, and its policies in the same way
 //! ```
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::bytes::Bytes;
@@ -82,15 +83,15 @@ enum Mode {
 }
 
 /// A piece of a reservation, for one policy's bucket: that of its enforced limits, or that of those in shadow.
-pub(super) struct Piece {
+pub(super) struct Piece<'a> {
     /// Its opening's id.
     pub(super) id: u64,
-    /// Whether the bucket has that opening: what was requested only of limits in shadow has none in that of the enforced ones.
+    /// Whether it is settled in this bucket: what was requested only of limits in shadow has no opening in that of the enforced ones.
     pub(super) is_open: bool,
     /// The share of each limit of the policy.
     pub(super) shares: Vec<Share>,
     /// What was taken of the bucket's limits, also of those that the policy has lost since.
-    pub(super) taken: ReservedPart,
+    pub(super) taken: Cow<'a, ReservedPart>,
 }
 
 /// One limit's share of a piece.
@@ -103,7 +104,7 @@ pub(super) struct Share {
     /// Whether it pays for what exceeds both: not for a piece that was requested of it in shadow if it is enforced now, or the other way
     /// round, nor in shadow for one that it would have refused.
     pub(super) pays_more: bool,
-    /// Whether this piece was requested of it at all.
+    /// Whether it takes part in this piece: it was requested of it, or of its bucket before the limit was added.
     pub(super) is_asked: bool,
 }
 
@@ -178,7 +179,7 @@ impl ReservedPart {
             Some(take) => Share { spared: take.cost(), is_asked: true, ..Share::default() },
             // One added since is settled at the real cost. That has no effect on a new account, whose cut is void, only on one that was
             // dormant at the opening.
-            None => Share { pays_more: is_open && !is_shadow, is_asked: is_open, ..Share::default() },
+            None => Share { pays_more: is_open && !is_shadow, is_asked: is_open && !is_shadow, ..Share::default() },
         };
         policy.limits().iter().map(share).collect()
     }
@@ -359,17 +360,19 @@ impl Reservation {
     }
 
     /// Its pieces for `policy`'s bucket, which may be that of limits in shadow, oldest first.
-    pub(super) fn pieces_in(&self, id: u64, policy: &Policy) -> Vec<Piece> {
+    pub(super) fn pieces_in(&self, id: u64, policy: &Policy) -> Vec<Piece<'_>> {
         let is_shadow = without_shadow(policy.name()) != policy.name();
         let first = std::iter::once((id, &self.parts, true));
-        let all = first.chain(self.raises.iter().map(|raise| (raise.id, &raise.parts, raise.is_enforced())));
-        let piece = |(id, parts, is_enforced): (u64, &Vec<ReservedPart>, bool)| {
-            let part = part_of(parts, policy)?;
+        let mut pieces = Vec::new();
+        for (id, parts, is_enforced) in
+            first.chain(self.raises.iter().map(|raise| (raise.id, &raise.parts, raise.is_enforced())))
+        {
+            let Some(part) = part_of(parts, policy) else { continue };
             let is_open = is_shadow || is_enforced;
-            let taken = if is_shadow { part.of_shadow() } else { part.clone() };
-            Some(Piece { id, is_open, shares: part.shares(policy, is_open), taken })
-        };
-        all.filter_map(piece).collect()
+            let taken = if is_shadow { Cow::Owned(part.of_shadow()) } else { Cow::Borrowed(part) };
+            pieces.push(Piece { id, is_open, shares: part.shares(policy, is_open), taken });
+        }
+        pieces
     }
 
     /// The total it has taken, of each policy.

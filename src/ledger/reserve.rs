@@ -235,15 +235,16 @@ impl Ledger {
     pub(super) fn settle_pieces(
         &mut self,
         policy: &Policy,
-        pieces: &[Piece],
+        pieces: &[Piece<'_>],
         is_refunded: bool,
         costs: Option<&[u64]>,
         now: i64,
     ) -> Result<Vec<LimitAnswer>, LedgerError> {
         let real = |(limit, cost): (&NamedLimit, &u64)| if limit.is_slots() { 0 } else { *cost };
         let mut rest: Option<Vec<_>> = costs.map(|costs| policy.limits().iter().zip(costs).map(real).collect());
-        let is_asked = |piece: &Piece, limit: usize| piece.shares.get(limit).is_some_and(|share| share.is_asked);
+        let is_asked = |piece: &Piece<'_>, limit: usize| piece.shares.get(limit).is_some_and(|share| share.is_asked);
         let newest = |limit: usize| pieces.iter().rposition(|piece| is_asked(piece, limit));
+        let newest: Vec<_> = (0..policy.limits().len()).map(newest).collect();
         let mut answers: Vec<LimitAnswer> = Vec::new();
         let mut spared = vec![0_u64; policy.limits().len()];
         for (index, Piece { id, is_open, shares, taken }) in pieces.iter().enumerate() {
@@ -253,7 +254,7 @@ impl Ledger {
             for (limit, (share, spared)) in shares.iter().zip(&mut spared).enumerate() {
                 let rest = rest.as_mut().and_then(|rest| rest.get_mut(limit));
                 let real = rest.map_or(share.cost(), |rest| {
-                    let real = if newest(limit) == Some(index) { *rest } else { share.cost().min(*rest) };
+                    let real = if newest.get(limit) == Some(&Some(index)) { *rest } else { share.cost().min(*rest) };
                     *rest = rest.saturating_sub(real);
                     real
                 });
@@ -332,7 +333,7 @@ impl Ledger {
         let mut expiring: Vec<(i64, u64, Vec<u64>)> = Vec::new();
         for (id, open) in self.reservations.iter().filter(|(_, open)| open.is_refunded()) {
             let pieces = open.pieces_in(id, policy).into_iter().filter(|piece| piece.is_open);
-            let taken = |piece: Piece| piece.shares.iter().map(|share| share.taken).collect();
+            let taken = |piece: Piece<'_>| piece.shares.iter().map(|share| share.taken).collect();
             expiring.extend(pieces.map(|piece| (open.expires_at, piece.id, taken(piece))));
         }
         sort_by(&mut expiring, |(one, ..), (other, ..)| one.cmp(other));
@@ -363,8 +364,8 @@ pub(super) fn reserved_parts(
 }
 
 /// The reserved total of each limit.
-pub(super) fn totals(policy: &Policy, pieces: &[Piece]) -> Vec<u64> {
-    let add = |mut totals: Vec<u64>, piece: &Piece| {
+pub(super) fn totals(policy: &Policy, pieces: &[Piece<'_>]) -> Vec<u64> {
+    let add = |mut totals: Vec<u64>, piece: &Piece<'_>| {
         for (total, share) in totals.iter_mut().zip(&piece.shares) {
             *total = total.saturating_add(share.cost());
         }

@@ -51,7 +51,7 @@ pub(crate) use named_limit::{is_of_slots, name_of};
 pub use parse::Policies;
 pub use reader::MAX_LIMITS;
 #[cfg(feature = "service")]
-pub(crate) use reader::written;
+pub(crate) use reader::{default_write_ahead, written};
 
 // For the service only, like everything hidden in here: no public API.
 #[doc(hidden)]

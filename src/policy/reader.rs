@@ -383,7 +383,7 @@ const UNLIMITED: &str = "unlimited";
 
 /// A twentieth of the burst, or a second's refill if that is more. A crash that costs a key this little goes unnoticed, and a busy key
 /// writes only once per block.
-fn default_write_ahead(config: &Config) -> u64 {
+pub(crate) fn default_write_ahead(config: &Config) -> u64 {
     let Config { rate, period_ms, capacity, .. } = *config;
     let in_a_second = u128::from(rate).saturating_mul(1_000).checked_div(period_ms.into()).unwrap_or(0);
     match rate {

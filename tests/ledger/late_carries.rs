@@ -6,11 +6,12 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use tollgate::limit::{Carry, Verb};
+use tollgate::policy::{Policies, Policy};
 use tollgate::protocol::Action;
 
 use crate::chance;
 use crate::late_budgets::{NAMES, Oracle, Pair, Step, policy};
-use crate::world::{DAY_MS, START, World, decided};
+use crate::world::{DAY_MS, START, World, decided, tokens};
 
 /// Sequences that broke the law before it held.
 mod found {
@@ -91,6 +92,39 @@ mod found {
                 assert_eq!(world.levels(), [left.cast_signed()], "{case}");
             }
         }
+    }
+
+    /// The moment of another policy's change was handed to this bucket's pieces, as if the clock had stepped back: it refilled again.
+    #[test]
+    fn the_change_of_one_policy_does_not_touch_what_others_have_given_back() {
+        let terms = r#""unsettled":"refund","reservation_ttl":"60s","write_ahead":0"#;
+        let both = |q: u64| {
+            let p = format!(r#""p":{{"rate":1,"period":"1s","capacity":1000,{terms}}}"#);
+            let q = format!(r#""q":{{"rate":0,"period":"1s","capacity":{q}}}"#);
+            Policies::parse(&format!("{{{p},{q}}}")).unwrap()
+        };
+        let since = START - DAY_MS;
+        let [p, q] = ["p", "q"].map(|name| Arc::new(Policy::clone(both(5).get(name).unwrap()).in_force_since(since)));
+        let mut world = World { as_of: Some(since), ..World::empty(&p) };
+        let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+        world.decided(reserve, vec![10]);
+        world.now = START + 50_000;
+        world.policy = Arc::clone(&q);
+        world.decided(Action::Take(Verb::Consume), vec![1]);
+        world.policy = Arc::clone(&p);
+        world.now = START + 860_000;
+        assert_eq!(tokens(&world.decided(Action::Take(Verb::Consume), vec![1_000]).limits[0]), 1_000);
+        world.now = START + 870_000;
+        let id = world.decided(reserve, vec![10]).reservation.unwrap().id;
+        world.crash(usize::MAX);
+        world.now = START + 880_000;
+        let changed = Policy::clone(both(9).get("q").unwrap()).succeeding(&q, START + 100_000, Carry::Additive);
+        world.as_of = Some(START + 100_000);
+        world.policy = Arc::new(changed);
+        world.levels();
+        world.policy = p;
+        decided(world.ask(Action::Cancel(id), None, None));
+        assert_eq!(world.levels(), [20]);
     }
 
     /// It was given back when the reservation expired, but the late settlement took again only of limits that the policy still had.

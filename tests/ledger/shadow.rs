@@ -523,6 +523,21 @@ fn a_limit_enforced_since_does_not_pay_for_an_extension_while_it_was_in_shadow()
     }
 }
 
+/// Like an enforced one: what an extension costs that it was not asked for has no part of the total.
+#[test]
+fn a_shadow_limit_pays_more_than_reserved_though_the_last_extension_was_not_requested_of_it() {
+    let ten = r#"{"name":"s","rate":0,"period":"1day","capacity":10,"write_ahead":0}"#;
+    let with = policy(TWO, Some(ten), "");
+    let mut player = Player::new(&with);
+    let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+    let id = decided(player.ask(reserve, Some([1, 5]), None)).reservation.unwrap().id;
+    player.world.policy = policy(TWO, None, "");
+    decided(player.world.ask(Action::Extend(id), Some(vec![1]), None));
+    player.world.policy = with;
+    let settled = report(&player.ask(Action::Settle(id), Some([2, 8]), None)).unwrap();
+    assert_eq!((tokens(&settled), settled.remaining), (8, 2));
+}
+
 /// It was given back when the reservation expired, and is taken again, like that of an enforced limit.
 #[test]
 fn a_late_settlement_takes_again_of_a_limit_in_shadow_that_the_policy_lacks() {
