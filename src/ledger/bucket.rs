@@ -6,10 +6,9 @@ use std::sync::Arc;
 use super::accounts::{Change, Floor, is_as_generous};
 use super::cover::{block, cover, usual_block};
 use super::follow::{Meanwhile, follow, rename, untouched};
-use super::late::Expired;
 use super::leases::Leases;
 use super::names::Renamed;
-use super::reservation::ReservedPart;
+use super::reservation::{Expired, ReservedPart};
 use super::returns::{Return, Returns};
 use super::row::{NamedState, Registered, RowError, StoredRow, encode_cuts, encode_row, mark_covered};
 use super::without::without;
@@ -224,7 +223,9 @@ impl Bucket {
         let is_open = |place: &usize| self.openings.get(*place).is_some_and(|opening| !opening.is_returned);
         let placed = expired.into_iter().filter_map(|mut expired| {
             let place = self.place_of(expired.id).filter(is_open)?;
-            renamed.iter().for_each(|renamed| _ = expired.taken.rename(renamed, false));
+            if let Some(renamed) = renamed {
+                expired.taken.rename(renamed, false);
+            }
             Some((expired, place))
         });
         placed.collect()
@@ -418,7 +419,9 @@ impl Bucket {
     /// Debits what was spent of leases, also from dormant limits.
     pub(super) fn spend(&mut self, spent: &[Vec<u64>], at: i64) {
         self.with_all(|leases, accounts, is_inline| {
-            spent.iter().for_each(|tokens| leases.spend(accounts, tokens, is_inline, at));
+            for tokens in spent {
+                leases.spend(accounts, tokens, is_inline, at);
+            }
         });
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::accounts::Change;
 use super::bucket::{Bucket, Need};
-use super::late::Expired;
+use super::reservation::Expired;
 use super::returns::sooner;
 use super::standing::{count_all, is_unlimited, refuse_all};
 use super::without::{refusal_while_leased, without};

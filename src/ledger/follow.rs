@@ -21,9 +21,9 @@
 use std::sync::Arc;
 
 use super::accounts::{accounts, of_request, succeeding};
-use super::late::Expired;
 use super::leases::Leases;
 use super::names::Renamed;
+use super::reservation::Expired;
 use super::row::NamedState;
 use super::without::without;
 use crate::limit::{Carry, Limit, State};

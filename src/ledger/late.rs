@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::bucket::Need;
 use super::names::Renamed;
 use super::quota::{MAX_RESERVATIONS, of_grants};
-use super::reservation::{Piece, Reservation, ReservedPart};
+use super::reservation::{Expired, Piece, Reservation};
 use super::row::StoredRow;
 use super::{Ledger, LedgerError, Slot};
 use crate::policy::{Policy, shadow_of};
@@ -21,13 +21,6 @@ pub const LATE_MS: u64 = 3_600_000;
 /// that are over: beyond the maximum, of these the ones that ended first are forgotten, but never the latest. All reservations that can be
 /// open can expire at once and still be settled; and with any number open, there is room for some that are over.
 pub const MAX_KEPT: usize = MAX_RESERVATIONS + 256;
-
-/// What one opening of an expired reservation gives back to a bucket.
-pub(super) struct Expired {
-    pub(super) at: i64,
-    pub(super) id: u64,
-    pub(super) taken: ReservedPart,
-}
 
 impl Reservation {
     /// When it may be forgotten, once over.

@@ -94,6 +94,13 @@ pub(super) struct Piece<'a> {
     pub(super) taken: Cow<'a, ReservedPart>,
 }
 
+/// What one opening of an expired reservation gives back to a bucket.
+pub(super) struct Expired {
+    pub(super) at: i64,
+    pub(super) id: u64,
+    pub(super) taken: ReservedPart,
+}
+
 /// One limit's share of a piece.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Share {
