@@ -169,7 +169,7 @@ impl Bucket {
         let mut bucket = Self { as_of, has_row: true, openings, ..Self::of(policy, Vec::new(), now) };
         bucket.reached = bucket.reached.max(reached);
         if policy.is_inline() {
-            return bucket.with_accounts(&stored, now, phase);
+            return bucket.with_accounts(&stored, expired, now, phase);
         }
         if is_same_version && let Some(stored_states) = stored.states_of(policy) {
             let uncovered = |(named, state)| stored.uncovered(NamedLimit::limit(named), state, now);
@@ -198,7 +198,7 @@ impl Bucket {
         let renamed = rename(&mut old, &mut leases, policy, || stored.policy(policy.name()).ok());
         leases.move_to(policy);
         let stored_states: Vec<_> = old.iter().map(|limit| limit.state).take(policy.limits().len()).collect();
-        let mut meanwhile = Meanwhile::new(&mut leases, !bucket.openings.is_empty(), now);
+        let mut meanwhile = Meanwhile::new(&mut leases, stored.is_inline(), !bucket.openings.is_empty(), now);
         meanwhile.expired = bucket.places_of(expired, renamed.as_ref());
         let (states, cuts, dormant) = followed(&old, (since, reached), policy, &mut meanwhile, phase);
         let returned = meanwhile.returned;
@@ -239,7 +239,13 @@ impl Bucket {
     }
 
     /// The bucket with a row's accounts.
-    fn with_accounts(self, stored: &StoredRow<'_>, now: i64, phase: u64) -> Result<Self, RowError> {
+    fn with_accounts(
+        self,
+        stored: &StoredRow<'_>,
+        expired: Vec<Expired>,
+        now: i64,
+        phase: u64,
+    ) -> Result<Self, RowError> {
         let mut old = stored.limits(now)?;
         let newest = old.iter().filter_map(|account| account.cuts.as_ref()).map(Cuts::newest);
         let persisted = Some(old.iter().map(|account| &account.state).chain(newest).copied().collect());
@@ -258,19 +264,22 @@ impl Bucket {
             }
         }
         let mut bucket = Self { persisted: persisted.filter(|_| !leases.is_any()), leases, renamed, ..self };
-        bucket.set_accounts(&old, now, phase);
+        bucket.set_accounts(&old, stored.is_inline(), expired, now, phase);
         Ok(bucket)
     }
 
-    /// Switches to its policy's accounts after these. `persisted` and `in_flight` are in the order of `old`.
-    fn set_accounts(&mut self, old: &[NamedState], now: i64, phase: u64) {
+    /// Switches to its policy's accounts after these, whose numbers came with requests if `is_inline`. `persisted` and `in_flight` are in the order of `old`.
+    fn set_accounts(&mut self, old: &[NamedState], is_inline: bool, expired: Vec<Expired>, now: i64, phase: u64) {
         // Numbers that were only peeked at have granted nothing, and say nothing about others.
         let old = if self.has_row || self.need != Need::Nothing { old } else { &[] };
         let mut leases = std::mem::take(&mut self.leases);
-        let mut meanwhile = Meanwhile::new(&mut leases, !self.openings.is_empty(), now);
+        let mut meanwhile = Meanwhile::new(&mut leases, is_inline, !self.openings.is_empty(), now);
+        meanwhile.expired = self.places_of(expired, self.renamed.as_ref());
         (self.states, self.cuts, self.dormant) =
             followed(old, (0, self.reached), &Arc::clone(&self.policy), &mut meanwhile, phase);
+        let returned = meanwhile.returned;
         self.leases = leases;
+        self.mark_all_returned(&returned);
         self.cut_all();
         // A new account is written with the next grant. Until then a crash forgets it, which costs nothing.
         let places: Option<Vec<usize>> = self.all().map(|account| old.iter().position(|old| *old == account)).collect();
@@ -304,10 +313,10 @@ impl Bucket {
         self.renamed = rename(&mut old, &mut self.leases, policy, || Some(Arc::clone(&before)));
         self.leases.move_to(policy);
         if policy.is_inline() && before.is_inline() {
-            return self.set_accounts(&old, now, phase);
+            return self.set_accounts(&old, true, expired, now, phase);
         }
         let mut leases = std::mem::take(&mut self.leases);
-        let mut meanwhile = Meanwhile::new(&mut leases, !self.openings.is_empty(), now);
+        let mut meanwhile = Meanwhile::new(&mut leases, before.is_inline(), !self.openings.is_empty(), now);
         meanwhile.expired = self.places_of(expired, self.renamed.as_ref());
         let (states, cuts, dormant) = followed(&old, (since, self.reached), policy, &mut meanwhile, phase);
         let returned = meanwhile.returned;
@@ -956,6 +965,7 @@ fn followed(
     phase: u64,
 ) -> (Vec<State>, Vec<Cuts>, Vec<NamedState>) {
     let mut all = follow(old.to_vec(), (since, reached), policy, meanwhile, phase);
+    meanwhile.leases.forget_absent(policy.limits().len());
     let dormant = all.split_off(policy.limits().len().min(all.len()));
     let states = all.iter().map(|limit| limit.state).collect();
     let is_cut = all.iter().any(|limit| limit.cuts.is_some());

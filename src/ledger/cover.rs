@@ -33,7 +33,7 @@ pub(super) fn block(limit: &NamedLimit) -> u64 {
 
 /// The same for an account of other numbers, of which only these are known.
 pub(super) fn usual_block(config: &Config) -> u64 {
-    // At rate 0, where each grant would write a row, as much as for others.
+    // At least one token: otherwise each grant would write a row.
     default_write_ahead(config).max(config.capacity.div_ceil(20))
 }
 

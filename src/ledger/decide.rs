@@ -19,7 +19,9 @@ impl Ledger {
         let phase = self.phase;
         // No registry has numbers from a request.
         let as_of = if policy.is_inline() { 0 } else { as_of };
-        let expired = self.expired_in(policy, now);
+        let is_same = |slot: &Slot| matches!(slot, Slot::Open(bucket) if Arc::ptr_eq(bucket.policy(), policy));
+        let follows = !self.slot(policy.name()).is_some_and(is_same);
+        let expired = if follows { self.expired_in(policy, now) } else { Vec::new() };
         if let Some(slot) = self.slot_mut(policy.name()) {
             let is_read = matches!(slot, Slot::Stored(_));
             slot.open(policy, as_of, expired, now, phase)?;

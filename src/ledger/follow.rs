@@ -37,19 +37,21 @@ pub(super) struct Meanwhile<'a> {
     pub(super) expired: Vec<(Expired, usize)>,
     /// The ids of those that were given back.
     pub(super) returned: Vec<u64>,
+    /// Whether its numbers came with requests.
+    pub(super) is_inline: bool,
     /// Whether it has open reservations.
     pub(super) has_openings: bool,
     pub(super) now: i64,
 }
 
 impl<'a> Meanwhile<'a> {
-    pub(super) const fn new(leases: &'a mut Leases, has_openings: bool, now: i64) -> Self {
-        Self { leases, expired: Vec::new(), returned: Vec::new(), has_openings, now }
+    pub(super) const fn new(leases: &'a mut Leases, is_inline: bool, has_openings: bool, now: i64) -> Self {
+        Self { leases, expired: Vec::new(), returned: Vec::new(), is_inline, has_openings, now }
     }
 
     /// What had happened by that moment.
-    fn end(&mut self, accounts: &mut [NamedState], is_inline: bool, by: i64) {
-        self.leases.end(accounts, is_inline, (by, self.now));
+    fn end(&mut self, accounts: &mut [NamedState], by: i64) {
+        self.leases.end(accounts, self.is_inline, (by, self.now));
         let due = self.expired.partition_point(|(expired, _)| expired.at <= by);
         for (Expired { id, taken, .. }, cut) in self.expired.drain(..due) {
             for account in accounts.iter_mut() {
@@ -66,9 +68,12 @@ impl<'a> Meanwhile<'a> {
         (count, by): (usize, i64),
         carry: impl FnOnce(Vec<NamedState>, &Leases) -> Vec<NamedState>,
     ) -> Vec<NamedState> {
-        self.end(&mut old, false, by.min(self.now));
+        self.end(&mut old, by.min(self.now));
+        if !self.leases.is_any() {
+            return carry(old, self.leases);
+        }
         let all = carry(old.clone(), self.leases);
-        self.leases.follow(&old, all.get(..count).unwrap_or(&all), self.has_openings, self.now);
+        self.leases.follow(&old, all.get(..count).unwrap_or(&all), self.has_openings);
         all
     }
 }
@@ -76,7 +81,7 @@ impl<'a> Meanwhile<'a> {
 /// The limits of `policy` at `now`, in its order, then the dormant ones, of a bucket that was at the version `since`, and has followed
 /// versions up to `reached`.
 pub(super) fn follow(
-    mut old: Vec<NamedState>,
+    old: Vec<NamedState>,
     (since, reached): (i64, i64),
     policy: &Policy,
     meanwhile: &mut Meanwhile<'_>,
@@ -84,8 +89,7 @@ pub(super) fn follow(
 ) -> Vec<NamedState> {
     let (now, count) = (meanwhile.now, policy.limits().len());
     if policy.is_inline() {
-        meanwhile.end(&mut old, true, now);
-        return of_request(old, policy, now, phase);
+        return meanwhile.step(old, (count, now), |old, _| of_request(old, policy, now, phase));
     }
     let timeline = policy.timeline();
     let is_there = |(named, old): (&NamedLimit, &NamedState)| {
@@ -205,7 +209,7 @@ pub(super) fn untouched(policy: &Policy, now: i64, phase: u64) -> Vec<State> {
     };
     let states = first.limits.iter().map(begin).collect();
     let (mut leases, since) = (Leases::default(), first.since);
-    let states = follow(states, (since, since), policy, &mut Meanwhile::new(&mut leases, false, now), phase);
+    let states = follow(states, (since, since), policy, &mut Meanwhile::new(&mut leases, false, false, now), phase);
     states.into_iter().map(|limit| limit.state).take(policy.limits().len()).collect()
 }
 
@@ -310,11 +314,11 @@ impl NamedState {
         self.limit.config().kind == limit.config().kind
     }
 
-    /// Gives back what a reservation took that has expired. A moment before that gives the same result, and credits no refill too many.
+    /// Gives back what an expired reservation took. At an earlier moment than its end the result is the same, and no refill is credited too
+    /// early.
     fn give_back(&mut self, cut: usize, tokens: u64) {
-        let at = self.cuts.as_ref().map_or(0, |cuts| self.limit.snapshot(cuts.newest()).at).max(self.at());
+        let at = self.at();
         if let Some(cuts) = &mut self.cuts {
-            cuts.refill(&self.limit, at);
             cuts.settle(&self.limit, cut, (tokens, 0), &mut self.state, at);
         }
     }

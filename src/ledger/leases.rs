@@ -151,10 +151,10 @@ impl Leases {
         self.limits.get_mut(limit).map_or(tokens, |limit| limit.pay(tokens))
     }
 
-    /// The accounts in force were among those `before`, and are `after`: one that was not in force pays for no more than it will have.
-    /// Unless reservations are open: what they give back may pay for the rest.
-    pub(super) fn follow(&mut self, before: &[NamedState], after: &[NamedState], has_openings: bool, now: i64) {
-        let over_at = self.over_at(now);
+    /// The accounts in force were among those `before`, and are `after`: one that was not in force pays for no more than it will have when
+    /// the last lease is over. Unless reservations are open: what they give back may pay for the rest.
+    pub(super) fn follow(&mut self, before: &[NamedState], after: &[NamedState], has_openings: bool) {
+        let over_at = self.over_at(i64::MIN);
         for account in after {
             let Some(leased) = self.limits.iter_mut().find(|leased| leased.name == account.name) else { continue };
             let in_force = before.iter().find(|before| before.name == account.name);
@@ -162,6 +162,13 @@ impl Leases {
                 let left = account.limit.snapshot(&account.limit.refilled(&account.state, over_at)).tokens;
                 leased.owed = (!has_openings).then_some(left.max(0).unsigned_abs());
             }
+        }
+    }
+
+    /// As after a restart: a row says how much an account pays for only of the policy's own limits.
+    pub(super) fn forget_absent(&mut self, limits: usize) {
+        for absent in self.limits.iter_mut().skip(limits) {
+            absent.owed = None;
         }
     }
 
@@ -238,8 +245,6 @@ impl Leases {
         let limits =
             names.iter().zip(&places).map(|(name, place)| known(place).unwrap_or_else(|| LeasedLimit::of(*name)));
         self.limits = limits.collect();
-        // As after a restart: a row has it only for the policy's own limits.
-        self.limits.iter_mut().skip(policy.limits().len()).for_each(|absent| absent.owed = None);
         for lease in &mut self.open {
             lease.tokens = in_order(&places, &lease.tokens);
         }

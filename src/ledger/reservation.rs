@@ -111,7 +111,7 @@ pub(super) struct Share {
     /// Whether it pays for what exceeds both: not for a piece that was requested of it in shadow if it is enforced now, or the other way
     /// round, nor in shadow for one that it would have refused.
     pub(super) pays_more: bool,
-    /// Whether it takes part in this piece: it was requested of it, or of its bucket before the limit was added.
+    /// Whether it takes part in this piece: it was requested of it, or, if it is enforced, of its bucket before it was added.
     pub(super) is_asked: bool,
 }
 

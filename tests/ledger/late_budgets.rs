@@ -155,8 +155,8 @@ impl Budget {
         self.events.push((at, Event::Taken { tokens, id }));
     }
 
-    /// The reservation finally cost this many tokens less, by the bucket's numbers.
-    /// Before changes from `until` on, or else before those that it has not followed.
+    /// The reservation finally cost this many tokens less, by the numbers before the changes from `until` on, or else before those that the
+    /// bucket has not followed.
     fn give_back(&mut self, of: u64, back: f64, until: Option<i64>) {
         let Some(index) =
             self.events.iter().position(|(_, event)| matches!(event, Event::Taken { id, .. } if *id == of))

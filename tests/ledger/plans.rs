@@ -414,6 +414,49 @@ fn leased_tokens_are_charged_to_all_accounts_and_make_none_owe() {
     }
 }
 
+/// It pays for no more than it had when they were over, whenever somebody asks next, also if it was removed meanwhile.
+#[test]
+fn a_smaller_plan_pays_for_leases_what_it_had_when_they_were_over() {
+    let daily = |capacity| Numbers::bucket(1, 86_400_000, capacity);
+    let secondly = |capacity| Numbers::bucket(1, 1_000, capacity);
+    for crashes in [false, true] {
+        for asked_at in [1_000, 15_000, 30_000] {
+            let mut plans = Plans::new(secondly(100));
+            let start = plans.world.now;
+            plans.take(Verb::Consume, 50);
+            plans.world.lease(vec![25], Vec::new());
+            plans.world.now = start + 1_000;
+            plans.change_all(&[("a", secondly(30))], Carry::default());
+            plans.learn(0);
+            plans.world.now = plans.world.now.max(start + asked_at);
+            plans.left();
+            if crashes {
+                plans.world.crash(usize::MAX);
+            }
+            plans.world.now = start + 30_000;
+            assert_eq!(plans.left(), 17, "nothing left at 13 s, asked at {asked_at}, {crashes}");
+        }
+        let mut plans = Plans::new(daily(100));
+        let start = plans.world.now;
+        let change = |plans: &mut Plans, limits: &[(&str, Numbers)], at: i64| {
+            plans.world.now = start + at;
+            plans.change_all(limits, Carry::default());
+            plans.learn(0);
+        };
+        plans.world.lease(vec![50], Vec::new());
+        change(&mut plans, &[("a", daily(10)), ("b", daily(5))], 1_000);
+        plans.left();
+        change(&mut plans, &[("b", daily(5))], 20_000);
+        plans.world.now = start + 30_000;
+        plans.left();
+        if crashes {
+            plans.world.crash(usize::MAX);
+        }
+        change(&mut plans, &[("a", daily(10)), ("b", daily(5))], 40_000);
+        assert_eq!(plans.left(), 0, "{crashes}");
+    }
+}
+
 /// The row was below all accounts by the block of the larger plan: of the smaller one, five times its capacity.
 #[test]
 fn a_crash_under_a_larger_plan_costs_a_smaller_one_no_more_than_its_own_share() {
