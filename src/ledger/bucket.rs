@@ -195,6 +195,10 @@ impl Bucket {
             limit.state = stored.uncovered(&limit.limit, &limit.state, changed_at.unwrap_or(now).min(now));
         }
         let mut leases = Leases::stored(&stored, old.iter_mut().map(NamedState::parts));
+        let is_unchanged = stored.policy_version() == policy.version() && policy.is_unchanged_since(since);
+        if is_unchanged {
+            leases.end(&mut old, stored.is_inline(), (now, now)); // so that none is left that would need another row
+        }
         let renamed = rename(&mut old, &mut leases, policy, || stored.policy(policy.name()).ok());
         leases.move_to(policy);
         let stored_states: Vec<_> = old.iter().map(|limit| limit.state).take(policy.limits().len()).collect();
@@ -203,8 +207,7 @@ impl Bucket {
         let (states, cuts, dormant) = followed(&old, (since, reached), policy, &mut meanwhile, phase);
         let returned = meanwhile.returned;
         // The row only has extra dormant limits, or is of another version with the same numbers.
-        let is_current = stored.policy_version() == policy.version()
-            && policy.is_unchanged_since(since)
+        let is_current = is_unchanged
             && states == stored_states
             && stored.unnamed(policy.name()).as_deref() == policy.timeline().unnamed();
         let (persisted, need) = if is_current && !leases.is_any() && bucket.openings.is_empty() {
@@ -268,7 +271,8 @@ impl Bucket {
         Ok(bucket)
     }
 
-    /// Switches to its policy's accounts after these, whose numbers came with requests if `is_inline`. `persisted` and `in_flight` are in the order of `old`.
+    /// Switches to its policy's accounts after these, whose numbers came with requests if `is_inline`. `persisted` and `in_flight` are in
+    /// the order of `old`.
     fn set_accounts(&mut self, old: &[NamedState], is_inline: bool, expired: Vec<Expired>, now: i64, phase: u64) {
         // Numbers that were only peeked at have granted nothing, and say nothing about others.
         let old = if self.has_row || self.need != Need::Nothing { old } else { &[] };
@@ -880,7 +884,11 @@ impl Bucket {
     fn all_states(&self, now: i64) -> Vec<State> {
         let limits = self.policy.limits().iter().enumerate();
         let limits = limits.map(|(index, named)| (named.limit(), self.leases.of(index)));
-        let dormant = self.dormant.iter().map(|dormant| (&dormant.limit, self.leases.of_name(dormant.name.as_deref())));
+        let dormant = self.dormant.iter().enumerate().map(|(index, dormant)| {
+            let name = dormant.name.as_deref();
+            let mut before = self.names().take(self.states.len().saturating_add(index));
+            (&dormant.limit, self.leases.withheld(name, before.all(|other| other != name)))
+        });
         let limits = || limits.clone().chain(dormant.clone());
         let states = self.states.iter().chain(self.dormant.iter().map(|dormant| &dormant.state));
         let cuts = self.stored_cuts();
@@ -894,7 +902,7 @@ impl Bucket {
             self.dormant.iter().zip(rest).map(|(dormant, &state)| NamedState { state, ..dormant.clone() }).collect();
         let mut row =
             encode_row(&self.policy, self.as_of, awake, &dormant, self.reached, states == self.all_states(now));
-        self.leases.encode(self.names(), self.states.len(), &mut row);
+        self.leases.encode(self.names(), &mut row);
         let newest = rest.get(self.dormant.len()..).unwrap_or_default();
         let openings = self.openings.iter().filter(|opening| opening.is_stored).map(|opening| opening.encode());
         let cuts = self.stored_cuts();
@@ -965,7 +973,6 @@ fn followed(
     phase: u64,
 ) -> (Vec<State>, Vec<Cuts>, Vec<NamedState>) {
     let mut all = follow(old.to_vec(), (since, reached), policy, meanwhile, phase);
-    meanwhile.leases.forget_absent(policy.limits().len());
     let dormant = all.split_off(policy.limits().len().min(all.len()));
     let states = all.iter().map(|limit| limit.state).collect();
     let is_cut = all.iter().any(|limit| limit.cuts.is_some());

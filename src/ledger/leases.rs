@@ -142,6 +142,11 @@ impl Leases {
         self.position(name).map_or(0, |position| self.all_of(position))
     }
 
+    /// How many leased tokens an account with that name pays for at most: the one in force perhaps not for all.
+    pub(super) fn withheld(&self, name: Option<&str>, is_in_force: bool) -> u64 {
+        if is_in_force { self.position(name).map_or(0, |place| self.of(place)) } else { self.of_name(name) }
+    }
+
     fn all_of(&self, limit: usize) -> u64 {
         self.open.iter().fold(0, |sum, lease| sum.saturating_add(lease.tokens.get(limit).copied().unwrap_or(0)))
     }
@@ -162,13 +167,6 @@ impl Leases {
                 let left = account.limit.snapshot(&account.limit.refilled(&account.state, over_at)).tokens;
                 leased.owed = (!has_openings).then_some(left.max(0).unsigned_abs());
             }
-        }
-    }
-
-    /// As after a restart: a row says how much an account pays for only of the policy's own limits.
-    pub(super) fn forget_absent(&mut self, limits: usize) {
-        for absent in self.limits.iter_mut().skip(limits) {
-            absent.owed = None;
         }
     }
 
@@ -250,12 +248,16 @@ impl Leases {
         }
     }
 
-    /// Adds the leases' part of a row. `accounts` are the names of its states, the first of them those of the policy's `limits`.
-    pub(super) fn encode<'a>(&self, accounts: impl Iterator<Item = Option<&'a str>>, limits: usize, row: &mut Vec<u8>) {
+    /// Adds the leases' part of a row. `accounts` are the names of its states, for each name the one in force first.
+    pub(super) fn encode<'a>(&self, accounts: impl Iterator<Item = Option<&'a str>>, row: &mut Vec<u8>) {
         if self.open.is_empty() {
             return;
         }
         let places: Vec<_> = accounts.map(|name| self.position(name)).collect();
+        let owed = |(index, place): (usize, &Option<usize>)| {
+            let is_in_force = !places.iter().take(index).any(|other| other == place);
+            place.filter(|_| is_in_force).and_then(|place| self.limits.get(place)?.owed)
+        };
         row.push(LEASED);
         let of_states = places.len().saturating_mul(8);
         let (first, each) = (of_states.saturating_add(1), of_states.saturating_add(16));
@@ -264,8 +266,8 @@ impl Leases {
         let room = usize::from(u16::MAX).saturating_sub(first).checked_div(each).unwrap_or(0).min(self.open.len());
         row.extend(u16::try_from(room.saturating_mul(each).saturating_add(first)).unwrap_or(u16::MAX).to_le_bytes());
         row.push(u8::try_from(places.len()).unwrap_or(u8::MAX));
-        let owed = self.limits.iter().take(limits).map(|limit| limit.owed).chain(std::iter::repeat(None));
-        row.extend(owed.take(places.len()).flat_map(|owed| owed.unwrap_or(u64::MAX).to_le_bytes()));
+        let owed = places.iter().enumerate().map(owed);
+        row.extend(owed.flat_map(|owed| owed.unwrap_or(u64::MAX).to_le_bytes()));
         for OpenLease { id, until, tokens } in self.open.iter().take(room) {
             row.extend(id.to_le_bytes());
             row.extend(until.to_le_bytes());

@@ -436,24 +436,32 @@ fn a_smaller_plan_pays_for_leases_what_it_had_when_they_were_over() {
             plans.world.now = start + 30_000;
             assert_eq!(plans.left(), 17, "nothing left at 13 s, asked at {asked_at}, {crashes}");
         }
-        let mut plans = Plans::new(daily(100));
-        let start = plans.world.now;
-        let change = |plans: &mut Plans, limits: &[(&str, Numbers)], at: i64| {
-            plans.world.now = start + at;
-            plans.change_all(limits, Carry::default());
-            plans.learn(0);
-        };
-        plans.world.lease(vec![50], Vec::new());
-        change(&mut plans, &[("a", daily(10)), ("b", daily(5))], 1_000);
-        plans.left();
-        change(&mut plans, &[("b", daily(5))], 20_000);
-        plans.world.now = start + 30_000;
-        plans.left();
-        if crashes {
-            plans.world.crash(usize::MAX);
+        for (removed_at, asked_at, back_at) in
+            [(20_000, 30_000, 40_000), (2_000, 2_500, 3_000), (2_000, 15_000, 20_000)]
+        {
+            let mut plans = Plans::new(daily(100));
+            let start = plans.world.now;
+            let change = |plans: &mut Plans, limits: &[(&str, Numbers)], at: i64| {
+                plans.world.now = start + at;
+                plans.change_all(limits, Carry::default());
+                plans.learn(0);
+            };
+            plans.world.lease(vec![50], Vec::new());
+            change(&mut plans, &[("a", daily(10)), ("b", daily(5))], 1_000);
+            plans.left();
+            change(&mut plans, &[("b", daily(5))], removed_at);
+            for at in [removed_at, asked_at] {
+                plans.world.now = start + at;
+                plans.left();
+                if crashes {
+                    plans.world.crash(usize::MAX);
+                }
+            }
+            change(&mut plans, &[("a", daily(10)), ("b", daily(5))], back_at);
+            plans.left();
+            plans.world.now = start + 50_000;
+            assert_eq!(plans.left(), 0, "removed at {removed_at}, {crashes}");
         }
-        change(&mut plans, &[("a", daily(10)), ("b", daily(5))], 40_000);
-        assert_eq!(plans.left(), 0, "{crashes}");
     }
 }
 
