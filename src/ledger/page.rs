@@ -46,6 +46,11 @@ impl Replay {
         weight(self.grants.iter().map(|Grant { names, limits, costs }| (names.len(), limits.len(), costs.len())))
     }
 
+    /// What was granted of this policy.
+    pub(super) fn grant_of(&self, policy: &Policy) -> Option<&Grant> {
+        self.grants.iter().find(|grant| grant.policy() == policy.name())
+    }
+
     /// Whether only the reservation that it closed identifies it.
     pub(super) const fn is_only_closed(&self) -> bool {
         self.closed.is_some() && self.request_id.is_none()

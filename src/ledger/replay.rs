@@ -64,7 +64,7 @@ impl Ledger {
             && replay.grants.iter().any(|grant| !grant.costs.is_empty());
         let (mut decisions, mut reserved_costs) = (Vec::new(), Vec::new());
         for (index, policy) in asked.iter().enumerate() {
-            let grant = replay.grants.iter().find(|grant| grant.policy() == policy.name());
+            let grant = replay.grant_of(policy);
             let costs = request.costs.get(index).map_or(&[][..], Vec::as_slice);
             for (limit, place) in places(grant, policy).into_iter().enumerate() {
                 let at = |place: usize| grant.and_then(|grant| grant.limits.get(place).copied());
@@ -124,7 +124,7 @@ fn places(grant: Option<&Grant>, policy: &Policy) -> Vec<Option<usize>> {
 /// of them, they are compared in their order.
 pub(super) fn was_settled_at(asked: &[Arc<Policy>], replay: &Replay, costs: &[Vec<u64>]) -> bool {
     asked.iter().zip(costs).all(|(policy, costs)| {
-        let grant = replay.grants.iter().find(|grant| grant.policy() == policy.name());
+        let grant = replay.grant_of(policy);
         let was = |place: usize| match grant {
             Some(grant) if !grant.costs.is_empty() => grant.costs.get(place).copied(),
             grant => grant.and_then(|grant| grant.limits.get(place)).map(|(tokens, _)| *tokens),

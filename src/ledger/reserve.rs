@@ -350,14 +350,13 @@ pub(super) fn reserved_parts(
     shadow: &[Option<LimitAnswer>],
 ) -> Vec<ReservedPart> {
     let (mut limits, mut shadow) = (limits.iter(), shadow.iter().copied());
-    let costs_of = |costs: &[Vec<u64>], index: usize| costs.get(index).cloned().unwrap_or_default();
     let part = |(index, policy): (usize, &Arc<Policy>)| {
         let taken = limits.by_ref().take(policy.limits().len()).map(|limit| limit.decision.tokens());
         let mut part = ReservedPart::new(policy, taken);
         if is_unlimited(policy, verb) {
-            part = part.with_granted(&costs_of(&request.costs, index));
+            part = part.with_granted(request.costs.get(index).map_or(&[], Vec::as_slice));
         }
-        part.add_shadow(policy, &costs_of(&request.shadow_costs, index), &mut shadow);
+        part.add_shadow(policy, request.shadow_costs.get(index).map_or(&[], Vec::as_slice), &mut shadow);
         part
     };
     asked.iter().enumerate().map(part).collect()

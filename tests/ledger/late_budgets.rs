@@ -301,7 +301,7 @@ impl Pair {
         }
     }
 
-    /// `follows`: also the changes that nobody has seen, as at a request.
+    /// `follows`: a request makes the ledger follow all changes. A clean-up does not.
     fn end_expired(&mut self, follows: bool) {
         let now = self.world.now;
         for open in self.open.extract_if(.., |open| open.until <= now).filter(|_| self.is_refunded) {

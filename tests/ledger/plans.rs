@@ -414,7 +414,7 @@ fn leased_tokens_are_charged_to_all_accounts_and_make_none_owe() {
     }
 }
 
-/// It pays for no more than it had when they were over, whenever somebody asks next, also if it was removed meanwhile.
+/// When a lease is over, the plan pays for it what it has at that moment. A later request, or a removal in between, changes nothing.
 #[test]
 fn a_smaller_plan_pays_for_leases_what_it_had_when_they_were_over() {
     let daily = |capacity| Numbers::bucket(1, 86_400_000, capacity);

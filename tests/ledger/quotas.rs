@@ -222,7 +222,7 @@ fn a_key_has_a_bounded_number_of_inline_budgets_and_full_ones_make_room() {
     assert_eq!(rows, MAX_INLINE, "the rows of full ones are deleted");
 }
 
-/// A late settlement would need it. Then it makes room, whoever asks.
+/// Until then a late settlement needs the budget. Afterwards any request for a new one replaces it.
 #[test]
 fn an_inline_budget_makes_room_when_its_expired_reservation_is_forgotten() {
     let mut world = world();
