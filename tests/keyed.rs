@@ -294,6 +294,47 @@ fn a_panic_while_a_key_is_cloned_takes_no_entry() {
     assert!(limiter.is_empty() && take(&Key(false)));
 }
 
+#[cfg(not(target_family = "wasm"))]
+#[test]
+fn a_panic_while_keys_are_forgotten_leaves_room_for_as_many_as_before() {
+    use std::cell::Cell;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    thread_local!(static FAILS_AT: Cell<u32> = const { Cell::new(u32::MAX) });
+    #[derive(Clone, PartialEq, Eq)]
+    struct Key(u32);
+    impl std::hash::Hash for Key {
+        fn hash<H: std::hash::Hasher>(&self, hasher: &mut H) {
+            let left = FAILS_AT.get();
+            assert!(left > 0, "it cannot be hashed");
+            FAILS_AT.set(left - 1);
+            hasher.write_u32(self.0);
+        }
+    }
+    let limiter = KeyedLimiter::<Key>::new(per_second(1), 3);
+    for round in 0..20 {
+        let now = START + i64::from(round) * 2_000;
+        FAILS_AT.set(u32::MAX);
+        for key in 0..3 {
+            assert!(limiter.try_consume(&Key(key + 4 * round), now, 1), "key {key} of round {round}");
+        }
+        // All three are full again. The new key is hashed first, then those that are forgotten for it.
+        FAILS_AT.set(1 + round % 8);
+        _ = catch_unwind(AssertUnwindSafe(|| limiter.try_consume(&Key(3 + 4 * round), now + 1_000, 1)));
+    }
+}
+
+/// As with a map: `Arc<str>` is found by `str`.
+#[test]
+fn a_key_is_given_in_a_form_from_which_it_can_be_made() {
+    let shared = KeyedLimiter::<std::sync::Arc<str>>::new(per_second(1), 3);
+    let boxed = KeyedLimiter::<Box<[u8]>>::new(per_second(1), 3);
+    for is_granted in [true, false] {
+        assert_eq!(shared.try_consume("alice", START, 1), is_granted);
+        assert_eq!(boxed.try_consume(&b"alice"[..], START, 1), is_granted);
+    }
+}
+
 /// At rate 0, and in a table for no keys, no moment would be true.
 #[test]
 fn a_table_that_is_full_for_good_gives_no_moment() {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use anywhere::test;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use tollgate::keyed::{Answer, Full, KeyedLimiter, KeyedQueue, WaitError};
+use tollgate::keyed::{Full, Granted, KeyedLimiter, KeyedQueue, WaitError};
 use tollgate::limit::{Config, Decision, Kind, Limit, Part, State, Verb, decide_all};
 
 const START: i64 = 1_800_000_000_000;
@@ -144,7 +144,7 @@ struct Run {
     grants: Vec<Grant>,
 }
 
-type Wait<'a> = Pin<Box<dyn Future<Output = Result<Answer<'a, 2>, WaitError>> + Send + 'a>>;
+type Wait<'a> = Pin<Box<dyn Future<Output = Result<Granted<'a, 2>, WaitError>> + Send + 'a>>;
 
 struct Task<'a> {
     id: usize,
@@ -204,13 +204,11 @@ impl Run {
             let waker = Waker::from(Arc::clone(&tasks[i].flag));
             let Poll::Ready(end) = tasks[i].future.as_mut().poll(&mut Context::from_waker(&waker)) else { continue };
             let end = match end {
-                Ok(answer) => {
-                    assert_eq!(
-                        answer.decision,
-                        Decision::Allow { tokens: costs[0].max(costs[1]), ready_at: answer.now }
-                    );
-                    self.grants.push(Grant { key, at: answer.now, costs, id: Some(id) });
-                    End::Granted(answer.now)
+                Ok(granted) => {
+                    let taken = costs.map(|tokens| Decision::Allow { tokens, ready_at: granted.now });
+                    assert_eq!(granted.parts.each_ref().map(|part| part.decision), taken);
+                    self.grants.push(Grant { key, at: granted.now, costs, id: Some(id) });
+                    End::Granted(granted.now)
                 }
                 Err(error) => End::Refused(error),
             };
@@ -510,6 +508,25 @@ fn a_full_table_refuses_at_once() {
     };
     assert_eq!(retry_at, Some(START + 1_000));
     assert_eq!(queue.waiting(&2), 0);
+}
+
+/// A small step counts as no time elapsed, so that the turn is later by it for whoever reads the clock.
+#[test]
+fn the_longest_wait_is_counted_from_the_clock_as_it_is() {
+    let world = World::new();
+    let queue = queue(per_second(1), 10, &world, Timers::InTime);
+    assert!(queue.limiter().try_consume(&1, START, 1));
+    world.pass(-30_000);
+    for others in [0, 1] {
+        let mut waits: Vec<_> = (0..others).map(|_| Box::pin(queue.wait(&1, [1], None))).collect();
+        assert!(waits.iter_mut().all(|wait| poll(wait.as_mut()).is_pending()));
+        let wait_ms = 31_000 + 1_000 * others;
+        assert!(matches!(
+            poll(pin!(queue.wait(&1, [1], Some(wait_ms - 1)))),
+            Poll::Ready(Err(WaitError::TooLong { .. }))
+        ));
+        assert!(poll(pin!(queue.wait(&1, [1], Some(wait_ms)))).is_pending());
+    }
 }
 
 #[test]

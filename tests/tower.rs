@@ -503,6 +503,23 @@ fn stacked_layers_append_their_fields_and_a_refusal_names_its_own_limit() {
     }
 }
 
+/// Up to a minute counts as no time elapsed, so that a client has to wait for that, too.
+#[test]
+fn after_a_small_step_back_of_the_clock_the_time_to_wait_is_still_enough() {
+    let (server, clock) = serve(r#""1/1s""#, 1);
+    assert_eq!(request_to(server, "alice", "/").status, 200);
+    clock.fetch_sub(30_000, Ordering::SeqCst);
+    for (wait_ms, retry_after) in [(0, "31"), (30_000, "1")] {
+        clock.fetch_add(wait_ms, Ordering::SeqCst);
+        for (user, status) in [("alice", 429), ("bob", 503)] {
+            let answer = request_to(server, user, "/");
+            assert_eq!((answer.status, answer.header("retry-after")), (status, Some(retry_after)), "{user}");
+        }
+    }
+    clock.fetch_add(1_000, Ordering::SeqCst);
+    assert_eq!(request_to(server, "alice", "/").status, 200);
+}
+
 #[test]
 fn a_skipped_request_takes_nothing_and_needs_no_key() {
     let layer = RateLimitLayer::new(&policy(r#""1/1m""#)).key(user).clock(|| START);

@@ -37,7 +37,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use crate::access::Network;
 use crate::limit::{Decision, Limit, Part, State, Verb, decide_all};
 use index::MAX_ENTRIES;
-pub use queue::{KeyedQueue, WaitError};
+pub use queue::{Granted, KeyedQueue, WaitError};
 use shard::{Shard, due_at};
 
 /// A limiter for many keys. It is shared by reference: all methods take `&self`, and threads with different keys seldom wait for each
@@ -78,6 +78,7 @@ type Locked<K, const N: usize> = Padded<Mutex<Shard<K, N>>>;
 
 /// The answers of all limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "the tokens may have been refused"]
 #[non_exhaustive]
 pub struct Answer<'a, const N: usize> {
     /// The combined decision.
@@ -132,7 +133,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
     #[must_use = "the tokens may have been refused"]
     pub fn try_consume<Q>(&self, key: &Q, now: i64, cost: u64) -> bool
     where
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        Q: Hash + Eq + ToOwned<Owned: Into<K>> + ?Sized,
         K: Borrow<Q>,
     {
         self.consume(key, now, cost).is_ok_and(Decision::is_allow)
@@ -145,7 +146,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
     /// [`Full`] if the key is new, this would change its bucket, and all entries are in use.
     pub fn consume<Q>(&self, key: &Q, now: i64, cost: u64) -> Result<Decision, Full>
     where
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        Q: Hash + Eq + ToOwned<Owned: Into<K>> + ?Sized,
         K: Borrow<Q>,
     {
         // A single limit has a fast path.
@@ -161,7 +162,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
     /// [`Full`] if the key is new, this would change its bucket, and all entries are in use.
     pub fn decide<Q>(&self, key: &Q, now: i64, costs: [u64; N], verb: Verb) -> Result<Answer<'_, N>, Full>
     where
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        Q: Hash + Eq + ToOwned<Owned: Into<K>> + ?Sized,
         K: Borrow<Q>,
     {
         let answer = self.with(key, now, |states, now| {
@@ -242,7 +243,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
     fn with<Q, A, F>(&self, key: &Q, now: i64, f: F) -> Result<A, Full>
     where
         F: Fn(&mut [State; N], i64) -> A,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        Q: Hash + Eq + ToOwned<Owned: Into<K>> + ?Sized,
         K: Borrow<Q>,
     {
         let hash = self.hasher.hash_one(key);
@@ -261,7 +262,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
     fn with_new<Q, A, F>(&self, key: &Q, hash: u64, now: i64, f: F) -> Result<A, Full>
     where
         F: Fn(&mut [State; N], i64) -> A,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        Q: Hash + Eq + ToOwned<Owned: Into<K>> + ?Sized,
         K: Borrow<Q>,
     {
         let index = self.index(hash);
@@ -279,9 +280,9 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
             if due <= now {
                 return Ok(answer);
             }
-            self.give_back(shard.forget_some(&self.limits, now, &self.hasher));
+            _ = shard.forget_some(&self.limits, now, &self.hasher, &self.len);
             if let Some(room) = self.take_room() {
-                shard.insert(hash, key.to_owned(), states, due, &self.hasher);
+                shard.insert(hash, key.to_owned().into(), states, due, &self.hasher);
                 room.keep();
                 return Ok(answer);
             }
@@ -303,21 +304,12 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
         for step in 0..self.shards.len() {
             let mut shard = self.lock((first + step) % self.shards.len());
             let now_here = shard.advance(now, &self.limits);
-            match shard.make_room(&self.limits, now_here, &self.hasher) {
-                Ok(forgotten) => {
-                    self.give_back(forgotten);
-                    return now;
-                }
+            match shard.make_room(&self.limits, now_here, &self.hasher, &self.len) {
+                Ok(()) => return now,
                 Err(at) => room_at = room_at.min(at),
             }
         }
         room_at
-    }
-
-    fn give_back(&self, forgotten: usize) {
-        if forgotten > 0 {
-            self.len.fetch_sub(forgotten, Ordering::Relaxed);
-        }
     }
 
     fn take_room(&self) -> Option<Room<'_>> {

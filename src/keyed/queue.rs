@@ -25,7 +25,7 @@ use crate::limit::{Decision, Limit, Part, State, Verb, decide_all, jitter};
 /// A [`KeyedLimiter`] whose callers can wait for their turn: for each key, first come, first served within this process. Use this to
 /// slow callers down instead of refusing them, such as your own requests to an API with a limit.
 ///
-/// It needs no particular runtime: the clock and the sleep are arguments. For one budget without keys, let the key be `()`.
+/// It needs no particular runtime: the clock and the sleep are arguments, of which the latter must be `Send`, as tokio's is. For one budget without keys, let the key be `()`.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -95,6 +95,22 @@ pub enum WaitError {
     Full(Full),
 }
 
+/// What a caller was granted at its turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Granted<'a, const N: usize> {
+    /// The moment of the grant: the clock's, or a later one seen before.
+    pub now: i64,
+    /// Each limit with its own answer and the resulting state.
+    pub parts: [Part<'a>; N],
+}
+
+impl<'a, const N: usize> From<Answer<'a, N>> for Granted<'a, N> {
+    fn from(Answer { now, parts, .. }: Answer<'a, N>) -> Self {
+        Self { now, parts }
+    }
+}
+
 impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedQueue<K, N, S> {
     /// A queue in front of `limiter`. `clock` gives the Unix milliseconds; `sleep` returns a future that is ready after a duration, such as
     /// `tokio::time::sleep`.
@@ -152,7 +168,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedQueue<K, N, S> {
         lock(&self.lines).of.get(key).map_or(0, |line| line.waiters.len())
     }
 
-    /// Waits until all limits grant their costs and no earlier caller waits for this key, and takes the tokens. Returns the granting answer.
+    /// Waits until all limits grant their costs and no earlier caller waits for this key, and takes the tokens. Returns the limits' answers.
     ///
     /// The future joins the line when it is first polled. If its turn would be more than `max_wait_ms` away by then, it does not wait at all
     /// (0: now or not at all; `None`: any wait). Finding out takes time in proportion to those who wait for the key, unless the line is as
@@ -185,21 +201,21 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedQueue<K, N, S> {
     ///
     /// # Errors
     /// [`WaitError::TooLong`] at once. [`WaitError::Never`] and [`WaitError::Full`] at once, or at its turn if that has changed since.
-    pub async fn wait<Q>(&self, key: &Q, costs: [u64; N], max_wait_ms: Option<u64>) -> Result<Answer<'_, N>, WaitError>
+    pub async fn wait<Q>(&self, key: &Q, costs: [u64; N], max_wait_ms: Option<u64>) -> Result<Granted<'_, N>, WaitError>
     where
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        Q: Hash + Eq + ToOwned<Owned: Into<K>> + ?Sized,
         K: Borrow<Q>,
     {
         let place = match self.join(key, costs, max_wait_ms)? {
-            Joined::Granted(answer) => return Ok(answer),
+            Joined::Granted(granted) => return Ok(granted),
             Joined::Waits(place) => place,
         };
         poll_fn(|context| place.poll_first(context)).await;
-        let answer = loop {
+        let granted = loop {
             let now = (self.clock)();
             let answer = place.take(&self.limiter, now, costs)?;
             match answer.decision {
-                Decision::Allow { .. } => break answer,
+                Decision::Allow { .. } => break answer.into(),
                 Decision::Wait { retry_at } => self.sleep_ms(retry_at.abs_diff(now).min(MAX_SLEEP_MS)).await,
                 Decision::Never { max } => return Err(WaitError::Never { max }),
             }
@@ -207,7 +223,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedQueue<K, N, S> {
         if let Some(Jitter { spread_ms, random }) = &self.jitter {
             self.sleep_ms(jitter(0, Duration::from_millis(*spread_ms), random()).unsigned_abs()).await;
         }
-        Ok(answer)
+        Ok(granted)
     }
 
     /// Takes the tokens if no call waits and there are enough; otherwise joins the line.
@@ -218,26 +234,26 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedQueue<K, N, S> {
         max_wait_ms: Option<u64>,
     ) -> Result<Joined<'a, 'b, K, Q, N>, WaitError>
     where
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        Q: Hash + Eq + ToOwned<Owned: Into<K>> + ?Sized,
         K: Borrow<Q>,
     {
         let now = (self.clock)();
         // Held while the limiter decides, so that none who comes later is granted before this one is in the line.
         let mut lines = lock(&self.lines);
         let Lines { of, last_ticket } = &mut *lines;
-        let (decision, now, forecast) = if let Some(line) = of.get_mut(key) {
+        let (decision, forecast) = if let Some(line) = of.get_mut(key) {
             // Giving back nothing returns the states as they are.
             let look = self.limiter.decide(key, now, [0; N], Verb::Refund)?;
             // An unlimited wait needs no forecast, only to know whether it would be for nothing.
             let all = max_wait_ms.map(|_| line.forecast(&self.limiter, &look));
             let mut forecast = all.unwrap_or_else(|| Forecast::new(&look));
-            (forecast.add(self.limiter.limits(), costs), look.now, all.map(|_| forecast))
+            (forecast.add(self.limiter.limits(), costs), all.map(|_| forecast))
         } else {
             let answer = self.limiter.decide(key, now, costs, Verb::Consume)?;
             if answer.decision.is_allow() {
-                return Ok(Joined::Granted(answer));
+                return Ok(Joined::Granted(answer.into()));
             }
-            (answer.decision, answer.now, None)
+            (answer.decision, None)
         };
         let turn_at = match decision {
             Decision::Allow { ready_at, .. } => ready_at,
@@ -254,7 +270,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedQueue<K, N, S> {
             line.forecast = forecast;
         } else {
             let waiters = BTreeMap::from([(*last_ticket, waiter)]);
-            of.insert(key.to_owned(), Line { waiters, forecast });
+            of.insert(key.to_owned().into(), Line { waiters, forecast });
         }
         Ok(Joined::Waits(Place { lines: &self.lines, key, ticket: *last_ticket }))
     }
@@ -265,7 +281,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedQueue<K, N, S> {
 }
 
 enum Joined<'a, 'b, K: Hash + Eq + Borrow<Q>, Q: Hash + Eq + ?Sized, const N: usize> {
-    Granted(Answer<'b, N>),
+    Granted(Granted<'b, N>),
     Waits(Place<'a, K, Q, N>),
 }
 
@@ -376,7 +392,7 @@ impl<K: Hash + Eq + Borrow<Q>, Q: Hash + Eq + ?Sized, const N: usize> Place<'_, 
     /// Takes the tokens and leaves the line, or does neither.
     fn take<'a, S>(&self, limiter: &'a KeyedLimiter<K, N, S>, now: i64, costs: [u64; N]) -> Result<Answer<'a, N>, Full>
     where
-        Q: ToOwned<Owned = K>,
+        Q: ToOwned<Owned: Into<K>>,
         S: BuildHasher,
     {
         let lines = lock(self.lines); // no forecast may count a caller whose tokens are taken

@@ -2,6 +2,7 @@
 
 use core::borrow::Borrow;
 use core::hash::{BuildHasher, Hash};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::index::Index;
 use crate::limit::{Limit, MAX_STEP_BACK_MS, State, Verb};
@@ -22,6 +23,20 @@ pub(super) struct Shard<K, const N: usize> {
 struct Entry<K, const N: usize> {
     key: K,
     states: [State; N],
+}
+
+/// Keys that were forgotten, to be subtracted from the number of all. Also after a panic in the `Hash` or the `Drop` of another key.
+struct Forgotten<'a> {
+    len: &'a AtomicUsize,
+    count: usize,
+}
+
+impl Drop for Forgotten<'_> {
+    fn drop(&mut self) {
+        if self.count > 0 {
+            self.len.fetch_sub(self.count, Ordering::Relaxed);
+        }
+    }
 }
 
 impl<K: Hash + Eq, const N: usize> Shard<K, N> {
@@ -137,13 +152,18 @@ impl<K: Hash + Eq, const N: usize> Shard<K, N> {
         self.entries.push(Entry { key, states });
     }
 
-    /// Forgets keys that are full again, or returns the moment at which one may be.
-    pub(super) fn make_room(&mut self, limits: &[Limit; N], now: i64, hasher: &impl BuildHasher) -> Result<usize, i64> {
+    /// Forgets keys that are full again, or returns the moment at which one may be. `len` counts those of all shards.
+    pub(super) fn make_room(
+        &mut self,
+        limits: &[Limit; N],
+        now: i64,
+        hasher: &impl BuildHasher,
+        len: &AtomicUsize,
+    ) -> Result<(), i64> {
         if self.room_at <= now {
             for _ in 0..self.due.len() {
-                let forgotten = self.forget_some(limits, now, hasher);
-                if forgotten > 0 {
-                    return Ok(forgotten);
+                if self.forget_some(limits, now, hasher, len) {
+                    return Ok(());
                 }
             }
             self.room_at = self.first_due();
@@ -151,12 +171,18 @@ impl<K: Hash + Eq, const N: usize> Shard<K, N> {
         Err(self.room_at)
     }
 
-    /// Forgets keys of the next block that are full again, if any: at most [`STEPS`]. Returns how many.
-    pub(super) fn forget_some(&mut self, limits: &[Limit; N], now: i64, hasher: &impl BuildHasher) -> usize {
+    /// Forgets keys of the next block that are full again, if any: at most [`STEPS`]. Returns whether there were any.
+    pub(super) fn forget_some(
+        &mut self,
+        limits: &[Limit; N],
+        now: i64,
+        hasher: &impl BuildHasher,
+        len: &AtomicUsize,
+    ) -> bool {
         if self.hand >= self.due.len() {
             self.hand = 0;
         }
-        let mut forgotten = 0;
+        let mut forgotten = Forgotten { len, count: 0 };
         if self.due.get(self.hand).is_some_and(|&due| due <= now) {
             let mut first_due = i64::MAX;
             let mut at = self.hand * BLOCK;
@@ -166,11 +192,11 @@ impl<K: Hash + Eq, const N: usize> Shard<K, N> {
                 if due > now {
                     first_due = due.min(first_due);
                     at += 1;
-                } else if forgotten == STEPS {
-                    return forgotten; // the next call continues with this block
+                } else if forgotten.count == STEPS {
+                    return true; // the next call continues with this block
                 } else {
-                    self.remove(at, hasher);
-                    forgotten += 1;
+                    let _removed = self.remove(at, hasher);
+                    forgotten.count += 1;
                 }
             }
             if let Some(due) = self.due.get_mut(self.hand) {
@@ -178,11 +204,11 @@ impl<K: Hash + Eq, const N: usize> Shard<K, N> {
             }
         }
         self.hand += 1;
-        forgotten
+        forgotten.count > 0
     }
 
     /// Removes an entry; the last one takes its place.
-    fn remove(&mut self, at: usize, hasher: &impl BuildHasher) {
+    fn remove(&mut self, at: usize, hasher: &impl BuildHasher) -> Entry<K, N> {
         let Self { entries, index, .. } = self;
         let last = entries.len() - 1;
         let hash_of = |at: usize| hasher.hash_one(&entries[at].key);
@@ -190,8 +216,9 @@ impl<K: Hash + Eq, const N: usize> Shard<K, N> {
         let [hash, hash_of_last] = [at, last].map(hash_of);
         index.remove(hash, at, hash_of);
         index.renumber(hash_of_last, last, at);
-        let _removed = self.entries.swap_remove(at);
+        let removed = self.entries.swap_remove(at);
         self.due.truncate(self.entries.len().div_ceil(BLOCK));
+        removed
     }
 
     fn first_due(&self) -> i64 {

@@ -79,16 +79,17 @@ impl<K: Hash + Eq + Clone + Send + 'static, const N: usize> Keyed<K, N> {
         Arc::new(Self { policy, keys, limiter: limits.map(|limits| KeyedLimiter::new(limits, max_keys)) })
     }
 
-    /// The moment of the decision and each limit's answer, or the reply if there is none. `costs` has one for each limit.
+    /// Each limit's answer, or the reply if there is none. `costs` has one for each limit. Waits are counted from `now`, the caller's clock;
+    /// the decision may be of a later moment that was seen before.
     fn ask(&self, key: &K, now: i64, costs: &[u64]) -> Result<Decided, Reply> {
         let (Some(limiter), Ok(costs)) = (&self.limiter, costs.try_into()) else {
             return Err(Problem::Misconfigured { missing: Vec::new() }.reply());
         };
         match limiter.decide(key, now, costs, Verb::Consume) {
-            Ok(Answer { now, parts, .. }) => {
-                Ok(Decided::new(now, parts.iter().map(|part| answer(part, now)).collect()))
+            Ok(Answer { now: at, parts, .. }) => {
+                Ok(Decided::new(now, parts.iter().map(|part| answer(part, at)).collect()))
             }
-            Err(Full { retry_at, now, .. }) => Err(no_room(retry_at.map(|retry_at| retry_at.abs_diff(now)))),
+            Err(Full { retry_at, .. }) => Err(no_room(retry_at.map(|retry_at| retry_at.abs_diff(now)))),
         }
     }
 }
