@@ -8,7 +8,7 @@ use super::row::{Registered, StoredRow};
 use super::{Ledger, LedgerError, Slot, Writes};
 use crate::limit::{Decision, Verb};
 use crate::policy::Policy;
-use crate::protocol::{Action, Decided, LimitAnswer, ObjectReply, ObjectRequest, Spread};
+use crate::protocol::{Action, Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Spread};
 
 impl Ledger {
     /// Answers a request about the buckets of the policies `asked`; `random` gives the ids of reservations. A bucket last requested under
@@ -51,11 +51,18 @@ impl Ledger {
         let mut writes = Writes::default();
         self.check_rows(request, now)?; // nothing has changed yet
         self.end_holds(now);
-        // Requests about a reservation need no lasting room: its bucket exists, or is full.
-        let has_room = matches!(request.action, Action::Settle(_) | Action::Cancel(_) | Action::Extend(_));
-        if !has_room && self.has_no_room_for_inline(asked, now, &mut writes) {
+        let is_about_one = matches!(request.action, Action::Settle(_) | Action::Cancel(_) | Action::Extend(_));
+        let was_asked = request.request_id.is_some_and(|of| self.replays.by_request_id(of.id, now).is_some());
+        let has_none = |policy: &Arc<Policy>| self.slot(policy.name()).is_none();
+        if is_about_one && !was_asked && asked.iter().any(has_none) && !self.has_opened(id, request.request_id, now) {
+            return Ok((ObjectReply::NoReservation, writes)); // no bucket is made for it
+        }
+        // What was asked before, and requests about a reservation, need no lasting room: the bucket exists, or is full.
+        if !is_about_one && !was_asked && self.has_no_room_for_inline(asked, now, &mut writes) {
             return Ok((ObjectReply::TooManyInline { max: MAX_INLINE as u64 }, writes));
         }
+        let is_missing = |policy: &&Arc<Policy>| was_asked && self.slot(policy.name()).is_none();
+        let only_told: Vec<_> = asked.iter().filter(is_missing).map(|policy| policy.name()).collect();
         for policy in asked {
             self.open(policy, as_of, now)?;
         }
@@ -64,6 +71,7 @@ impl Ledger {
         self.return_leases(asked, request.lease.as_ref(), now)?;
         // Before a replay: a try must share what another try of its batch holds or has committed.
         let of_hold = match request.action {
+            Action::Look(Verb::Consume) => self.looked_at(asked, request, now)?,
             Action::Hold(_) => self.prepared(asked, request.request_id, id, now)?,
             Action::Settle(_) => self.commit(asked, request.request_id, id, now)?,
             Action::Cancel(_) if self.is_held(id) => Some(self.abort(asked, id, now)?),
@@ -86,6 +94,9 @@ impl Ledger {
         }
         if let (ObjectReply::Decided(decided), false) = (&mut reply, newer.is_empty()) {
             decided.limits = self.answers_of(began_with, asked, &decided.limits, now);
+        }
+        if !only_told.is_empty() {
+            self.forget_full(now, &mut writes, |name, _| only_told.contains(&name));
         }
         self.collect_writes(now, &mut writes);
         if asked.iter().any(|policy| policy.is_inline()) {
@@ -180,6 +191,15 @@ impl Ledger {
             Action::Cancel(_) => self.cancel(asked, id, request, now, writes),
             Action::Extend(_) => self.extend(asked, id, request, now, random, writes),
         }
+    }
+
+    /// Whether this is the id of a reservation or a hold, which may be over, or that request's batch has been committed.
+    fn has_opened(&self, id: u64, request_id: Option<RequestId>, now: i64) -> bool {
+        let of_request = || request_id.is_some_and(|of| self.holds.committed_of_request(of.id).is_some());
+        self.all_reservations().any(|(of, _)| of == id)
+            || self.is_held(id)
+            || self.replays.by_reservation(id, now).is_some()
+            || of_request()
     }
 
     /// Whether a reservation or a hold may end and give something back to a bucket of these policies. A committed hold may be undone.

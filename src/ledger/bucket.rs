@@ -197,12 +197,12 @@ impl Bucket {
         let mut leases = Leases::stored(&stored, old.iter_mut().map(NamedState::parts));
         let is_unchanged = stored.policy_version() == policy.version() && policy.is_unchanged_since(since);
         if is_unchanged {
-            leases.end(&mut old, stored.is_inline(), (now, now)); // so that none is left that would need another row
+            leases.end(&mut old, stored.is_inline, (now, now)); // so that none is left that would need another row
         }
         let renamed = rename(&mut old, &mut leases, policy, || stored.policy(policy.name()).ok());
         leases.move_to(policy);
         let stored_states: Vec<_> = old.iter().map(|limit| limit.state).take(policy.limits().len()).collect();
-        let mut meanwhile = Meanwhile::new(&mut leases, stored.is_inline(), !bucket.openings.is_empty(), now);
+        let mut meanwhile = Meanwhile::new(&mut leases, stored.is_inline, !bucket.openings.is_empty(), now);
         meanwhile.expired = bucket.places_of(expired, renamed.as_ref());
         let (states, cuts, dormant) = followed(&old, (since, reached), policy, &mut meanwhile, phase);
         let returned = meanwhile.returned;
@@ -254,7 +254,7 @@ impl Bucket {
         let persisted = Some(old.iter().map(|account| &account.state).chain(newest).copied().collect());
         // Leased while a policy had its name.
         let mut leases = Leases::stored(stored, old.iter_mut().map(NamedState::parts));
-        leases.end(&mut old, stored.is_inline(), (now, now));
+        leases.end(&mut old, stored.is_inline, (now, now));
         let renamed = rename(&mut old, &mut leases, &self.policy, || stored.policy(self.policy.name()).ok());
         leases.move_to(&self.policy);
         if !stored.is_exact {
@@ -267,7 +267,7 @@ impl Bucket {
             }
         }
         let mut bucket = Self { persisted: persisted.filter(|_| !leases.is_any()), leases, renamed, ..self };
-        bucket.set_accounts(&old, stored.is_inline(), expired, now, phase);
+        bucket.set_accounts(&old, stored.is_inline, expired, now, phase);
         Ok(bucket)
     }
 
@@ -922,7 +922,7 @@ pub(super) fn row_expires_at(row: &[u8], now: i64) -> Option<i64> {
     let row = StoredRow::read(row).ok()?;
     let mut limits = row.limits(now).ok()?;
     let mut leases = Leases::stored(&row, limits.iter_mut().map(NamedState::parts));
-    leases.end(&mut limits, row.is_inline(), (now, now));
+    leases.end(&mut limits, row.is_inline, (now, now));
     let numbers = || limits.iter().map(|limit| (limit.name.as_deref(), &limit.limit));
     let is_first = |(index, limit): &(usize, &NamedState)| {
         numbers().position(|(name, _)| name == limit.name.as_deref()) == Some(*index)

@@ -81,7 +81,7 @@ impl Ledger {
     }
 
     /// Forgets the full buckets among those selected by name.
-    fn forget_full(&mut self, now: i64, writes: &mut Writes, is_meant: impl Fn(&str, &Slot) -> bool) {
+    pub(super) fn forget_full(&mut self, now: i64, writes: &mut Writes, is_meant: impl Fn(&str, &Slot) -> bool) {
         self.buckets.retain(|(name, slot)| {
             let has_ended = is_meant(name, slot) && slot.expires_at(now).is_some_and(|at| at <= now);
             let all = self.reservations.iter().chain(self.ended.iter());
@@ -135,7 +135,7 @@ impl Slot {
 
     fn is_inline(&self) -> bool {
         match self {
-            Self::Stored(row) => StoredRow::read(row).is_ok_and(|row| row.is_inline()),
+            Self::Stored(row) => StoredRow::read(row).is_ok_and(|row| row.is_inline),
             Self::Open(bucket) => bucket.policy().is_inline(),
         }
     }

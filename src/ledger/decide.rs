@@ -6,7 +6,7 @@ use super::accounts::Change;
 use super::bucket::{Bucket, Need};
 use super::reservation::Expired;
 use super::returns::sooner;
-use super::standing::{count_all, is_unlimited, refuse_all};
+use super::standing::{count_all, is_unlimited, refuse_all, told};
 use super::without::{refusal_while_leased, without};
 use super::{Ledger, LedgerError, Slot};
 use crate::limit::{Decision, Limit, Part, State, Verb, decide_policies};
@@ -86,7 +86,7 @@ impl Ledger {
             Some(banned) => refuse_all(&mut limited, now, verb, *banned),
             None => decide_policies(&mut limited, now, verb),
         };
-        count_all(&mut unlimited, now, verb, decision);
+        count_all(&mut unlimited, now, decision);
         let is_refused = takes && !decision.is_allow();
         let returns: Vec<_> = asked.iter().filter(|_| is_refused).map(|policy| self.returns(policy)).collect();
         let (mut limited, mut unlimited) = (limited.iter().flatten(), unlimited.iter());
@@ -146,6 +146,8 @@ impl Ledger {
                             refusal => unless_returned(refusal, state, at, held),
                         }
                     })
+                } else if is_unlimited(policy, verb) {
+                    told(part, now, verb)
                 } else {
                     part.decision
                 };

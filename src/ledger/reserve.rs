@@ -123,6 +123,8 @@ impl Ledger {
         let Some((reservation, is_late)) = self.found(asked, id) else {
             return Ok(ObjectReply::NoReservation);
         };
+        // Before it is closed: a bucket that is read then would forget it.
+        self.give_back_shadows(id, &reservation, true, now);
         let limits = self.closing(asked, id, |ledger, _, policy| {
             let mut answers = ledger.give_back(policy, id, &reservation, now)?;
             let slots = reservation.slots(policy).filter(|_| !is_late).unwrap_or_default();
@@ -131,7 +133,6 @@ impl Ledger {
             }
             Ok(answers)
         })?;
-        self.give_back_shadows(id, &reservation, true, now);
         self.close(id, &reservation, writes);
         let closed = Closed { id, how: How::Cancelled, is_late };
         self.remember_closed(asked, (closed, &[]), request.request_id, &limits, now);

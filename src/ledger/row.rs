@@ -15,9 +15,9 @@
 //!     8 bytes  since when the policy is in force
 //!     8 bytes  the id of its definition
 //!     then     its definition without the earlier versions
-//!   kind 2, of a policy whose numbers came with a request
+//!   kind 2, of a policy that no registry has, if its numbers came with a request or there are dormant limits
 //!     1 byte   how many limits it has
-//!     1 byte   1 if the states are exact, 0 if they may be lower and older
+//!     1 byte   of numbers that came with a request, 1 if the states are exact, 0 if they may be lower and older; 2 of others
 //!   kind 3, of one of which tokens are leased out, which the states do not have
 //!     1 byte   how many states there are
 //!     then     for each of them how many leased tokens it pays for at most, 8 bytes each; 2⁶⁴ − 1 for all
@@ -141,9 +141,11 @@ pub(super) fn encode_row(
         row.extend([REACHED, 8, 0]);
         row.extend(reached.to_le_bytes());
     }
+    let count = u8::try_from(policy.limits().len()).unwrap_or(u8::MAX);
     if policy.is_inline() {
-        let count = u8::try_from(policy.limits().len()).unwrap_or(u8::MAX);
-        row.extend([INLINE, 2, 0, count, u8::from(is_exact)]);
+        row.extend([UNREGISTERED, 2, 0, count, u8::from(is_exact)]);
+    } else if policy.timeline().since() == 0 && !dormant.is_empty() {
+        row.extend([UNREGISTERED, 2, 0, count, DEPLOYED]);
     }
     row
 }
@@ -168,12 +170,15 @@ pub(super) struct Registered<'a> {
 
 /// The kinds of parts.
 const REGISTERED: u8 = 1;
-const INLINE: u8 = 2;
+const UNREGISTERED: u8 = 2;
 pub(super) const LEASED: u8 = 3;
 const COVERED: u8 = 4;
 const OPENINGS: u8 = 5;
 const CUTS: u8 = 6;
 const REACHED: u8 = 7;
+
+/// In the part of a policy that no registry has: its numbers did not come with a request.
+const DEPLOYED: u8 = 2;
 
 /// A parsed row.
 pub(super) struct StoredRow<'a> {
@@ -182,8 +187,10 @@ pub(super) struct StoredRow<'a> {
     pub(super) registered: Registered<'a>,
     /// The latest version that the bucket has followed; 0 if that is the last requested one.
     pub(super) reached: i64,
-    /// How many of the limits belong to a policy with numbers from a request.
-    inline_count: Option<u8>,
+    /// How many of the limits are those of a policy that no registry has, if it says so.
+    own_count: Option<u8>,
+    /// Whether its numbers came with a request.
+    pub(super) is_inline: bool,
     /// Whether all grants so far are in the row. Known only for such a policy.
     pub(super) is_exact: bool,
     /// The leases.
@@ -217,7 +224,8 @@ impl<'a> StoredRow<'a> {
             record,
             registered: Registered::default(),
             reached: 0,
-            inline_count: None,
+            own_count: None,
+            is_inline: false,
             is_exact: false,
             leased: Vec::new(),
             owed: Vec::new(),
@@ -239,7 +247,10 @@ impl<'a> StoredRow<'a> {
                 let (as_of, since, id) = (part.i64()?, part.i64()?, part.u64()?);
                 self.registered = Registered { as_of, since, id, definition: std::str::from_utf8(part.0).ok()? };
             }
-            INLINE => (self.inline_count, self.is_exact) = (Some(part.byte()?), part.byte()? == 1),
+            UNREGISTERED => {
+                let (count, flag) = (part.byte()?, part.byte()?);
+                (self.own_count, self.is_inline, self.is_exact) = (Some(count), flag != DEPLOYED, flag == 1);
+            }
             LEASED => {
                 let limits = part.byte()?;
                 let owed = (0..limits).map(|_| part.u64()).collect::<Option<Vec<_>>>()?;
@@ -279,11 +290,6 @@ impl<'a> StoredRow<'a> {
         self.covered_since.map_or(*state, |since| cover::uncovered(limit, state, since, at))
     }
 
-    /// Whether its limits came with a request.
-    pub(super) const fn is_inline(&self) -> bool {
-        self.inline_count.is_some()
-    }
-
     /// The version of the policy under which the row was written.
     pub(super) const fn policy_version(&self) -> u64 {
         self.record.policy_version()
@@ -306,10 +312,10 @@ impl<'a> StoredRow<'a> {
     /// The policy under whose numbers the row was written: enough to give back tokens to a bucket that no request has opened.
     pub(super) fn policy(&self, name: &str) -> Result<Arc<Policy>, RowError> {
         let Registered { id, definition, .. } = self.registered;
-        let policy = if let Some(count) = self.inline_count {
-            Policy::inline_from_numbers(name, self.numbers, count.into())
-        } else if definition.is_empty() {
-            Policy::from_numbers(name, self.numbers)
+        let policy = if definition.is_empty() {
+            let count = self.own_count.map_or(usize::MAX, usize::from);
+            let policy = Policy::from_numbers(name, self.numbers, count);
+            policy.map(|policy| if self.is_inline { policy.into_inline() } else { policy })
         } else {
             Policy::from_definition(definition).map(|policy| policy.with_id(id))
         };
@@ -394,9 +400,12 @@ mod tests {
         let two = encode_row(&policy, 0, &[spent], std::slice::from_ref(&dormant), 0, true);
         let names = [&NUMBERS[..108], br#",{"name":"d","#, &NUMBERS[2..]].concat();
         let head = [&[2, u8::try_from(names.len()).unwrap(), 0][..], &names, &[2]].concat();
-        assert_eq!(two, [&head[..], &row(2, &[])[113..], &state(2_000), &state(2_000)].concat());
+        let own = [2, 2, 0, 1, 2];
+        assert_eq!(two, [&head[..], &row(2, &[])[113..], &state(2_000), &state(2_000), &own].concat());
         let read = StoredRow::read(&two).unwrap();
         assert_eq!((read.states_of(&policy), read.limits(i64::MAX).unwrap().pop()), (None, Some(dormant)));
+        let stored = read.policy("p").unwrap();
+        assert!(!stored.is_inline() && stored.numbers() == policy.numbers(), "without the dormant one");
     }
 
     /// An older version reads the accounts of other numbers as dormant limits, and ignores the part at the end.
@@ -420,7 +429,7 @@ mod tests {
         assert!(stored.is_inline() && stored.numbers() == policy.numbers(), "without the others");
         for len in bytes.len() - 4..bytes.len() {
             let cut = StoredRow::read(&bytes[..len]).unwrap();
-            assert_eq!((cut.inline_count, cut.is_exact), (None, false), "a part that is cut is not read");
+            assert_eq!((cut.own_count, cut.is_exact), (None, false), "a part that is cut is not read");
         }
     }
 

@@ -25,21 +25,26 @@ pub(super) fn refuse_all(policies: &mut [Vec<Part<'_>>], now: i64, verb: Verb, b
     banned
 }
 
-/// Takes each cost, or as much of it as is there, if all others agree. A decision's tokens are those taken, as a reservation needs them;
-/// for [`Verb::ConsumeUpTo`], those the caller may use.
-pub(super) fn count_all(parts: &mut [Part<'_>], now: i64, verb: Verb, decision: Decision) {
+/// Takes each cost, or as much of it as is there, if all others agree. A decision's tokens are those taken.
+pub(super) fn count_all(parts: &mut [Part<'_>], now: i64, decision: Decision) {
     for part in parts {
         let mut tokens = part.cost;
         if decision.is_allow() {
             let taken;
             (taken, part.state) = part.limit.decide(part.state, now, part.cost, Verb::ConsumeUpTo);
-            if verb != Verb::ConsumeUpTo {
-                tokens = if let Decision::Allow { tokens, .. } = taken { tokens } else { 0 };
-            }
+            tokens = taken.tokens();
         } else {
             leave(part, now);
         }
         part.decision = Decision::Allow { tokens, ready_at: now };
+    }
+}
+
+/// What the caller is told: with [`Verb::ConsumeUpTo`] that it may use all that it asked for, else what was taken, as a reservation needs it.
+pub(super) const fn told(part: &Part<'_>, now: i64, verb: Verb) -> Decision {
+    match verb {
+        Verb::ConsumeUpTo => Decision::Allow { tokens: part.cost, ready_at: now },
+        _ => part.decision,
     }
 }
 

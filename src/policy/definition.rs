@@ -11,7 +11,6 @@ use super::shard::Shard;
 use super::stored::{StoredConfig, StoredConfigError, limits_of, stored_limits};
 use super::timeline::{Timeline, TimelineFields, is_one, shards_in};
 use crate::json::{Fields, Json};
-use crate::limit::Limit;
 
 /// Readers ignore unknown fields, so that the next version can add one; but not within `numbers`, where each field changes the arithmetic.
 #[derive(Serialize)]
@@ -135,29 +134,15 @@ impl Policy {
 }
 
 impl Policy {
-    /// A policy with stored numbers, for a bucket opened before its policy is known. It writes every change.
+    /// A policy with the first `count` of stored numbers, for a bucket opened before its policy is known. It writes every change.
     ///
     /// # Errors
     /// [`StoredConfigError`] for text that is not a list of valid limits.
-    #[doc(hidden)]
-    pub fn from_numbers(name: &str, numbers: &str) -> Result<Self, StoredConfigError> {
-        Ok(Self::of_limits(name, stored_limits(numbers)?))
-    }
-
-    /// A policy with the first `count` numbers, which came with a request.
-    ///
-    /// # Errors
-    /// See [`Policy::from_numbers`].
     #[cfg(feature = "service")]
-    pub(crate) fn inline_from_numbers(name: &str, numbers: &str, count: usize) -> Result<Self, StoredConfigError> {
-        let mut limits = stored_limits(numbers)?;
-        limits.truncate(count);
-        Ok(Self::of_limits(name, limits).into_inline())
-    }
-
-    fn of_limits(name: &str, limits: Vec<(Option<String>, Limit)>) -> Self {
-        let limits = limits.into_iter().map(|(limit, config)| NamedLimit::new(name, limit.as_deref(), config, 0));
-        Self::new(name, limits.collect(), ObjectTerms::default())
+    pub(crate) fn from_numbers(name: &str, numbers: &str, count: usize) -> Result<Self, StoredConfigError> {
+        let limits = stored_limits(numbers)?.into_iter().take(count);
+        let limits = limits.map(|(limit, config)| NamedLimit::new(name, limit.as_deref(), config, 0));
+        Ok(Self::new(name, limits.collect(), ObjectTerms::default()))
     }
 }
 

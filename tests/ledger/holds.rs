@@ -64,6 +64,21 @@ fn a_committed_hold_stays_taken_and_is_remembered() {
     assert_eq!(world.levels(), [6]);
 }
 
+/// A client that repeats its batch while the first attempt is still under way would otherwise be refused because of itself.
+#[test]
+fn a_repeated_batch_is_not_in_its_own_way() {
+    let policies = policies();
+    let mut world = World::new(&policies, "each");
+    world.decided_once(Action::Hold(3), vec![10], 6);
+    let look = Action::Look(Verb::Consume);
+    assert!(!world.decided_once(look, vec![10], 7).decision().is_allow());
+    assert_eq!(world.ask(look, Some(vec![10]), Some(request_id(6, 1))), ObjectReply::RequestIdReused);
+    let looked = world.decided_once(look, vec![10], 6);
+    assert_eq!((looked.decision(), looked.is_replayed), (Decision::Allow { tokens: 10, ready_at: START }, false));
+    world.ask(Action::Cancel(3), None, None);
+    assert_eq!(world.levels(), [10], "looking holds nothing");
+}
+
 /// Two attempts of a batch share a hold. Their aborts and commits decide what is left of it.
 #[test]
 fn a_shared_hold_is_undone_once_every_attempt_that_committed_it_has_aborted() {

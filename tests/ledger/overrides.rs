@@ -183,6 +183,29 @@ fn a_key_without_limits_takes_what_is_left_and_never_goes_into_debt() {
     }
 }
 
+/// It may use all that it asked for; the account of a larger plan pays what was there.
+#[test]
+fn a_key_without_limits_that_asks_for_up_to_a_cost_leaves_its_other_accounts_what_they_have() {
+    let version =
+        |capacity: u64| policy(&format!(r#"{{"rate":0,"period":"1s","capacity":{capacity},"write_ahead":0}}"#));
+    for verb in [Verb::Consume, Verb::ConsumeUpTo] {
+        let mut isolate = Isolate::new(version(1_000).in_force_since(START - 10));
+        let mut world = isolate.world();
+        world.decided(CONSUME, vec![7]);
+        isolate.replace(version(10), START + 1, Carry::Additive);
+        isolate.set(0, START + 2, Some(r#""unlimited":true"#), None);
+        world.now = START + 2;
+        isolate.tell(&mut world);
+        world.decided(Action::Take(verb), vec![500]);
+        assert_eq!(world.levels(), [0]);
+        isolate.set(0, START + 3, None, None);
+        isolate.replace(version(1_000), START + 4, Carry::Additive);
+        world.now = START + 4;
+        isolate.tell(&mut world);
+        assert_eq!(world.levels(), [990], "{verb:?}");
+    }
+}
+
 /// Otherwise a cancelled reservation would give the key tokens that it never had.
 #[test]
 fn a_reservation_without_limits_gives_back_no_more_than_it_took() {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tollgate::ledger::Ledger;
 use tollgate::limit::{Config, Limit, Verb};
 use tollgate::policy::{Policies, Policy};
-use tollgate::protocol::{Action, ObjectRequest};
+use tollgate::protocol::{Action, ObjectReply, ObjectRequest};
 
 use crate::chance;
 use crate::model::Model;
@@ -79,6 +79,61 @@ fn a_change_of_numbers_carries_each_limit_over_by_its_name() {
 
 fn policy(json: &str) -> Arc<Policy> {
     Arc::clone(Policies::parse(&format!(r#"{{"p":{json}}}"#)).unwrap().get("p").unwrap())
+}
+
+/// Its row has the limits that the policy lacks, too.
+#[test]
+fn a_limit_without_a_name_does_not_take_the_place_of_one_that_the_policy_had_lost() {
+    let [both, first, nameless] = [
+        r#"{"limits":[{"name":"a","rate":"10/1h","write_ahead":0},{"name":"b","rate":"5/1h","write_ahead":0}]}"#,
+        r#"{"limits":[{"name":"a","rate":"10/1h","write_ahead":0}]}"#,
+        r#"{"rate":"5/1h","write_ahead":0}"#,
+    ];
+    for restarts in [false, true] {
+        let mut world = World::empty(&policy(both));
+        world.decided(Action::Take(Verb::Consume), vec![10, 1]);
+        for json in [first, nameless] {
+            if restarts {
+                world.crash(0);
+            }
+            world.policy = policy(json);
+            assert_eq!(world.levels(), [0], "restarts: {restarts}");
+        }
+    }
+}
+
+/// What expires meanwhile is found by a request for another policy of the key, which reads the bucket under the numbers in its row.
+#[test]
+fn a_smaller_plan_pays_for_a_lease_what_it_has_whichever_policy_of_the_key_is_asked_first() {
+    let version = |capacity: u64| {
+        let a = format!(r#"{{"name":"a","rate":0,"period":"1s","capacity":{capacity},"write_ahead":0}}"#);
+        let b = r#"{"name":"b","rate":0,"period":"1s","capacity":100,"write_ahead":0}"#;
+        policy(&format!(r#"{{"limits":[{a},{b}],"lease":"10s","unsettled":"refund","reservation_ttl":"1s"}}"#))
+    };
+    let other = Policies::parse(r#"{"q":"1/1s"}"#).unwrap();
+    for asks_other in [false, true] {
+        let (large, small) = (version(1_000), version(550));
+        let mut world = World::empty(&large);
+        world.decided(Action::Take(Verb::Consume), vec![500, 0]);
+        assert!(
+            matches!(world.lease(vec![100, 10], Vec::new()), ObjectReply::Decided(leased) if leased.lease.is_some())
+        );
+        world.now += 1_000;
+        world.policy = Arc::clone(&small);
+        world.decided(Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) }), vec![0, 1]);
+        world.crash(usize::MAX);
+        world.now += 2_000;
+        if asks_other {
+            world.policy = Arc::clone(other.get("q").unwrap());
+            world.decided(Action::Take(Verb::Consume), vec![1]);
+            world.policy = Arc::clone(&small);
+            world.crash(usize::MAX);
+        }
+        world.now += 10_000;
+        assert_eq!(world.levels(), [0, 90], "asks another: {asks_other}");
+        world.policy = Arc::clone(&large);
+        assert_eq!(world.levels(), [400, 90], "asks another: {asks_other}");
+    }
 }
 
 /// Versions of one policy, as they may meet in one object while a deployment spreads.

@@ -222,6 +222,41 @@ fn a_key_has_a_bounded_number_of_inline_budgets_and_full_ones_make_room() {
     assert_eq!(rows, MAX_INLINE, "the rows of full ones are deleted");
 }
 
+#[test]
+fn what_was_granted_under_an_inline_budget_is_answered_again_although_there_is_no_more_room() {
+    let mut world = world();
+    let mut ask = |name, cost, id, wait_ms| {
+        world.now += wait_ms;
+        world.policy = inline(name);
+        world.ask(CONSUME, Some(vec![cost]), id)
+    };
+    assert!(decided(ask(0, 1, Some(request_id(1, 0)), 0)).decision().is_allow());
+    for name in 1..=MAX_INLINE {
+        // The first one is full again, and is forgotten for the last.
+        let wait_ms = if name == 1 { 60_000 } else { 0 };
+        assert!(decided(ask(name, 2, None, wait_ms)).decision().is_allow(), "{name}");
+    }
+    assert!(decided(ask(0, 1, Some(request_id(1, 0)), 0)).is_replayed);
+    assert_eq!(ask(0, 1, None, 0), ObjectReply::TooManyInline { max: MAX_INLINE as u64 });
+}
+
+/// A budget that begins below full is never forgotten.
+#[test]
+fn a_reservation_that_nobody_made_leaves_no_budget_behind() {
+    let mut world = world();
+    for name in 0..=MAX_INLINE {
+        let definition = inline(name).definition().replace(r#""initial":null"#, r#""initial":0"#);
+        world.policy = Arc::new(Policy::from_definition(&definition).unwrap());
+        for action in [Action::Settle(1), Action::Cancel(1), Action::Extend(1)] {
+            let id = (name % 2 == 0).then_some(request_id(name as u128, 0));
+            assert_eq!(world.ask(action, Some(vec![1]), id), ObjectReply::NoReservation);
+        }
+    }
+    assert!(world.storage.is_empty());
+    world.policy = inline(MAX_INLINE + 1);
+    assert!(decided(world.ask(CONSUME, Some(vec![1]), None)).decision().is_allow());
+}
+
 /// Until then a late settlement needs the budget. Afterwards any request for a new one replaces it.
 #[test]
 fn an_inline_budget_makes_room_when_its_expired_reservation_is_forgotten() {

@@ -558,6 +558,25 @@ fn a_late_settlement_takes_again_of_a_limit_in_shadow_that_the_policy_lacks() {
     }
 }
 
+#[test]
+fn a_cancelled_reservation_gives_back_to_a_limit_in_shadow_that_the_policy_lacks_also_after_a_restart() {
+    let ten = r#"{"name":"s","rate":0,"period":"1day","capacity":10,"write_ahead":0}"#;
+    for restarts in [false, true] {
+        let (with, without) = (policy(TWO, Some(ten), ""), policy(TWO, None, ""));
+        let mut player = Player::new(&with);
+        let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+        let id = decided(player.ask(reserve, Some([5, 5]), None)).reservation.unwrap().id;
+        if restarts {
+            player.world.crash(usize::MAX);
+        }
+        player.world.policy = without;
+        decided(player.world.ask(Action::Cancel(id), None, None));
+        player.world.policy = with;
+        let left = of_shadow(player.ask(Action::Look(Verb::Refund), Some([0, 0]), None));
+        assert_eq!(left, (true, 10, 0), "restarts: {restarts}");
+    }
+}
+
 /// The registry knows that the enforced limit had no name at first; the limit in shadow has it from the start.
 #[test]
 fn a_limit_that_was_named_and_in_shadow_does_not_pay_for_that_time() {
