@@ -43,6 +43,9 @@ use shard::{Shard, due_at};
 /// A limiter for many keys. It is shared by reference: all methods take `&self`, and threads with different keys seldom wait for each
 /// other.
 ///
+/// A key is given in any form that it can be borrowed as and made from, such as `str` for `String` or `Arc<str>`; what is made must be equal
+/// to it.
+///
 /// Moments are Unix milliseconds. Threads read their clocks before calling, so a moment may be slightly behind the latest one seen; then
 /// the later one counts.
 ///
@@ -282,7 +285,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
             }
             _ = shard.forget_some(&self.limits, now, &self.hasher, &self.len);
             if let Some(room) = self.take_room() {
-                shard.insert(hash, key.to_owned().into(), states, due, &self.hasher);
+                shard.insert(hash, owned(key), states, due, &self.hasher);
                 room.keep();
                 return Ok(answer);
             }
@@ -340,6 +343,17 @@ impl Drop for Room<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// The key that is kept for it.
+fn owned<K, Q>(key: &Q) -> K
+where
+    Q: Eq + ToOwned<Owned: Into<K>> + ?Sized,
+    K: Borrow<Q>,
+{
+    let made = key.to_owned().into();
+    debug_assert!(made.borrow() == key, "a key equals what it is made from");
+    made
 }
 
 fn lock<K, const N: usize>(shard: &Locked<K, N>) -> MutexGuard<'_, Shard<K, N>> {

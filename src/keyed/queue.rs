@@ -19,13 +19,13 @@ use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Answer, Full, KeyedLimiter};
+use super::{Answer, Full, KeyedLimiter, owned};
 use crate::limit::{Decision, Limit, Part, State, Verb, decide_all, jitter};
 
 /// A [`KeyedLimiter`] whose callers can wait for their turn: for each key, first come, first served within this process. Use this to
 /// slow callers down instead of refusing them, such as your own requests to an API with a limit.
 ///
-/// It needs no particular runtime: the clock and the sleep are arguments, of which the latter must be `Send`, as tokio's is. For one budget without keys, let the key be `()`.
+/// The clock and the sleep are arguments, so any runtime will do whose timers are `Send`, such as tokio. For one budget without keys, let the key be `()`.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -270,7 +270,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedQueue<K, N, S> {
             line.forecast = forecast;
         } else {
             let waiters = BTreeMap::from([(*last_ticket, waiter)]);
-            of.insert(key.to_owned().into(), Line { waiters, forecast });
+            of.insert(owned(key), Line { waiters, forecast });
         }
         Ok(Joined::Waits(Place { lines: &self.lines, key, ticket: *last_ticket }))
     }

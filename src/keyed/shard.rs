@@ -25,7 +25,7 @@ struct Entry<K, const N: usize> {
     states: [State; N],
 }
 
-/// Keys that were forgotten, to be subtracted from the number of all. Also after a panic in the `Hash` or the `Drop` of another key.
+/// How many keys were forgotten. Subtracted on drop, so that a panic in another key's `Hash` or `Drop` leaks no room.
 struct Forgotten<'a> {
     len: &'a AtomicUsize,
     count: usize,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::accounts::MAX_INLINE;
 use super::replay::shard_of;
+use super::reserve::is_theirs;
 use super::row::{Registered, StoredRow};
 use super::{Ledger, LedgerError, Slot, Writes};
 use crate::limit::{Decision, Verb};
@@ -52,17 +53,18 @@ impl Ledger {
         self.check_rows(request, now)?; // nothing has changed yet
         self.end_holds(now);
         let is_about_one = matches!(request.action, Action::Settle(_) | Action::Cancel(_) | Action::Extend(_));
-        let was_asked = request.request_id.is_some_and(|of| self.replays.by_request_id(of.id, now).is_some());
-        let has_none = |policy: &Arc<Policy>| self.slot(policy.name()).is_none();
-        if is_about_one && !was_asked && asked.iter().any(has_none) && !self.has_opened(id, request.request_id, now) {
+        let is_repeated = self.has_answered(request.request_id, now);
+        let is_missing = |policy: &Arc<Policy>| self.slot(policy.name()).is_none();
+        let is_unknown = is_about_one && !is_repeated && !self.has_opened(asked, id, request.request_id, now);
+        if is_unknown && asked.iter().any(is_missing) {
             return Ok((ObjectReply::NoReservation, writes)); // no bucket is made for it
         }
-        // What was asked before, and requests about a reservation, need no lasting room: the bucket exists, or is full.
-        if !is_about_one && !was_asked && self.has_no_room_for_inline(asked, now, &mut writes) {
+        // Repeated requests, and those about a reservation, need no lasting room: the bucket exists, or is full.
+        if !is_about_one && !is_repeated && self.has_no_room_for_inline(asked, now, &mut writes) {
             return Ok((ObjectReply::TooManyInline { max: MAX_INLINE as u64 }, writes));
         }
-        let is_missing = |policy: &&Arc<Policy>| was_asked && self.slot(policy.name()).is_none();
-        let only_told: Vec<_> = asked.iter().filter(is_missing).map(|policy| policy.name()).collect();
+        let is_only_repeated = |policy: &&Arc<Policy>| is_repeated && self.slot(policy.name()).is_none();
+        let only_repeated: Vec<_> = asked.iter().filter(is_only_repeated).map(|policy| policy.name()).collect();
         for policy in asked {
             self.open(policy, as_of, now)?;
         }
@@ -71,7 +73,7 @@ impl Ledger {
         self.return_leases(asked, request.lease.as_ref(), now)?;
         // Before a replay: a try must share what another try of its batch holds or has committed.
         let of_hold = match request.action {
-            Action::Look(Verb::Consume) => self.looked_at(asked, request, now)?,
+            Action::Look(verb) => self.look_beside_own_hold(asked, verb, request, now)?,
             Action::Hold(_) => self.prepared(asked, request.request_id, id, now)?,
             Action::Settle(_) => self.commit(asked, request.request_id, id, now)?,
             Action::Cancel(_) if self.is_held(id) => Some(self.abort(asked, id, now)?),
@@ -95,8 +97,8 @@ impl Ledger {
         if let (ObjectReply::Decided(decided), false) = (&mut reply, newer.is_empty()) {
             decided.limits = self.answers_of(began_with, asked, &decided.limits, now);
         }
-        if !only_told.is_empty() {
-            self.forget_full(now, &mut writes, |name, _| only_told.contains(&name));
+        if !only_repeated.is_empty() {
+            self.forget_full(now, &mut writes, |name, _| only_repeated.contains(&name));
         }
         self.collect_writes(now, &mut writes);
         if asked.iter().any(|policy| policy.is_inline()) {
@@ -178,11 +180,7 @@ impl Ledger {
             return Ok(reply);
         }
         match request.action {
-            Action::Look(verb) => {
-                let (limits, _) = self.decide(asked, verb, &request.costs, now, false)?;
-                let shadow = self.decide_shadow(asked, verb, request, &limits, now, false);
-                Ok(ObjectReply::Decided(Decided { shadow, ..self.decided(now, limits) }))
-            }
+            Action::Look(verb) => self.look(asked, verb, request, now),
             // Nothing was reserved, so there is nothing to settle.
             Action::Reserve(verb) if asks_for_any(request) => self.reserve(asked, verb, request, now, id, writes),
             Action::Take(verb) | Action::Reserve(verb) => self.take(asked, verb, request, now),
@@ -193,13 +191,29 @@ impl Ledger {
         }
     }
 
-    /// Whether this is the id of a reservation or a hold, which may be over, or that request's batch has been committed.
-    fn has_opened(&self, id: u64, request_id: Option<RequestId>, now: i64) -> bool {
-        let of_request = || request_id.is_some_and(|of| self.holds.committed_of_request(of.id).is_some());
-        self.all_reservations().any(|(of, _)| of == id)
-            || self.is_held(id)
-            || self.replays.by_reservation(id, now).is_some()
-            || of_request()
+    /// Whether the same request was granted before.
+    fn has_answered(&self, request_id: Option<RequestId>, now: i64) -> bool {
+        let replay = |of: RequestId| self.replays.by_request_id(of.id, now)?.request_id;
+        request_id.is_some_and(|of| replay(of).is_some_and(|(_, fingerprint)| fingerprint == of.fingerprint))
+    }
+
+    /// Whether this is the id of a reservation of these policies, which may be over, or of a hold, or that request's batch was committed.
+    fn has_opened(&self, asked: &[Arc<Policy>], id: u64, request_id: Option<RequestId>, now: i64) -> bool {
+        let is_closed = || self.replays.by_reservation(id, now).is_some_and(|replay| is_theirs(asked, replay));
+        let is_committed = || request_id.is_some_and(|of| self.holds.committed_of_request(of.id).is_some());
+        self.found(asked, id).is_some() || self.is_held(id) || is_closed() || is_committed()
+    }
+
+    pub(super) fn look(
+        &mut self,
+        asked: &[Arc<Policy>],
+        verb: Verb,
+        request: &ObjectRequest,
+        now: i64,
+    ) -> Result<ObjectReply, LedgerError> {
+        let (limits, _) = self.decide(asked, verb, &request.costs, now, false)?;
+        let shadow = self.decide_shadow(asked, verb, request, &limits, now, false);
+        Ok(ObjectReply::Decided(Decided { shadow, ..self.decided(now, limits) }))
     }
 
     /// Whether a reservation or a hold may end and give something back to a bucket of these policies. A committed hold may be undone.

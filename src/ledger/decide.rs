@@ -6,7 +6,7 @@ use super::accounts::Change;
 use super::bucket::{Bucket, Need};
 use super::reservation::Expired;
 use super::returns::sooner;
-use super::standing::{count_all, is_unlimited, refuse_all, told};
+use super::standing::{answered, count_all, is_unlimited, refuse_all};
 use super::without::{refusal_while_leased, without};
 use super::{Ledger, LedgerError, Slot};
 use crate::limit::{Decision, Limit, Part, State, Verb, decide_policies};
@@ -147,7 +147,7 @@ impl Ledger {
                         }
                     })
                 } else if is_unlimited(policy, verb) {
-                    told(part, now, verb)
+                    answered(part, now, verb)
                 } else {
                     part.decision
                 };

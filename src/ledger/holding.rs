@@ -70,21 +70,19 @@ impl Ledger {
         self.hold_reply(asked, id, false, now)
     }
 
-    /// The reply to a try that only looks, if an earlier one of its batch holds the tokens: they are not in its own way.
-    pub(super) fn looked_at(
+    /// The reply to a try that looks while an earlier one of its batch holds the tokens: its own hold does not count against it.
+    pub(super) fn look_beside_own_hold(
         &mut self,
         asked: &[Arc<Policy>],
+        verb: Verb,
         request: &ObjectRequest,
         now: i64,
     ) -> Result<Option<ObjectReply>, LedgerError> {
-        let Some(hold) = request.request_id.and_then(|of| self.holds.of_request(of.id)) else { return Ok(None) };
-        let Some(&id) = hold.ids.first().filter(|_| hold.committed_by.is_empty()) else { return Ok(None) };
-        if hold.request_id.map(|id| id.fingerprint) != request.request_id.map(|id| id.fingerprint) {
-            return Ok(Some(ObjectReply::RequestIdReused));
-        }
-        let limits = self.standing_of_hold(asked, id, now)?;
-        let shadow = self.decide_shadow(asked, Verb::Consume, request, &limits, now, false);
-        Ok(Some(ObjectReply::Decided(Decided { shadow, ..self.decided(now, limits) })))
+        let own = request.request_id.and_then(|of| self.holds.take_open_of(&of));
+        let Some((place, hold)) = own else { return Ok(None) };
+        let reply = self.look(asked, verb, request, now);
+        self.holds.put_back(place, hold);
+        reply.map(Some)
     }
 
     /// The reply to a try whose batch's tokens are already held, by this or an earlier try.

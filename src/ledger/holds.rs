@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use super::hold::Hold;
 use super::replays::{Place, Places};
+use crate::protocol::RequestId;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holds {
@@ -51,6 +52,17 @@ impl Holds {
         }
         let position = self.position(&self.committed_by_try, id.into())?;
         self.committed.get_mut(position)?.as_mut()
+    }
+
+    /// Takes out the open hold of the same request, with its place.
+    pub(super) fn take_open_of(&mut self, request_id: &RequestId) -> Option<(usize, Hold)> {
+        let is_own = |hold: &Hold| hold.request_id.is_some_and(|of| of.is_of_same(request_id));
+        let place = self.open.iter().position(is_own)?;
+        Some((place, self.open.remove(place)))
+    }
+
+    pub(super) fn put_back(&mut self, place: usize, hold: Hold) {
+        self.open.insert(place, hold);
     }
 
     /// The hold of a batch with this request id.

@@ -82,6 +82,7 @@ impl Ledger {
         };
         let is_as_reserved = request.costs.is_empty();
         let mut reserved: Vec<Vec<u64>> = Vec::new();
+        self.open_all_shadows_of(&reservation, now);
         let limits = self.closing(asked, id, |ledger, index, policy| {
             let pieces = reservation.pieces_in(id, policy);
             reserved.push(totals(policy, &pieces));
@@ -123,8 +124,7 @@ impl Ledger {
         let Some((reservation, is_late)) = self.found(asked, id) else {
             return Ok(ObjectReply::NoReservation);
         };
-        // Before it is closed: a bucket that is read then would forget it.
-        self.give_back_shadows(id, &reservation, true, now);
+        self.open_all_shadows_of(&reservation, now);
         let limits = self.closing(asked, id, |ledger, _, policy| {
             let mut answers = ledger.give_back(policy, id, &reservation, now)?;
             let slots = reservation.slots(policy).filter(|_| !is_late).unwrap_or_default();
@@ -133,6 +133,7 @@ impl Ledger {
             }
             Ok(answers)
         })?;
+        self.give_back_shadows(id, &reservation, true, now);
         self.close(id, &reservation, writes);
         let closed = Closed { id, how: How::Cancelled, is_late };
         self.remember_closed(asked, (closed, &[]), request.request_id, &limits, now);
@@ -158,8 +159,7 @@ impl Ledger {
     /// The answer to a request about a closed reservation.
     pub(super) fn closed_otherwise(&mut self, asked: &[Arc<Policy>], id: u64, now: i64) -> Option<ObjectReply> {
         let replay = self.replays.by_reservation(id, now)?;
-        let is_theirs = is_of(asked, replay.grants.iter().map(Grant::policy));
-        Some(if is_theirs { ObjectReply::ReservationClosed } else { ObjectReply::NoReservation })
+        Some(if is_theirs(asked, replay) { ObjectReply::ReservationClosed } else { ObjectReply::NoReservation })
     }
 
     /// The answer to a request that closes a reservation again.
@@ -173,7 +173,7 @@ impl Ledger {
         let Some(replay) = self.replays.by_reservation(id, now) else {
             return Ok(None);
         };
-        if !is_of(asked, replay.grants.iter().map(Grant::policy)) {
+        if !is_theirs(asked, replay) {
             return Ok(Some(ObjectReply::NoReservation));
         }
         let is_cancelled = matches!(request.action, Action::Cancel(_));
@@ -389,6 +389,11 @@ fn with_tokens(answer: LimitAnswer, more: u64) -> LimitAnswer {
         }
         _ => answer,
     }
+}
+
+/// Whether the replay is of these policies, in any order.
+pub(super) fn is_theirs(asked: &[Arc<Policy>], replay: &Replay) -> bool {
+    is_of(asked, replay.grants.iter().map(Grant::policy))
 }
 
 /// Whether these are the names of the policies, in any order.

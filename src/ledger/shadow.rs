@@ -210,6 +210,13 @@ impl Ledger {
         }
     }
 
+    /// Opens the buckets of all limits in shadow that took something for it, before it is closed: one that is read later forgets it.
+    pub(super) fn open_all_shadows_of(&mut self, reservation: &Reservation, now: i64) {
+        for part in &reservation.parts {
+            _ = self.open_shadow_of(part, now);
+        }
+    }
+
     /// Opens the bucket of the limits in shadow that took this, under its own policy; `None` if it is full or unreadable.
     fn open_shadow_of(&mut self, part: &ReservedPart, now: i64) -> Option<Arc<Policy>> {
         let name = shadow_of(&part.policy);

@@ -40,8 +40,8 @@ pub(super) fn count_all(parts: &mut [Part<'_>], now: i64, decision: Decision) {
     }
 }
 
-/// What the caller is told: with [`Verb::ConsumeUpTo`] that it may use all that it asked for, else what was taken, as a reservation needs it.
-pub(super) const fn told(part: &Part<'_>, now: i64, verb: Verb) -> Decision {
+/// What the caller is answered: with [`Verb::ConsumeUpTo`] that it may use all that it asked for, else what was taken, as a reservation needs it.
+pub(super) const fn answered(part: &Part<'_>, now: i64, verb: Verb) -> Decision {
     match verb {
         Verb::ConsumeUpTo => Decision::Allow { tokens: part.cost, ready_at: now },
         _ => part.decision,

@@ -45,7 +45,7 @@ pub fn describe_change(
 }
 
 fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>) {
-    let unnamed = unnamed(after.limits(), Some(before), None);
+    let unnamed = unnamed(after.limits(), before);
     let is_named_now =
         |name: Option<&str>| name.is_some() && name == unnamed.as_deref() && before.find_limit(name).is_none();
     for name in names(after) {

@@ -258,16 +258,13 @@ impl Policy {
     #[doc(hidden)]
     #[must_use]
     pub fn succeeding(self, before: &Self, since: i64, carry: Carry) -> Self {
-        let succeeded =
-            |before: &Self| before.timeline.succeeded(&before.limits, before.shards, since, carry).bounded();
-        let in_shadow = before.shadow.as_deref();
-        let shadow = self.shadow.map(|shadow| {
-            let timeline = in_shadow.map_or_else(|| Timeline::new(since, carry, Vec::new()), succeeded);
-            let unnamed = unnamed(&shadow.limits, in_shadow, Some(before));
-            Arc::new(Self::clone(&shadow).with_timeline(timeline.with_unnamed(unnamed)))
-        });
-        let unnamed = unnamed(&self.limits, Some(before), in_shadow);
-        Self { shadow, ..self }.with_timeline(succeeded(before).with_unnamed(unnamed))
+        let timeline = before.timeline.succeeded(&before.limits, before.shards, since, carry).bounded();
+        let timeline = timeline.with_unnamed(unnamed(&self.limits, before));
+        let shadow = match (self.shadow.as_deref(), before.shadow.as_deref()) {
+            (Some(shadow), Some(before)) => Some(Arc::new(shadow.clone().succeeding(before, since, carry))),
+            _ => self.shadow.clone(),
+        };
+        Self { shadow, ..self }.with_timeline(timeline)
     }
 
     /// The policy with that timeline. Its limits in shadow are in force since the same moment.
@@ -406,22 +403,15 @@ impl Policy {
 }
 
 /// Which of `limits`, replacing `before`, is the one that had no name in an earlier version. It stays the same even while removed. If
-/// `before` has it without a name, it is chosen among the names that no earlier version has: see [`Policy::continued_by`]. A number of slots
-/// may have had none in the `other_mode`: those in use count in both.
-pub(super) fn unnamed(limits: &[NamedLimit], before: Option<&Policy>, other_mode: Option<&Policy>) -> Option<String> {
+/// `before` has it without a name, it is chosen among the names that no earlier version has: see [`Policy::continued_by`].
+pub(super) fn unnamed(limits: &[NamedLimit], before: &Policy) -> Option<String> {
     if limits.iter().any(|limit| limit.name().is_none()) {
         return None;
     }
-    let had = |limit: &NamedLimit| before.is_some_and(|before| before.had_limit(limit));
-    let of = |before: &Policy| {
-        if before.limits.iter().all(|limit| limit.name().is_some()) {
-            return before.timeline.unnamed().map(str::to_owned);
-        }
-        before.continued_by(limits.iter().filter(|limit| !before.had_limit(limit)))
-    };
-    let is_new_slots =
-        |name: &String| limits.iter().any(|limit| limit.is_slots() && limit.name() == Some(name) && !had(limit));
-    before.and_then(of).or_else(|| other_mode.and_then(of).filter(is_new_slots))
+    if before.limits.iter().all(|limit| limit.name().is_some()) {
+        return before.timeline.unnamed().map(str::to_owned);
+    }
+    before.continued_by(limits.iter().filter(|limit| !before.had_limit(limit)))
 }
 
 /// The suffix of a [`Policy::shadow`]'s name: no policy can have such a name.

@@ -244,15 +244,21 @@ fn what_was_granted_under_an_inline_budget_is_answered_again_although_there_is_n
 #[test]
 fn a_reservation_that_nobody_made_leaves_no_budget_behind() {
     let mut world = world();
+    let reserved = decided(world.ask(RESERVE, Some(vec![1]), None)).reservation.unwrap().id;
+    world.ask(CONSUME, Some(vec![1]), Some(request_id(1 << 20, 0)));
+    let rows = world.storage.clone();
     for name in 0..=MAX_INLINE {
         let definition = inline(name).definition().replace(r#""initial":null"#, r#""initial":0"#);
         world.policy = Arc::new(Policy::from_definition(&definition).unwrap());
-        for action in [Action::Settle(1), Action::Cancel(1), Action::Extend(1)] {
-            let id = (name % 2 == 0).then_some(request_id(name as u128, 0));
-            assert_eq!(world.ask(action, Some(vec![1]), id), ObjectReply::NoReservation);
+        // One that there is not, and one of another policy. The request id was used for something else.
+        for id in [reserved + 99, reserved] {
+            for action in [Action::Settle(id), Action::Cancel(id), Action::Extend(id)] {
+                let of = (name % 2 == 0).then_some(request_id(1 << 20, 1));
+                assert_eq!(world.ask(action, Some(vec![1]), of), ObjectReply::NoReservation);
+            }
         }
     }
-    assert!(world.storage.is_empty());
+    assert_eq!(world.storage, rows);
     world.policy = inline(MAX_INLINE + 1);
     assert!(decided(world.ask(CONSUME, Some(vec![1]), None)).decision().is_allow());
 }

@@ -12,7 +12,7 @@ use tollgate::protocol::{Action, Decided, ObjectReply};
 
 use crate::chance;
 use crate::late::world_of;
-use crate::world::{START, World, decided, tokens};
+use crate::world::{World, decided, tokens};
 
 const TTL_MS: i64 = 15_000;
 const RESERVE: Action = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
@@ -246,34 +246,6 @@ fn naming_them_frees_none() {
     assert_eq!(back.levels(), [2]);
     back.decided(Action::Settle(open), vec![0]);
     assert_eq!((back.levels(), deployed(&back, named).levels()), (vec![3], vec![3]));
-}
-
-/// The limit gets a name in one mode and then the other mode, or both at once.
-#[test]
-fn naming_them_frees_none_in_the_other_mode_either() {
-    let unnamed = |mode: &str| format!(r#""mode":"{mode}",{THREE}"#);
-    let named = |mode: &str| format!(r#""limits":[{{"name":"at_once","mode":"{mode}",{THREE}}}]"#);
-    for (first, then) in [("shadow", "enforce"), ("enforce", "shadow")] {
-        for versions in [vec![named(first), named(then)], vec![named(then)]] {
-            let mut at = START;
-            let policy = |json: &str| Policy::clone(&with(json).policy);
-            let mut world = World::empty(&Arc::new(policy(&unnamed(first)).in_force_since(at)));
-            world.as_of = Some(at);
-            let ask = |world: &mut World| {
-                let costs = if world.policy.limits().is_empty() { (vec![], vec![1]) } else { (vec![1], vec![]) };
-                decided(world.ask_shadow(RESERVE, Some(costs.0), Some(costs.1), None))
-            };
-            ask(&mut world);
-            for version in versions {
-                at += 1;
-                let next = policy(&version).succeeding(&world.policy, at, Carry::default());
-                (world.policy, world.as_of, world.now) = (Arc::new(next), Some(at), at);
-            }
-            let second = ask(&mut world);
-            let free = second.shadow.first().copied().flatten().unwrap_or_else(|| second.limits[0]).remaining;
-            assert_eq!(free, 1, "{first}, then {then}");
-        }
-    }
 }
 
 /// A request for no slots is granted even when more are in use than there are.
