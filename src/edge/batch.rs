@@ -181,8 +181,10 @@ impl Batch {
                 }
                 return Some(ObjectCall { object: index, request, dialect, is_repeated, wait_ms });
             }
+            // A single object that was not called has done nothing.
+            let is_undone = call.step == Step::Ask && !call.is_repeated;
             object.call = None;
-            object.failure = Some(Cause::Timeout);
+            object.failure = Some(if is_undone { Cause::Overloaded } else { Cause::Timeout });
             self.advance();
         }
     }

@@ -63,6 +63,9 @@ impl Leases {
     pub(super) fn consume(&mut self, object: &str, policy: &Policy, costs: &[u64], now: i64) -> Option<Leased> {
         let (terms, entry) = self.entry(object, policy, costs, now)?;
         let now = entry.at(policy, now);
+        if entry.standing.len() != policy.limits().len() {
+            return None; // there is no answer yet, so there are no leases
+        }
         let decision = entry.decide(policy, costs, now)?;
         entry.pool.count(costs, now, terms.lease_ms);
         let at = now.saturating_add(entry.ahead_ms); // by the object's clock, like all answers
@@ -99,10 +102,20 @@ impl Leases {
             && entry.pool.is_latest(answer)
     }
 
-    /// Records an answer by which the object granted something beside the leases.
-    pub(super) fn granted(&mut self, object: &str, policy: &Policy, answer: &AnswerTime) {
+    /// Records an answer by which the object granted something beside the leases: `limits` is the policy's part of it.
+    pub(super) fn granted(
+        &mut self,
+        object: &str,
+        policy: &Policy,
+        (limits, decided): (&[LimitAnswer], &Decided),
+        answer: &AnswerTime,
+    ) {
         if let Some(entry) = self.known(object, policy) {
             entry.pool.granted(answer);
+            // One that brings a lease does not count it yet: see `answered`.
+            if decided.lease.is_none() && !decided.is_replayed && entry.pool.is_latest(answer) {
+                entry.update_standing(policy, limits, answer);
+            }
         }
     }
 
@@ -125,14 +138,21 @@ impl Leases {
     ) -> Option<(u64, u64)> {
         let terms = policy.frontend().lease?;
         let entry = self.0.get_mut(budget(object, policy)?)?;
-        entry.update_standing(policy, decided, given.answered_at);
+        let is_same = entry.policy == policy.id();
         let lease = decided.lease.as_ref();
+        if is_same && entry.pool.is_latest(&given) {
+            entry.update_standing(policy, &decided.limits, &given);
+        } else if is_same && let Some(lease) = lease {
+            // A later answer counts the lease as taken.
+            for ((state, limit), tokens) in entry.standing.iter_mut().zip(policy.limits()).zip(&lease.tokens) {
+                *state = limit.limit().raised(state, *tokens);
+            }
+        }
         let wait_ms = match decided.decision() {
             Decision::Wait { retry_at } => retry_at.abs_diff(decided.now),
             _ => 0,
         };
-        let usable =
-            entry.policy == policy.id() && lease.is_none_or(|lease| lease.tokens.len() == policy.limits().len());
+        let usable = is_same && lease.is_none_or(|lease| lease.tokens.len() == policy.limits().len());
         entry.pool.answered(request, lease, (wait_ms, terms.lease_ms, usable), given)
     }
 
@@ -211,14 +231,14 @@ impl Entry {
     }
 
     /// Updates the limits' state from an answer, which counts the rest of earlier leases as taken.
-    fn update_standing(&mut self, policy: &Policy, decided: &Decided, now: i64) {
-        let limits = policy.limits().iter().zip(&decided.limits).enumerate();
+    fn update_standing(&mut self, policy: &Policy, answers: &[LimitAnswer], answer: &AnswerTime) {
+        let limits = policy.limits().iter().zip(answers).enumerate();
         let states = limits.map(|(index, (limit, answer))| {
             let state = limit.limit().restored(&answer.snapshot)?;
             Some(limit.limit().raised(&state, self.pool.left(index, i64::MAX)))
         });
         self.standing = states.collect::<Option<_>>().unwrap_or_default();
-        self.ahead_ms = decided.now.saturating_sub(now);
+        self.ahead_ms = answer.decided_at.saturating_sub(answer.answered_at);
     }
 
     /// Grants the costs, or returns when the leases have them; `None` if the object must be called.

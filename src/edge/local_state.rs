@@ -102,9 +102,12 @@ impl LocalState {
     ) {
         let time = AnswerTime { decided_at: decided.now, called_at, answered_at };
         let is_whole = asked.clone().all(|policy| self.leases.is_whole(object, policy, decided, &time));
+        let mut rest = decided.limits.as_slice();
         for policy in asked.clone() {
+            let (own, others) = rest.split_at_checked(policy.limits().len()).unwrap_or_default();
+            rest = others;
             if is_granted {
-                self.leases.granted(object, policy, &time);
+                self.leases.granted(object, policy, (own, decided), &time);
             } else {
                 self.leases.refused(object, policy, answered_at);
             }

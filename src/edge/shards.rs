@@ -107,14 +107,22 @@ impl ShardCalls {
 
     /// See [`Batch::next`].
     pub fn next(&mut self, now: i64) -> Option<ObjectCall> {
-        for index in 0..self.shards.len() {
-            let Some(batch) = self.shards.get_mut(index).and_then(|shard| shard.batch.as_mut()) else { continue };
-            if let Some(call) = batch.next(now) {
-                return Some(ObjectCall { object: index, ..call });
+        loop {
+            let mut is_any_over = false;
+            for index in 0..self.shards.len() {
+                let Some(batch) = self.shards.get_mut(index).and_then(|shard| shard.batch.as_mut()) else { continue };
+                if let Some(call) = batch.next(now) {
+                    return Some(ObjectCall { object: index, ..call });
+                }
+                if batch.outcome().is_some() {
+                    self.take_outcome(index); // no time is left for it; perhaps another shard is due
+                    is_any_over = true;
+                }
             }
-            self.take_outcome(index); // no time is left for it
+            if !is_any_over {
+                return None;
+            }
         }
-        None
     }
 
     /// See [`Batch::answered`].
@@ -154,7 +162,12 @@ impl ShardCalls {
         let is_first = matches!(self.order, Order::FirstThenOthers(_)) && index == 0;
         match decided {
             // It may have granted it, unless it is overloaded.
-            None if is_one_by_one && !is_overloaded(&failure) => return self.end(failure),
+            None if is_one_by_one && matches!(failure, Outcome::Outdated { .. }) => return self.end(failure),
+            None if is_one_by_one && !is_overloaded(&failure) => {
+                shard.failure = Some(failure);
+                let failed = self.failed(false);
+                return failed.into_iter().for_each(|failed| self.end(failed));
+            }
             None if is_first => return self.end(failure),
             None => shard.failure = Some(failure),
             Some(decided) if is_one_by_one && decided.decision().is_allow() => {
@@ -188,8 +201,9 @@ impl ShardCalls {
                     request.costs = shares(&request.costs, index, spread.shards.into(), *random);
                 }
                 // Not the id of an earlier act with the same key, which this shard may remember longer than the first.
+                // The lower half is a frontend's counter.
                 let of_act =
-                    |id: RequestId| RequestId { id: id.id.wrapping_add(spread.at.cast_unsigned().into()), ..id };
+                    |id: RequestId| RequestId { id: id.id ^ u128::from(spread.at.cast_unsigned()) << 64, ..id };
                 request.request_id = request.request_id.map(of_act);
             } else {
                 request.action = Action::Look(Verb::Refund);
@@ -254,7 +268,8 @@ impl ShardCalls {
                 }
             }
         }
-        let cause = causes.first().copied().unwrap_or(Cause::Failed);
+        let perhaps_done = causes.iter().find(|cause| **cause != Cause::Overloaded);
+        let cause = perhaps_done.or(causes.first()).copied().unwrap_or(Cause::Failed);
         Some(Outcome::Failed { causes, cause })
     }
 
@@ -413,7 +428,7 @@ mod tests {
         // Nor after the deadline.
         let mut calls = ShardCalls::one_by_one(requests(), &[1, 0, 2, 3], vec![None; 4], NOW);
         assert_eq!(calls.next(NOW + 5_000), None);
-        assert!(matches!(calls.outcome(), Some(Outcome::Failed { cause: Cause::Timeout, .. })), "{calls:?}");
+        assert!(matches!(calls.outcome(), Some(Outcome::Failed { cause: Cause::Overloaded, .. })), "{calls:?}");
     }
 
     #[test]
@@ -440,8 +455,7 @@ mod tests {
         assert_eq!(asked([overloaded(), answer(2), answer(0), answer(1)]), undecided);
         assert_eq!(asked([overloaded(), overloaded(), overloaded(), overloaded()]), undecided);
         let failed = Err(Failure { cause: Cause::Failed, is_retryable: false });
-        let cause = Cause::Failed;
-        let last = Outcome::Failed { causes: vec![cause], cause };
+        let last = Outcome::Failed { causes: vec![Cause::Overloaded, Cause::Failed], cause: Cause::Failed };
         assert_eq!(asked([overloaded(), failed, answer(9), answer(9)]), last, "it may have granted it");
     }
 
@@ -523,7 +537,7 @@ mod tests {
             assert_eq!(acts.iter().map(|request| request.costs[0][0]).collect::<Vec<_>>()[1..], costs[1..]);
             let at = spread.map_or(NOW, |spread| spread.at).cast_unsigned();
             let ids = acts.iter().map(|request| request.request_id.unwrap().id).collect::<Vec<_>>();
-            assert_eq!(ids, [vec![9], vec![9 + u128::from(at); acts.len() - 1]].concat());
+            assert_eq!(ids, [vec![9], vec![9 + (u128::from(at) << 64); acts.len() - 1]].concat());
             for look in looks {
                 let request = (look.action, look.costs[0][0], look.request_id);
                 assert_eq!(request, (Action::Look(Verb::Refund), 0, None));

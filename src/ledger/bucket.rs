@@ -14,7 +14,7 @@ use super::row::{NamedState, Registered, RowError, StoredRow, encode_cuts, encod
 use super::without::without;
 use super::writes::Writes;
 use crate::limit::{Carry, Cuts, Limit, State};
-use crate::policy::{NamedLimit, Policy, Standing};
+use crate::policy::{NamedLimit, Policy, Standing, is_of_slots};
 
 /// A policy's bucket for the key.
 ///
@@ -252,7 +252,10 @@ impl Bucket {
         let mut old = stored.limits(now)?;
         let newest = old.iter().filter_map(|account| account.cuts.as_ref()).map(Cuts::newest);
         let persisted = Some(old.iter().map(|account| &account.state).chain(newest).copied().collect());
-        // Leased while a policy had its name.
+        // Written while a policy had its name: with a cover, or leases.
+        for account in &mut old {
+            account.state = stored.uncovered(&account.limit, &account.state, now);
+        }
         let mut leases = Leases::stored(stored, old.iter_mut().map(NamedState::parts));
         leases.end(&mut old, stored.is_inline, (now, now));
         let renamed = rename(&mut old, &mut leases, &self.policy, || stored.policy(self.policy.name()).ok());
@@ -805,7 +808,9 @@ impl Bucket {
         let awake = awake.chain([Some(self.leases.over_at(now))]);
         let dormant = self.dormant.iter().zip(all.iter().skip(self.states.len()));
         let limits = || self.policy.limits().iter().map(|named| (named.account(), named.limit()));
-        let dormant = dormant.filter(|(dormant, _)| !is_dominated(dormant, limits()));
+        let is_needed =
+            |dormant: &NamedState| !is_of_slots(dormant.name.as_deref()) && !is_dominated(dormant, limits());
+        let dormant = dormant.filter(|(dormant, _)| is_needed(dormant));
         latest(now, awake.chain(dormant.map(|(dormant, state)| dormant.limit.full_at(state, now))))
     }
 
@@ -923,6 +928,7 @@ pub(super) fn row_expires_at(row: &[u8], now: i64) -> Option<i64> {
     let mut limits = row.limits(now).ok()?;
     let mut leases = Leases::stored(&row, limits.iter_mut().map(NamedState::parts));
     leases.end(&mut limits, row.is_inline, (now, now));
+    let own = row.policy("").ok()?.limits().len();
     let numbers = || limits.iter().map(|limit| (limit.name.as_deref(), &limit.limit));
     let is_first = |(index, limit): &(usize, &NamedState)| {
         numbers().position(|(name, _)| name == limit.name.as_deref()) == Some(*index)
@@ -930,9 +936,13 @@ pub(super) fn row_expires_at(row: &[u8], now: i64) -> Option<i64> {
     let expires_at = |(index, account): (usize, &NamedState)| {
         let NamedState { limit, state, .. } = account;
         let state = without(limit, state, leases.of(index), now);
-        if is_first(&(index, account)) { limit.expires_at(&state, now) } else { limit.full_at(&state, now) }
+        if index < own { limit.expires_at(&state, now) } else { limit.full_at(&state, now) }
     };
-    let is_needed = |one: &(usize, &NamedState)| is_first(one) || !is_dominated(one.1, numbers().take(one.0));
+    // Slots are held by their reservations.
+    let is_needed = |one: &(usize, &NamedState)| {
+        let is_dormant_slots = one.0 >= own && is_of_slots(one.1.name.as_deref());
+        !is_dormant_slots && (is_first(one) || !is_dominated(one.1, numbers().take(one.0)))
+    };
     latest(leases.over_at(now), limits.iter().enumerate().filter(is_needed).map(expires_at))
 }
 

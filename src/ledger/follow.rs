@@ -27,7 +27,7 @@ use super::reservation::Expired;
 use super::row::NamedState;
 use super::without::without;
 use crate::limit::{Carry, Limit, State};
-use crate::policy::{NamedLimit, Policy};
+use crate::policy::{NamedLimit, Policy, is_of_slots};
 
 /// What happened to a bucket while it followed no version: each counts under the numbers of its moment.
 pub(super) struct Meanwhile<'a> {
@@ -278,6 +278,9 @@ fn without_left(mut all: Vec<NamedState>, count: usize, leases: &Leases, at: i64
     let (charged, mut left): (Vec<_>, Vec<_>) = others.into_iter().partition(is_there);
     let withheld = |account: &NamedState| leases.of_name(account.name.as_deref());
     let full_at = |account: &NamedState| {
+        if is_of_slots(account.name.as_deref()) {
+            return at; // held by their reservations
+        }
         let left = without(&account.limit, &account.state, withheld(account), at);
         account.limit.full_at(&left, at).unwrap_or(i64::MAX)
     };

@@ -1,12 +1,12 @@
 //! Tokens taken in advance: the background calls that a request leaves, and their effects.
 
 use tollgate::edge::Failure;
-use tollgate::frontend::{After, Asked, Call, Callers, Left, Settings};
+use tollgate::frontend::{After, Asked, Call, Callers, Left, Newer, Settings};
 use tollgate::limit::Verb;
 use tollgate::policy::Cause;
 use tollgate::protocol::{Action, LeaseRequest, ObjectReply, Rows};
 
-use super::world::{CONSUMER, Deployment, World, settings};
+use super::world::{ADJUSTER, CONSUMER, Deployment, World, settings};
 
 const POLICIES: &str =
     r#"{"api":{"lease":"2s","limits":[{"name":"a","rate":"1000/1s"},{"name":"b","rate":"2000/1s"}]}}"#;
@@ -157,6 +157,39 @@ fn after_a_failure_no_lease_is_requested_for_a_while() {
             assert_eq!(asks(&mut world), expected, "{elapsed_ms} ms later, way {way}");
         }
     }
+}
+
+/// The learned version is for one request: the isolate's own comes back with the next one, and finds its lease.
+#[test]
+fn a_request_under_newer_policies_leaves_the_leases_alone() {
+    let deployment = Deployment { policies: POLICIES, has_registry: true, ..Deployment::default() };
+    let mut world = World::of(&deployment);
+    drop(leased(&mut world, &CONSUME, 0));
+    let changed = POLICIES.replace("1000/1s", "1001/1s");
+    let policies = tollgate::policy::Policies::parse(&changed).unwrap();
+    let definitions = policies.get("api").map(|policy| (**policy).clone().in_force_since(5).definition()).unwrap();
+    let newer = Newer { as_of: 9, definitions, tries: 1 };
+    for tries in [1, 2] {
+        let newer = Newer { tries, ..newer.clone() };
+        let mut call = world.begin(&Asked { newer: Some(&newer), ..CONSUME }).ok().unwrap();
+        assert_eq!(call.next(world.now()).unwrap().request.lease, None);
+        drop(call);
+        assert!(world.begin(&CONSUME).ok().unwrap().is_decided(), "by the lease, after try {tries}");
+    }
+}
+
+/// What another request has taken is not left.
+#[test]
+fn what_a_lease_reports_as_left_counts_what_the_isolate_has_asked_of_the_object_since() {
+    let mut world = World::new(POLICIES);
+    drop(leased(&mut world, &CONSUME, 0));
+    let remaining =
+        |world: &mut World, asked: &Asked<'_>| world.ask(asked).body["limits"][0]["remaining"].as_u64().unwrap();
+    let before = remaining(&mut world, &CONSUME);
+    let body = br#"{"policy":"api","key":"k","cost":{"a":600,"b":0}}"#;
+    let charge = Asked { url: "/v1/charge", authorization: Some(ADJUSTER), body, ..CONSUME };
+    assert_eq!(world.ask(&charge).status, 200);
+    assert_eq!(remaining(&mut world, &CONSUME), before - 601);
 }
 
 /// A lease may grant a visitor's request, but the captcha must still be verified; calls about leases verify nothing.

@@ -97,6 +97,23 @@ fn a_row_covers_what_refills_soon_and_no_more() {
     }
 }
 
+/// As under the policy itself.
+#[test]
+fn numbers_from_a_request_that_replace_the_policys_refill_at_once() {
+    let definition = policy(MINUTE).definition();
+    let inline = Policy::from_definition(&definition.replacen('{', r#"{"inline":true,"#, 1)).unwrap();
+    assert!(inline.is_inline());
+    for policy in [policy(MINUTE), Arc::new(inline)] {
+        let (mut world, since) = regular(MINUTE);
+        world.now = since + 30_000;
+        world.crash(0);
+        world.policy = policy;
+        world.decided(CONSUME, vec![95]);
+        world.now += 600;
+        assert_eq!(world.levels(), [1], "inline: {}", world.policy.is_inline());
+    }
+}
+
 #[test]
 fn a_smaller_block_needs_a_row() {
     let (mut world, _) = regular(MINUTE);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use tollgate::ledger::Ledger;
-use tollgate::limit::{Config, Limit, Verb};
+use tollgate::limit::{Carry, Config, Limit, Verb};
 use tollgate::policy::{Policies, Policy};
 use tollgate::protocol::{Action, ObjectReply, ObjectRequest};
 
@@ -79,6 +79,56 @@ fn a_change_of_numbers_carries_each_limit_over_by_its_name() {
 
 fn policy(json: &str) -> Arc<Policy> {
     Arc::clone(Policies::parse(&format!(r#"{{"p":{json}}}"#)).unwrap().get("p").unwrap())
+}
+
+/// Slots are held by their reservations, and a limit that the policy lacks need not start with its `initial`.
+#[test]
+fn a_row_is_deleted_although_its_policy_has_lost_a_limit_that_never_fills() {
+    let tokens = r#"{"name":"a","rate":"10/1s"}"#;
+    let list = |more: &str| policy(&format!(r#"{{"limits":[{tokens},{more}]}}"#));
+    let alone = policy(&format!(r#"{{"limits":[{tokens}]}}"#));
+    let slots = |capacity: u32| list(&format!(r#"{{"name":"s","kind":"slots","capacity":{capacity}}}"#));
+    let initial = list(r#"{"name":"b","rate":1,"period":"1s","capacity":10,"initial":3}"#);
+    for (first, others, costs) in [(initial, vec![&alone], vec![1, 1]), (slots(5), vec![&alone], vec![1, 0])] {
+        for restarts in [false, true] {
+            let mut world = World::empty(&first);
+            world.decided(Action::Take(Verb::Consume), costs.clone());
+            for policy in &others {
+                world.policy = Arc::clone(policy);
+                world.decided(Action::Take(Verb::Consume), vec![1]);
+            }
+            if restarts {
+                world.crash(usize::MAX);
+            }
+            world.now += DAY_MS;
+            world.clean();
+            assert!(world.storage.is_empty(), "restarts: {restarts}, {}", first.definition());
+        }
+    }
+}
+
+/// `as_is` leaves five of ten slots in the account, which are those of all ten.
+#[test]
+fn slots_that_were_more_in_between_do_not_keep_the_row() {
+    let version = |capacity: u32| {
+        let slots = format!(r#"{{"name":"s","kind":"slots","capacity":{capacity}}}"#);
+        Policy::clone(&policy(&format!(r#"{{"limits":[{{"name":"a","rate":"10/1s"}},{slots}]}}"#)))
+    };
+    let first = version(5).in_force_since(START - 9);
+    let more = version(10).succeeding(&first, START + 1, Carry::AsIs);
+    let last = version(8).succeeding(&more, START + 2, Carry::default());
+    for restarts in [false, true] {
+        let mut world = World { as_of: Some(START - 9), ..World::empty(&Arc::new(first.clone())) };
+        world.decided(Action::Take(Verb::Consume), vec![1, 0]);
+        (world.now, world.as_of, world.policy) = (START + 3, Some(START + 2), Arc::new(last.clone()));
+        world.decided(Action::Take(Verb::Consume), vec![1, 0]);
+        if restarts {
+            world.crash(usize::MAX);
+        }
+        world.now += DAY_MS;
+        world.clean();
+        assert!(world.storage.is_empty(), "restarts: {restarts}");
+    }
 }
 
 /// Its row has the limits that the policy lacks, too.

@@ -104,14 +104,17 @@ impl Call {
         let mut memory = settings.memory.borrow_mut();
         let mut leasing = Leasing::default();
         let whole = &asked.whole;
-        let (decided_by, batch) = if let Some(leased) = memory.consume(whole, &objects, request_id, now.at) {
+        // The leases of a budget are under one version: to use them under another, for one request, would lose them.
+        let may_lease = asked.terms.tries == 0;
+        let leased = may_lease.then(|| memory.consume(whole, &objects, request_id, now.at)).flatten();
+        let (decided_by, batch) = if let Some(leased) = leased {
             let Leased { decided, renewal } = leased;
             leasing.renewal = renewal;
             (DecidedBy::Lease, Batch::known(vec![Ok(ObjectReply::Decided(decided))]))
         } else if let Some(replies) = memory.replies(whole, &objects, request_id, now.at) {
             (DecidedBy::Cache, Batch::known(replies))
         } else {
-            leasing.request = memory.ask(whole, &objects, request_id, now.at);
+            leasing.request = may_lease.then(|| memory.ask(whole, &objects, request_id, now.at)).flatten();
             let of_request = (request_id, leasing.request.clone());
             (DecidedBy::Object, batch_of(&asked, &objects, of_request, hold_ids, now))
         };
