@@ -248,13 +248,8 @@ impl ShardCalls {
     fn failed(&self, has_others: bool) -> Option<Outcome> {
         let failures: Vec<_> = self.shards.iter().filter_map(|shard| shard.failure.as_ref()).collect();
         let first = *failures.first()?;
-        // A refund must not be repeated unless it is recognized by its id. A reset can be repeated.
-        let is_once = |shard: &Shard| {
-            is_divided(shard.request.action) && !shard.request.request_id.is_some_and(|id| id.is_lasting())
-        };
-        let is_done = has_others && self.shards.iter().any(is_once);
-        if !is_done && failures.iter().all(|failure| matches!(failure, Outcome::Outdated { .. })) {
-            return Some(first.clone()); // the others are called again, too
+        if failures.iter().all(|failure| matches!(failure, Outcome::Outdated { .. })) {
+            return Some(first.clone()); // the others are called again, too, and know what they have done by its id
         }
         let mut causes = Vec::new();
         for failure in failures {
@@ -498,9 +493,9 @@ mod tests {
         let outdated = Outcome::Outdated { as_of: 7, definitions: String::new() };
         let (outcome, asked) = act(refund, None, [newer(), done(), done(), done()]);
         assert_eq!((outcome, asked.len()), (outdated.clone(), 1), "nothing was done");
-        assert_eq!(cause(act(refund, None, [done(), newer(), newer(), newer()])), Cause::Failed);
-        let repeatable = act(refund, LASTING, [done(), newer(), newer(), newer()]);
-        assert_eq!(repeatable.0, outdated, "it is known by its id");
+        for id in [None, LASTING] {
+            assert_eq!(act(refund, id, [done(), newer(), newer(), newer()]).0, outdated, "it is known by its id");
+        }
         assert_eq!(act(reset, None, [done(), done(), newer(), newer()]).0, outdated, "it can be repeated");
         for (reply, expected) in [(failed(Cause::Overloaded), Cause::Failed), (failed(Cause::Timeout), Cause::Timeout)]
         {

@@ -9,13 +9,15 @@ pub struct Newer {
     pub definitions: String,
     /// How many times the request has been tried.
     pub tries: u8,
+    /// The frontend's id for the latest try.
+    pub id: u128,
 }
 
 impl Newer {
     /// State for one more try; `None` after [`MAX_TRIES`].
-    pub(super) fn after(tries: u8, as_of: i64, definitions: &str) -> Option<Self> {
+    pub(super) fn after((id, tries): (u128, u8), as_of: i64, definitions: &str) -> Option<Self> {
         let tries = tries.saturating_add(1);
-        (tries < MAX_TRIES).then(|| Self { as_of, definitions: definitions.to_owned(), tries })
+        (tries < MAX_TRIES).then(|| Self { as_of, definitions: definitions.to_owned(), tries, id })
     }
 
     /// Whether to ask the registry first, because the learned policies were not enough. They lack a key's overrides and the policies of a

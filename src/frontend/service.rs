@@ -339,10 +339,13 @@ impl Service {
                 by_grant,
             }
         } else {
-            let id = self.isolate.next_id(&mut *random).ok_or(NO_RANDOMNESS)?;
+            // Shards that did their part of an earlier try recognize it.
+            let of_earlier = asked.newer.filter(|_| whole.is_sharded()).map(|newer| newer.id);
+            let id = of_earlier.or_else(|| self.isolate.next_id(&mut *random)).ok_or(NO_RANDOMNESS)?;
             RequestId { id, fingerprint: 0, ttl_ms: 0, by_grant }
         };
         let terms = Terms {
+            id: request_id.id,
             tries: asked.newer.map_or(0, |newer| newer.tries),
             in_force,
             is_stale: settings.is_stale(now.at),
@@ -354,17 +357,8 @@ impl Service {
         let of_shards = is_sharded.then(|| whole.recalled().unwrap_or_else(|| whole.of_shards()));
         let asked = AskedOfObjects { whole, of_shards, purpose, terms };
         if is_sharded {
-            // A repetition must be divided in the same way.
-            let random = if request_id.is_lasting() { Some(request_id.fingerprint) } else { random() };
             let objects = keys.first().map(|own| shards_of(&asked, own)).unwrap_or_default();
-            return Ok(Call::of_shards(
-                asked,
-                objects,
-                request_id,
-                random.ok_or(NO_RANDOMNESS)?,
-                (settings, &self.isolate),
-                now,
-            ));
+            return Ok(Call::of_shards(asked, objects, request_id, (settings, &self.isolate), now));
         }
         let objects = objects_of(keys);
         let is_over_several = objects.len() > 1;

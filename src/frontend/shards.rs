@@ -7,7 +7,18 @@ use super::object::Object;
 use crate::api::ResolvedRequest;
 use crate::edge::ShardCalls;
 use crate::limit::Verb;
-use crate::protocol::{Action, Decided, ObjectReply, ObjectRequest};
+use crate::protocol::{Action, Decided, ObjectReply, ObjectRequest, RequestId};
+
+/// 64 bits by which a request is divided among shards: the same each time that it is tried or repeated, and as good as random otherwise.
+pub(super) fn bits_of(request_id: &RequestId) -> u64 {
+    if request_id.is_lasting() {
+        return request_id.fingerprint;
+    }
+    // A random half and a counter. Multiplied by 2⁶⁴ divided by the golden ratio, neighbours are far apart, most of all in the upper bits.
+    let [high, low] =
+        [request_id.id >> 64, request_id.id & u128::from(u64::MAX)].map(|half| u64::try_from(half).unwrap_or(0));
+    (high ^ low).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32)
+}
 
 /// The calls for a request about one budget, each with an item of its own.
 pub(super) fn calls(

@@ -361,5 +361,6 @@ impl Frontend {
 fn newer_of(newer: Option<&Array>) -> Option<Newer> {
     let newer = newer?;
     let [as_of, tries] = [newer.get(0).as_f64()?, newer.get(2).as_f64()?];
-    Some(Newer { as_of: as_of as i64, definitions: newer.get(1).as_string()?, tries: tries as u8 })
+    let [definitions, id] = [newer.get(1).as_string()?, newer.get(3).as_string()?];
+    Some(Newer { as_of: as_of as i64, definitions, tries: tries as u8, id: id.parse().ok()? })
 }

@@ -50,8 +50,9 @@ pub(super) fn head(head: Head) -> Array {
 #[expect(clippy::cast_precision_loss, reason = "below 2⁵³")]
 pub(super) fn again(newer: Newer) -> Array {
     let needs_registry = newer.needs_registry();
-    let Newer { as_of, definitions, tries } = newer;
-    let newer: Array = [JsValue::from(as_of as f64), definitions.into(), tries.into()].into_iter().collect();
+    let Newer { as_of, definitions, tries, id } = newer;
+    let parts = [JsValue::from(as_of as f64), definitions.into(), tries.into(), id.to_string().into()];
+    let newer: Array = parts.into_iter().collect();
     list(Step::Again, [newer.into(), needs_registry.into()])
 }
 

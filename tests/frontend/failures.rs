@@ -234,7 +234,7 @@ fn a_request_is_sent_at_most_three_times() {
     assert_eq!(counted["policies"]["api"]["decisions"]["unavailable"], 1, "{counted}");
     // More attempts than that do not lead to another either.
     for tries in [3, u8::MAX] {
-        let newer = Newer { as_of: 9, definitions: String::new(), tries };
+        let newer = Newer { as_of: 9, definitions: String::new(), tries, id: 7 };
         let mut call = world.begin(&Asked { newer: Some(&newer), ..asked }).ok().unwrap();
         let next = call.next(world.now()).unwrap();
         let outdated = ObjectReply::PolicyOutdated { as_of: 9, definitions: String::new() };

@@ -168,7 +168,7 @@ fn a_request_under_newer_policies_leaves_the_leases_alone() {
     let changed = POLICIES.replace("1000/1s", "1001/1s");
     let policies = tollgate::policy::Policies::parse(&changed).unwrap();
     let definitions = policies.get("api").map(|policy| (**policy).clone().in_force_since(5).definition()).unwrap();
-    let newer = Newer { as_of: 9, definitions, tries: 1 };
+    let newer = Newer { as_of: 9, definitions, tries: 1, id: 7 };
     for tries in [1, 2] {
         let newer = Newer { tries, ..newer.clone() };
         let mut call = world.begin(&Asked { newer: Some(&newer), ..CONSUME }).ok().unwrap();

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use tollgate::edge::ObjectCall;
 use tollgate::frontend::{Asked, Call};
-use tollgate::protocol::Action;
+use tollgate::policy::{Policies, Policy};
+use tollgate::protocol::{Action, ObjectReply, Rows};
 
-use super::world::{ADJUSTER, CONSUMER, World};
+use super::world::{ADJUSTER, CONSUMER, Deployment, World};
 
 const POLICIES: &str = r#"{"wide":{"rate":"16/1m","shards":8},"two":{"rate":"16/1m","shards":2},
     "open":{"rate":"16/1m","shards":8,"on_error":"open"}}"#;
@@ -81,6 +82,32 @@ fn a_repeated_refund_is_spread_in_the_same_way() {
     });
     let first = tries.next().unwrap();
     assert!(tries.all(|costs| costs == first));
+}
+
+/// A shard that was asked under newer policies does its part in the second try, in which the others give nothing twice.
+#[test]
+fn a_refund_during_a_change_of_policies_is_whole() {
+    let policies = POLICIES.replace("16/1m", "0/1m burst 16");
+    let mut world = World::of(&Deployment { policies: &policies, has_registry: true, ..Deployment::default() });
+    let refund = asked("/v1/refund", r#"{"policy":"wide","key":"k","cost":11}"#);
+    let changed = Policies::parse(&policies.replace("burst 16", "burst 24")).unwrap();
+    let definitions = changed.get("wide").map(|policy| Policy::clone(policy).in_force_since(5).definition()).unwrap();
+    let consume = asked("/v1/consume", r#"{"policy":"wide","key":"k","cost":2}"#);
+    for _ in 0..8 {
+        assert_eq!(ask(&mut world, &consume).0, 200);
+    }
+    let mut call = world.begin(&refund).ok().unwrap();
+    while let Some(next) = call.next(world.now()) {
+        let answer = if next.object == 3 {
+            (ObjectReply::PolicyOutdated { as_of: 9, definitions: definitions.clone() }, Rows::default())
+        } else {
+            world.object_reply(&call, &next)
+        };
+        call.answered(next.object, Some(answer), world.now());
+    }
+    let newer = call.newer().unwrap();
+    let answer = world.ask(&Asked { newer: Some(&newer), ..refund });
+    assert_eq!((answer.status, &answer.body["tokens"]), (200, &11.into()), "{}", answer.body);
 }
 
 #[test]

@@ -131,13 +131,11 @@ impl Call {
         )
     }
 
-    /// Starts a request about one budget in several shards: its parts have an item for each object, in the same order. `random` is 64
-    /// random bits.
+    /// Starts a request about one budget in several shards: its parts have an item for each object, in the same order.
     pub(super) fn of_shards(
         asked: Asked,
         objects: Vec<Object>,
         request_id: RequestId,
-        random: u64,
         (settings, isolate): (&Settings, &Rc<Isolate>),
         now: Now,
     ) -> Self {
@@ -146,7 +144,8 @@ impl Call {
             memory.forget(asked.parts(), object, now.at);
         }
         let requests = requests_of(&asked, &objects, (request_id, None), &[]);
-        let calls = shards::calls(asked.parts(), &objects, requests, (isolate, &mut memory), random, now);
+        let calls =
+            shards::calls(asked.parts(), &objects, requests, (isolate, &mut memory), shards::bits_of(&request_id), now);
         drop(memory);
         let decided_by = if calls.outcome().is_some() { DecidedBy::Cache } else { DecidedBy::Object };
         let calls = Calls::Shards(if asked.terms.sends_definitions { calls.with_definitions() } else { calls });
@@ -270,7 +269,7 @@ impl Call {
         matches!(self.asked.purpose, Purpose::Answer) && self.leasing.is_over() && !is_reported
     }
 
-    /// What to retry with, if objects know newer policies and a try is left. Nothing was done.
+    /// What to retry with, if objects know newer policies and a try is left.
     #[must_use]
     pub fn newer(&self) -> Option<Newer> {
         let newer = self.next_try()?;
@@ -280,7 +279,7 @@ impl Call {
 
     fn next_try(&self) -> Option<Newer> {
         let Some(Outcome::Outdated { as_of, definitions }) = self.plan.calls.outcome() else { return None };
-        Newer::after(self.asked.terms.tries, *as_of, definitions)
+        Newer::after((self.asked.terms.id, self.asked.terms.tries), *as_of, definitions)
     }
 
     /// The step before the reply is sent, if any.
