@@ -510,7 +510,7 @@ fn a_full_table_refuses_at_once() {
     assert_eq!(queue.waiting(&2), 0);
 }
 
-/// A small step counts as no time elapsed, so that the turn is later by it for whoever reads the clock.
+/// A small step counts as no time elapsed, so a caller who reads the clock waits longer by it.
 #[test]
 fn the_longest_wait_is_counted_from_the_clock_as_it_is() {
     let world = World::new();

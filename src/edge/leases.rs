@@ -47,6 +47,8 @@ struct Entry {
     pool: LeasePool,
     /// The limits' state by the latest answer, lowered by what was spent here since.
     standing: Vec<State>,
+    /// When that answer was given.
+    standing_of: Option<AnswerTime>,
     /// How far the object's clock was ahead when that answer arrived.
     ahead_ms: i64,
 }
@@ -64,7 +66,7 @@ impl Leases {
         let (terms, entry) = self.entry(object, policy, costs, now)?;
         let now = entry.at(policy, now);
         if entry.standing.len() != policy.limits().len() {
-            return None; // there is no answer yet, so there are no leases
+            return None; // no answer yet
         }
         let decision = entry.decide(policy, costs, now)?;
         entry.pool.count(costs, now, terms.lease_ms);
@@ -113,7 +115,7 @@ impl Leases {
         if let Some(entry) = self.known(object, policy) {
             entry.pool.granted(answer);
             // One that brings a lease does not count it yet: see `answered`.
-            if decided.lease.is_none() && !decided.is_replayed && entry.pool.is_latest(answer) {
+            if decided.lease.is_none() && !decided.is_replayed && !entry.stands_later_than(answer) {
                 entry.update_standing(policy, limits, answer);
             }
         }
@@ -140,7 +142,7 @@ impl Leases {
         let entry = self.0.get_mut(budget(object, policy)?)?;
         let is_same = entry.policy == policy.id();
         let lease = decided.lease.as_ref();
-        if is_same && entry.pool.is_latest(&given) {
+        if is_same && !entry.stands_later_than(&given) {
             entry.update_standing(policy, &decided.limits, &given);
         } else if is_same && let Some(lease) = lease {
             // A later answer counts the lease as taken.
@@ -207,7 +209,8 @@ fn may_lease(policy: &Policy) -> bool {
 
 impl Entry {
     fn new(policy: &Policy, now: i64) -> Self {
-        Self { policy: policy.id(), pool: LeasePool::new(now), standing: Vec::new(), ahead_ms: 0 }
+        let (standing, standing_of, ahead_ms) = Default::default();
+        Self { policy: policy.id(), pool: LeasePool::new(now), standing, standing_of, ahead_ms }
     }
 
     /// What to send to the object about leases of the policy at `now`.
@@ -225,9 +228,15 @@ impl Entry {
     fn at(&mut self, policy: &Policy, now: i64) -> i64 {
         if self.policy != policy.id() {
             self.pool.restart(now);
-            (self.policy, self.standing, self.ahead_ms) = (policy.id(), Vec::new(), 0);
+            self.policy = policy.id();
+            (self.standing, self.standing_of, self.ahead_ms) = Default::default();
         }
         self.pool.advance(now)
+    }
+
+    /// Whether the limits' state is of a later answer.
+    fn stands_later_than(&self, answer: &AnswerTime) -> bool {
+        self.standing_of.is_some_and(|of| answer.is_before(&of))
     }
 
     /// Updates the limits' state from an answer, which counts the rest of earlier leases as taken.
@@ -238,6 +247,7 @@ impl Entry {
             Some(limit.limit().raised(&state, self.pool.left(index, i64::MAX)))
         });
         self.standing = states.collect::<Option<_>>().unwrap_or_default();
+        self.standing_of = Some(*answer);
         self.ahead_ms = answer.decided_at.saturating_sub(answer.answered_at);
     }
 

@@ -162,7 +162,7 @@ impl ShardCalls {
         let is_first = matches!(self.order, Order::FirstThenOthers(_)) && index == 0;
         match decided {
             // It may have granted it, unless it is overloaded.
-            None if is_one_by_one && matches!(failure, Outcome::Outdated { .. }) => return self.end(failure),
+            None if is_one_by_one && !matches!(failure, Outcome::Failed { .. }) => return self.end(failure),
             None if is_one_by_one && !is_overloaded(&failure) => {
                 shard.failure = Some(failure);
                 let failed = self.failed(false);

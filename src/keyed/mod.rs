@@ -43,8 +43,7 @@ use shard::{Shard, due_at};
 /// A limiter for many keys. It is shared by reference: all methods take `&self`, and threads with different keys seldom wait for each
 /// other.
 ///
-/// A key is given in any form that it can be borrowed as and made from, such as `str` for `String` or `Arc<str>`; what is made must be equal
-/// to it.
+/// Pass a key in any borrowed form that converts into it, such as `str` for `String` or `Arc<str>`; the converted key must equal it.
 ///
 /// Moments are Unix milliseconds. Threads read their clocks before calling, so a moment may be slightly behind the latest one seen; then
 /// the later one counts.

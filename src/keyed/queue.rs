@@ -25,7 +25,7 @@ use crate::limit::{Decision, Limit, Part, State, Verb, decide_all, jitter};
 /// A [`KeyedLimiter`] whose callers can wait for their turn: for each key, first come, first served within this process. Use this to
 /// slow callers down instead of refusing them, such as your own requests to an API with a limit.
 ///
-/// The clock and the sleep are arguments, so any runtime will do whose timers are `Send`, such as tokio. For one budget without keys, let the key be `()`.
+/// The clock and the sleep are arguments, so any runtime with `Send` timers works. For one budget without keys, let the key be `()`.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};

@@ -97,9 +97,8 @@ impl Ledger {
         if let (ObjectReply::Decided(decided), false) = (&mut reply, newer.is_empty()) {
             decided.limits = self.answers_of(began_with, asked, &decided.limits, now);
         }
-        if !only_repeated.is_empty() {
-            self.forget_full(now, &mut writes, |name, _| only_repeated.contains(&name));
-        }
+        // They were not there, and nothing was taken from them.
+        self.buckets.retain(|(name, slot)| slot.has_row() || !only_repeated.contains(&name.as_str()));
         self.collect_writes(now, &mut writes);
         if asked.iter().any(|policy| policy.is_inline()) {
             self.forget_full_inline(asked, now, &mut writes);
@@ -193,11 +192,14 @@ impl Ledger {
 
     /// Whether the same request was granted before.
     fn has_answered(&self, request_id: Option<RequestId>, now: i64) -> bool {
-        let replay = |of: RequestId| self.replays.by_request_id(of.id, now)?.request_id;
-        request_id.is_some_and(|of| replay(of).is_some_and(|(_, fingerprint)| fingerprint == of.fingerprint))
+        request_id.is_some_and(|of| {
+            let replay = self.replays.by_request_id(of.id, now);
+            let is_same = |(_, fingerprint)| fingerprint == of.fingerprint;
+            replay.is_some_and(|replay| replay.request_id.is_none_or(is_same))
+        })
     }
 
-    /// Whether this is the id of a reservation of these policies, which may be over, or of a hold, or that request's batch was committed.
+    /// Whether the id or the request belongs to a known reservation, hold or committed batch of these policies.
     fn has_opened(&self, asked: &[Arc<Policy>], id: u64, request_id: Option<RequestId>, now: i64) -> bool {
         let is_closed = || self.replays.by_reservation(id, now).is_some_and(|replay| is_theirs(asked, replay));
         let is_committed = || request_id.is_some_and(|of| self.holds.committed_of_request(of.id).is_some());

@@ -81,7 +81,7 @@ impl Ledger {
     }
 
     /// Forgets the full buckets among those selected by name.
-    pub(super) fn forget_full(&mut self, now: i64, writes: &mut Writes, is_meant: impl Fn(&str, &Slot) -> bool) {
+    fn forget_full(&mut self, now: i64, writes: &mut Writes, is_meant: impl Fn(&str, &Slot) -> bool) {
         self.buckets.retain(|(name, slot)| {
             let has_ended = is_meant(name, slot) && slot.expires_at(now).is_some_and(|at| at <= now);
             let all = self.reservations.iter().chain(self.ended.iter());
@@ -140,7 +140,7 @@ impl Slot {
         }
     }
 
-    const fn has_row(&self) -> bool {
+    pub(super) const fn has_row(&self) -> bool {
         match self {
             Self::Stored(_) => true,
             Self::Open(bucket) => bucket.has_row(),

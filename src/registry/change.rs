@@ -96,12 +96,16 @@ impl Registry {
         self.forget_deleted(writes);
     }
 
-    /// Forgets the policies deleted first, if there are too many.
+    /// Forgets the policies deleted first, if there are too many. Those that a deployment has only after all others: it would create them
+    /// again.
     fn forget_deleted(&mut self, writes: &mut Writes) {
         let deleted = |registry: &Self| registry.policies.values().filter(|entry| entry.is_deleted).count();
         while deleted(self) > MAX_POLICIES {
-            let oldest =
-                self.policies.iter().filter(|(_, entry)| entry.is_deleted).min_by_key(|(_, entry)| entry.since);
+            let oldest = self
+                .policies
+                .iter()
+                .filter(|(_, entry)| entry.is_deleted)
+                .min_by_key(|(_, entry)| (entry.seed.is_some(), entry.since));
             let Some((name, since)) = oldest.map(|(name, entry)| (name.clone(), entry.since)) else { return };
             self.policies.remove(&name);
             self.moments.forgotten_at = self.moments.forgotten_at.max(since);

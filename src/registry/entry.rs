@@ -95,7 +95,7 @@ impl Entry {
 pub(super) fn succeeding(policy: Policy, before: Option<&Entry>, since: i64, carry: Carry) -> Policy {
     match before {
         Some(before) => policy.succeeding(&before.policy, since, carry),
-        None => policy.in_force_since(since),
+        None => policy.with_timeline(Timeline::new(since, carry, Vec::new())),
     }
 }
 

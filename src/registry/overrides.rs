@@ -320,7 +320,8 @@ impl Registry {
             let (policy, keys) = WrittenKeys::parse(place, text).map_err(lines)?;
             (policy, keys, None)
         };
-        let known = self.policies.get(&*policy).filter(|entry| !entry.is_deleted);
+        // Those of a deleted policy can still be removed.
+        let known = self.policies.get(&*policy).filter(|entry| !is_set || !entry.is_deleted);
         let Some(known) = known.filter(|_| only.is_none_or(|only| only.iter().any(|name| *name == *policy))) else {
             return Err(vec![format!("{place}.policy: there is no policy {policy:?}")]);
         };

@@ -72,15 +72,16 @@ export class Frontend {
       let report = rust.report();
       for (let question = first; question !== undefined; ) {
         const answer = await within(rust.poll_ms, this.registry.poll(question, report));
-        if (report !== undefined) this.rust().reported(report);
+        if (rust !== this.rust()) return; // the answer to one that has panicked since: the new one asks for everything
+        if (report !== undefined) rust.reported(report);
         report = undefined;
-        question = this.rust().updated(answer);
+        question = rust.updated(answer);
       }
-      this.#known = this.rust().news() ?? this.#known;
+      this.#known = rust.news() ?? this.#known;
       this.live.onListeners();
     } catch (error) {
       log("error", "the registry of policies did not answer", { error });
-      this.rust().not_updated();
+      if (rust === this.rust()) rust.not_updated();
     }
   }
 

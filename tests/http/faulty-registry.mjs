@@ -1,5 +1,6 @@
 // A main module around the built one: the registry of policies fails as the latest request with the header `x-registry` has said:
-// "throws", "hangs", "hangs later" after an answer, is asked "nonsense" or for policies that "mismatch", or "answers" again. It logs when its rows are read.
+// "throws", "hangs", "hangs later" after an answer, answers "late" when it is asked again and answers that a little later, is asked "nonsense" or
+// for policies that "mismatch", or "answers" again. It logs when its rows are read.
 // With the header `x-objects: throws` the objects of keys fail.
 import tollgate, { PolicyRegistry as Real } from "./entry.js";
 
@@ -21,6 +22,9 @@ let listRows;
 
 let fault = "answers";
 
+/** Gives the late answer. */
+let release;
+
 export default {
   fetch(request, env, context) {
     fault = request.headers.get("x-registry") ?? fault;
@@ -33,6 +37,13 @@ export default {
           if (fault === "throws") throw new Error("the way to the registry is blocked");
           if (fault === "hangs") return new Promise(() => {});
           if (fault === "hangs later") fault = "hangs";
+          if (fault === "late") {
+            const answer = await stub[method](...asked);
+            if (!release) return new Promise((resolve) => (release = () => resolve(answer)));
+            release();
+            await new Promise((resolve) => setTimeout(resolve, 100));
+            return answer;
+          }
           if (fault in WRONG) return stub[method](WRONG[fault]);
           return stub[method](...asked);
         };

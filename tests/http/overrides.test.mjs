@@ -313,6 +313,24 @@ test("a panic while the registry is gone keeps policies, loses overrides, and ne
   assert.equal((await consume("mallory", "answers")).body.banned, true);
 });
 
+test("an answer of the registry that comes after a panic is not taken for that to the new question", async () => {
+  const other = { policies: POLICIES, build: "test-clock" };
+  const service = await started({ around, other });
+  const consume = (key, registry, more) => {
+    const headers = { "x-version": "other", "x-registry": registry ?? null };
+    return service.ask("consume", { key }, { headers, ...more });
+  };
+  await service.set({ policy: "api", key: "mallory", banned: true });
+  assert.equal((await consume("alice", "answers")).status, 200);
+  service.wait(6_000);
+  assert.equal((await consume("alice", "late")).status, 200, "asks in the background");
+  assert.equal((await consume("alice", "late", { now: "no moment" })).status, 503, "panics");
+  for (let round = 0; round < 3; round++) {
+    assert.equal((await consume("mallory", "late")).body.banned, true);
+    service.wait(1_000);
+  }
+});
+
 test("a new isolate without all overrides yet answers under those it has, marked as stale", async () => {
   const other = { policies: POLICIES, build: "test-clock" };
   const service = await started({ around, other });

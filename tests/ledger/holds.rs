@@ -66,7 +66,7 @@ fn a_committed_hold_stays_taken_and_is_remembered() {
 
 /// A client that repeats its batch while the first attempt is still under way would otherwise be refused because of itself.
 #[test]
-fn a_repeated_batch_is_not_in_its_own_way() {
+fn a_repeated_batch_is_not_refused_because_of_its_own_hold() {
     let policies = policies();
     let mut world = World::new(&policies, "each");
     world.decided_once(Action::Hold(3), vec![10], 6);

@@ -104,7 +104,7 @@ impl Call {
         let mut memory = settings.memory.borrow_mut();
         let mut leasing = Leasing::default();
         let whole = &asked.whole;
-        // The leases of a budget are under one version: to use them under another, for one request, would lose them.
+        // Leases belong to one version of a policy: using another for a single request would drop them.
         let may_lease = asked.terms.tries == 0;
         let leased = may_lease.then(|| memory.consume(whole, &objects, request_id, now.at)).flatten();
         let (decided_by, batch) = if let Some(leased) = leased {
