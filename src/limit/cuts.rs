@@ -150,7 +150,7 @@ impl Cuts {
         }
         self.carry_levels(new, old, how);
         let lost = self.newest.level.saturating_sub(carried.level);
-        self.newest = carried;
+        self.newest = State { at: self.opened_at(new, old, &carried), ..carried };
         self.lose(lost.max(0));
     }
 
@@ -162,7 +162,14 @@ impl Cuts {
         let level = i128::from(self.newest.level).saturating_sub(excess);
         // The other pieces do not share the difference between it and the carried level.
         self.lose(clamped(level.saturating_sub(newest.level.into())));
-        self.newest = newest;
+        self.newest = State { at: self.opened_at(new, old, &newest), ..newest };
+    }
+
+    /// The moment of the newest piece, `carried` over to a limit. A full one may have opened a window, which stays open if the limits share
+    /// windows.
+    fn opened_at(&self, new: &Limit, old: &Limit, carried: &State) -> i64 {
+        let is_same = new.is_from_first_use() && new.config().shares_windows_with(old.config());
+        if is_same { self.newest.at } else { carried.at }
     }
 
     /// Carries over the level of each piece, so that each is rounded once. Rounding distances would accumulate.
@@ -380,7 +387,7 @@ impl Limit {
 
 /// A distance increased by this many drops. A void one stays void.
 fn plus(step: i64, drops: i64) -> i64 {
-    if step >= VOID { VOID } else { step.saturating_add(drops).clamp(-VOID, VOID) }
+    if step.max(drops) >= VOID { VOID } else { step.saturating_add(drops).clamp(-VOID, VOID) }
 }
 
 fn clamped(drops: i128) -> i64 {

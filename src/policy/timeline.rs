@@ -103,14 +103,8 @@ impl Timeline {
         Self::new(since, carry, self.earlier.iter().cloned().chain([last]).collect())
     }
 
-    /// Drops versions that no bucket of this policy alone needs.
-    pub(super) fn without_settled(mut self) -> Self {
-        let settled = self.settled();
-        self.earlier.drain(..settled);
-        self
-    }
-
-    /// How many versions come before one that stayed in force until all their buckets were full.
+    /// How many versions come before one that stayed in force until all their buckets were full. Only an open reservation may still need
+    /// them: it keeps what refilled above the capacity.
     pub(super) fn settled(&self) -> usize {
         let ends = self.earlier.iter().skip(1).map(|version| version.since).chain([self.since]);
         let is_settled = |(index, end): &(usize, i64)| {
@@ -388,17 +382,11 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_no_bucket_needs_can_be_dropped() {
+    fn versions_before_one_in_which_all_buckets_filled_are_settled() {
         let version = |json: &str, before: &Policy, since| policy(json).succeeding(before, since, Carry::AsIs);
         let earlier = |policy: &Policy| {
-            policy
-                .timeline()
-                .clone()
-                .without_settled()
-                .earlier()
-                .iter()
-                .map(|version| version.since)
-                .collect::<Vec<_>>()
+            let timeline = policy.timeline();
+            timeline.earlier().iter().skip(timeline.settled()).map(|version| version.since).collect::<Vec<_>>()
         };
         let slow = policy(r#"{"rate":1,"period":"1s","capacity":10,"max_debt":5}"#).in_force_since(1);
         let same = version(r#"{"rate":1,"period":"1s","capacity":10}"#, &slow, 2);

@@ -1,14 +1,17 @@
 //! Windows from first use: after a crash the bucket is exactly as if what was lost, at most a block, had been taken. With reservations and
 //! their settlements, see `late.rs`.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
-use tollgate::limit::{Limit, State, Verb};
+use tollgate::limit::{Carry, Decision, Limit, State, Verb};
+use tollgate::policy::{Policies, Policy};
 use tollgate::protocol::{Action, Decided};
 
 use crate::chance;
 use crate::late::world_of;
-use crate::world::{World, tokens};
+use crate::world::{START, World, tokens};
 
 /// The ledger beside a bucket that takes as much, and is never forgotten.
 struct Pair {
@@ -184,6 +187,42 @@ proptest! {
                 Step::Crash(arrived) => pair.crash(arrived),
             }
             pair.look();
+        }
+    }
+}
+
+/// A window that a reservation has opened stays open under other numbers of the same period, whichever comes first: the change or the
+/// settlement.
+#[test]
+fn a_change_of_numbers_leaves_the_window_of_a_reservation_open() {
+    let version = |rate: u64| {
+        let tokens =
+            format!(r#"{{"name":"tokens","kind":"fixed_window","offset":"first_use","period":"1m","rate":{rate}}}"#);
+        let requests = r#"{"name":"requests","rate":"100/1s"}"#;
+        let json = format!(r#"{{"p":{{"limits":[{tokens},{requests}],"reservation_ttl":"1h"}}}}"#);
+        Policy::clone(Policies::parse(&json).unwrap().get("p").unwrap())
+    };
+    for (from, to, carry, reserved, real) in
+        [(20, 10, Carry::AsIs, 5, 12), (20, 10, Carry::Additive, 5, 12), (10, 20, Carry::Additive, 0, 5)]
+    {
+        for settles_first in [false, true] {
+            let first = Arc::new(version(from).in_force_since(START - 5));
+            let second = Arc::new(version(to).succeeding(&first, START + 30_000, carry));
+            let mut world = World { as_of: Some(START - 5), ..World::empty(&first) };
+            let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+            let id = world.decided(reserve, vec![reserved, 1]).reservation.unwrap().id;
+            if settles_first {
+                world.now = START + 29_000;
+                world.decided(Action::Settle(id), vec![real, 1]);
+            }
+            world.now = START + 40_000;
+            (world.policy, world.as_of) = (Arc::clone(&second), Some(START + 30_000));
+            if !settles_first {
+                world.decided(Action::Settle(id), vec![real, 1]);
+            }
+            let looked = world.decided(Action::Look(Verb::Consume), vec![to, 0]);
+            let retry_at = Decision::Wait { retry_at: START + 60_000 };
+            assert_eq!(looked.decision(), retry_at, "{from} to {to}, {carry:?}, settles first: {settles_first}");
         }
     }
 }

@@ -183,6 +183,32 @@ fn a_key_without_limits_takes_what_is_left_and_never_goes_into_debt() {
     }
 }
 
+/// A reservation keeps what refilled above the capacity, at the rates of all versions since it was opened.
+#[test]
+fn a_settlement_counts_every_version_since_the_reservation_whether_or_not_the_key_has_asked_meanwhile() {
+    let base = r#"{"rate":10,"period":"1s","capacity":100,"write_ahead":0,"reservation_ttl":"1d"}"#;
+    for peeks in [false, true] {
+        let mut isolate = Isolate::new(policy(base).in_force_since(START - 86_400_000));
+        let mut world = isolate.world();
+        let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
+        let id = world.decided(reserve, vec![50]).reservation.unwrap().id;
+        let numbers =
+            |rate: u64, max_debt: u64| format!(r#""rate":{rate},"period":"1s","capacity":100,"max_debt":{max_debt}"#);
+        let as_is = Some(Carry::AsIs);
+        isolate.carry(0, START + 1_000, Some(&numbers(0, 0)), Some(START + 100_000), as_is);
+        if peeks {
+            world.now = START + 50_000;
+            isolate.tell(&mut world);
+            world.levels();
+        }
+        isolate.carry(0, START + 115_000, Some(&numbers(10, 1)), None, as_is);
+        world.now = START + 116_000;
+        isolate.tell(&mut world);
+        world.decided(Action::Settle(id), vec![250]);
+        assert_eq!(world.levels(), [20], "peeks: {peeks}");
+    }
+}
+
 /// It may use all that it asked for; the account of a larger plan pays what was there.
 #[test]
 fn a_key_without_limits_that_asks_for_up_to_a_cost_leaves_its_other_accounts_what_they_have() {

@@ -53,7 +53,7 @@ fn timeline(policy: &Policy, overrides: &[History], now: i64) -> Timeline {
     });
     // Isolates have one for each requested key with an override.
     let timeline = Timeline::new(since, carry, earlier.collect()).with_unnamed(own.unnamed().map(str::to_owned));
-    timeline.without_settled().bounded()
+    timeline.bounded()
 }
 
 /// The limits of an earlier version. `unnamed` is the current name of the one without a name.
