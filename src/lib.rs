@@ -102,7 +102,7 @@
 //!
 //! A refusal is a value, [`limit::Decision`], with the moment to retry. Errors are what no waiting mends, or what is not the caller's own
 //! doing: [`limit::ConfigError`] for numbers that could not stay exact, with the largest that could; `policy::PolicyError` and
-//! `policy::PolicyErrors` for a text; [`keyed::Full`] for a new key without room; [`keyed::WaitError`] for a caller that does not wait.
+//! `policy::PolicyErrors` for a text; [`keyed::Full`] for a new key without room; [`keyed::WaitError`] for a caller that does not wait. `?` makes [`Error`] of each.
 //!
 //! # Versions of Rust
 //!
@@ -130,6 +130,7 @@ mod chance;
 #[cfg(feature = "service")]
 #[doc(hidden)]
 pub mod edge;
+mod error;
 #[cfg(any(feature = "answers", feature = "lint"))]
 #[doc(hidden)]
 pub mod exchange;
@@ -178,6 +179,7 @@ pub mod tower;
 #[doc(hidden)]
 pub mod worker;
 
+pub use error::Error;
 #[cfg(feature = "std")]
 pub use system_time::unix_ms;
 

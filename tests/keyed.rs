@@ -301,26 +301,28 @@ fn a_panic_while_keys_are_forgotten_leaves_room_for_as_many_as_before() {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     thread_local!(static FAILS_AT: Cell<u32> = const { Cell::new(u32::MAX) });
-    #[derive(Clone, PartialEq, Eq)]
+    #[derive(Clone, PartialEq, Eq, Hash)]
     struct Key(u32);
-    impl std::hash::Hash for Key {
-        fn hash<H: std::hash::Hasher>(&self, hasher: &mut H) {
+    impl Drop for Key {
+        fn drop(&mut self) {
             let left = FAILS_AT.get();
-            assert!(left > 0, "it cannot be hashed");
-            FAILS_AT.set(left - 1);
-            hasher.write_u32(self.0);
+            FAILS_AT.set(left.wrapping_sub(1));
+            assert!(left > 0, "it cannot be dropped");
         }
     }
     let limiter = KeyedLimiter::<Key>::new(per_second(1), 3);
-    for round in 0..20 {
+    for round in 0..12 {
         let now = START + i64::from(round) * 2_000;
         FAILS_AT.set(u32::MAX);
-        for key in 0..3 {
-            assert!(limiter.try_consume(&Key(key + 4 * round), now, 1), "key {key} of round {round}");
+        let keys: Vec<_> = (0..4).map(|key| Key(key + 4 * round)).collect();
+        for key in &keys[..3] {
+            assert!(limiter.try_consume(key, now, 1), "round {round}");
         }
-        // All three are full again. The new key is hashed first, then those that are forgotten for it.
-        FAILS_AT.set(1 + round % 8);
-        _ = catch_unwind(AssertUnwindSafe(|| limiter.try_consume(&Key(3 + 4 * round), now + 1_000, 1)));
+        // All three are full again, and are forgotten for the next.
+        FAILS_AT.set(round % 4);
+        let forgets = catch_unwind(AssertUnwindSafe(|| limiter.try_consume(&keys[3], now + 1_000, 1)));
+        assert_eq!(forgets.is_err(), round % 4 < 3);
+        FAILS_AT.set(u32::MAX);
     }
 }
 

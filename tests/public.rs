@@ -28,13 +28,15 @@ const _: () = {
     is_value::<State>();
     is_value::<Verb>();
     is_error::<ConfigError>();
+    is_error::<tollgate::Error>();
     is_error::<RecordError>();
 };
 
 #[cfg(feature = "std")]
 const _: () = {
-    use tollgate::keyed::{Answer, Full, KeyedLimiter, KeyedQueue, WaitError};
+    use tollgate::keyed::{Answer, Full, Granted, KeyedLimiter, KeyedQueue, WaitError};
     is_value::<Answer<'_, 2>>();
+    is_value::<Granted<'_, 2>>();
     is_value::<KeyedLimiter<String, 2>>();
     is_value::<KeyedQueue<String, 2>>();
     is_error::<Full>();

@@ -37,7 +37,7 @@ impl Index {
 
     pub(super) fn remove(&mut self, hash: u64, entry: usize, hash_of: impl Fn(usize) -> u64) {
         let Some(mut hole) = self.slot(hash, |one| one == entry) else { return };
-        // All first: a panic in a key's `Hash` leaves nothing half done.
+        // All first: a key whose `Hash` panics leaves nothing half done.
         self.rest_of_run(hole).for_each(|at| _ = hash_of(entry_of(self.slots[at])));
         self.len -= 1;
         let mut at = self.after(hole);
