@@ -75,7 +75,7 @@ pub struct Failure {
 pub enum Outcome {
     /// A decision, with the reply of each object. A batch may be refused even if some objects failed.
     Decided(Vec<Result<ObjectReply, Cause>>),
-    /// No decision: the frontend's policies are older than the objects'. Nothing was done.
+    /// No decision: the frontend's policies are older than the objects'. Nothing was done, except by other shards of a divided budget.
     Outdated {
         /// The latest change known to every frontend that used these policies.
         as_of: i64,

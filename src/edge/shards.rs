@@ -29,6 +29,8 @@ pub struct ShardCalls {
     order: Order,
     has_definitions: bool,
     began_at: i64,
+    /// Whether shards may have done their parts in an earlier try.
+    may_be_done: bool,
     outcome: Option<Outcome>,
 }
 
@@ -76,11 +78,11 @@ impl ShardCalls {
     }
 
     /// Calls the first shard, then the others for the rest of the act. Each request has the costs of the whole. `random` is 64 bits, the
-    /// same for each repetition of a request with a lasting id.
+    /// same each time that a request is tried or repeated; `is_tried` says that it was.
     #[must_use]
-    pub fn first_then_others(requests: Vec<ObjectRequest>, random: u64, now: i64) -> Self {
+    pub fn first_then_others(requests: Vec<ObjectRequest>, (random, is_tried): (u64, bool), now: i64) -> Self {
         let count = requests.len();
-        let mut calls = Self::new(requests, Order::FirstThenOthers(random), now);
+        let mut calls = Self { may_be_done: is_tried, ..Self::new(requests, Order::FirstThenOthers(random), now) };
         if let Some(first) = calls.shards.first_mut() {
             if is_divided(first.request.action) {
                 first.request.costs = shares(&first.request.costs, 0, count, random);
@@ -92,7 +94,7 @@ impl ShardCalls {
 
     fn new(requests: Vec<ObjectRequest>, order: Order, began_at: i64) -> Self {
         let shards = requests.into_iter().map(|request| Shard { request, batch: None, answer: None, failure: None });
-        Self { shards: shards.collect(), order, has_definitions: false, began_at, outcome: None }
+        Self { shards: shards.collect(), order, has_definitions: false, began_at, may_be_done: false, outcome: None }
     }
 
     /// Sends the definitions of the policies with the first calls.
@@ -168,7 +170,8 @@ impl ShardCalls {
                 let failed = self.failed(false);
                 return failed.into_iter().for_each(|failed| self.end(failed));
             }
-            None if is_first => return self.end(failure),
+            None if is_first && !(self.may_be_done && is_overloaded(&failure)) => return self.end(failure),
+            None if is_first => return self.end(Outcome::Failed { causes: vec![Cause::Failed], cause: Cause::Failed }),
             None => shard.failure = Some(failure),
             Some(decided) if is_one_by_one && decided.decision().is_allow() => {
                 return self.end(Outcome::Decided(vec![Ok(ObjectReply::Decided(decided))]));
@@ -236,7 +239,9 @@ impl ShardCalls {
         let answer = match self.failed(!is_one_by_one && !answers.is_empty()) {
             Some(failed) => return self.end(failed),
             None if is_one_by_one => best(&answers).cloned(),
-            None => whole(&answers, matches!(self.order, Order::FirstThenOthers(_))),
+            None => {
+                whole(&answers, matches!(self.order, Order::FirstThenOthers(_))).map(|whole| self.not_repeated(whole))
+            }
         };
         self.end(match answer {
             Some(decided) => Outcome::Decided(vec![Ok(ObjectReply::Decided(decided))]),
@@ -266,6 +271,14 @@ impl ShardCalls {
         let perhaps_done = causes.iter().find(|cause| **cause != Cause::Overloaded);
         let cause = perhaps_done.or(causes.first()).copied().unwrap_or(Cause::Failed);
         Some(Outcome::Failed { causes, cause })
+    }
+
+    /// The answer to an act, which is a repetition only if the client says so by its id: another try is none.
+    fn not_repeated(&self, whole: Decided) -> Decided {
+        let first = self.shards.first().map(|shard| &shard.request);
+        let is_act = first.is_some_and(|request| matches!(request.action, Action::Take(_)));
+        let is_lasting = first.and_then(|request| request.request_id).is_some_and(|id| id.is_lasting());
+        Decided { is_replayed: whole.is_replayed && (!is_act || is_lasting), ..whole }
     }
 
     fn end(&mut self, outcome: Outcome) {
@@ -461,7 +474,7 @@ mod tests {
         replies: [Result<ObjectReply, Failure>; 4],
     ) -> (Outcome, Vec<ObjectRequest>) {
         let requests = requests().into_iter().map(|it| ObjectRequest { action, request_id, ..it });
-        let mut calls = ShardCalls::first_then_others(requests.collect(), 1, NOW);
+        let mut calls = ShardCalls::first_then_others(requests.collect(), (1, false), NOW);
         let mut replies = replies.into_iter().enumerate();
         let mut asked = vec![calls.next(NOW).unwrap().request];
         assert_eq!(calls.next(NOW), None, "the first alone");
@@ -503,6 +516,12 @@ mod tests {
         }
         let of_first = act(refund, None, [failed(Cause::Overloaded), done(), done(), done()]);
         assert_eq!((of_first.1.len(), cause(of_first)), (1, Cause::Overloaded), "nothing was done");
+        let requests = requests().into_iter().map(|it| ObjectRequest { action: refund, ..it }).collect();
+        let mut again = ShardCalls::first_then_others(requests, (1, true), NOW);
+        assert_eq!(again.next(NOW).map(|call| call.object), Some(0));
+        again.answered(0, failed(Cause::Overloaded));
+        let outcome = again.outcome().unwrap().clone();
+        assert_eq!(cause((outcome, Vec::new())), Cause::Failed, "others may have done it before");
         let of_first = act(refund, LASTING, [Ok(ObjectReply::RequestIdReused), done(), done(), done()]);
         assert_eq!(of_first.1.len(), 1, "nothing was done");
         assert_eq!(of_first.0, Outcome::Decided(vec![Ok(ObjectReply::RequestIdReused)]));

@@ -9,7 +9,7 @@ pub struct Newer {
     pub definitions: String,
     /// How many times the request has been tried.
     pub tries: u8,
-    /// The frontend's id for the latest try.
+    /// The id of the latest try.
     pub id: u128,
 }
 

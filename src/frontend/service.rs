@@ -15,9 +15,10 @@ use crate::api::{
     SESSION_PATH, SessionRequest, inspected, require_json,
 };
 use crate::edge::{Due, PolicySnapshot};
+use crate::limit::Verb;
 use crate::metrics::{NoticeOutcome, PollOutcome, weight};
 use crate::policy::{Cause, FrontendTerms};
-use crate::protocol::RequestId;
+use crate::protocol::{Action, RequestId};
 
 /// The service as seen by one frontend.
 #[derive(Debug)]
@@ -339,8 +340,9 @@ impl Service {
                 by_grant,
             }
         } else {
-            // Shards that did their part of an earlier try recognize it.
-            let of_earlier = asked.newer.filter(|_| whole.is_sharded()).map(|newer| newer.id);
+            // Shards that did their part of an earlier try recognize it. Other requests were not carried out, or can be repeated.
+            let is_refund = whole.items().len() == 1 && whole.action() == Action::Take(Verb::Refund);
+            let of_earlier = asked.newer.filter(|_| is_refund).map(|newer| newer.id);
             let id = of_earlier.or_else(|| self.isolate.next_id(&mut *random)).ok_or(NO_RANDOMNESS)?;
             RequestId { id, fingerprint: 0, ttl_ms: 0, by_grant }
         };

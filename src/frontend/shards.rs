@@ -14,11 +14,14 @@ pub(super) fn bits_of(request_id: &RequestId) -> u64 {
     if request_id.is_lasting() {
         return request_id.fingerprint;
     }
-    // A random half and a counter. Multiplied by 2⁶⁴ divided by the golden ratio, neighbours are far apart, most of all in the upper bits.
+    // A random half and a counter, mixed by multiplications with 2⁶⁴ divided by the golden ratio, which reach the upper bits.
     let [high, low] =
         [request_id.id >> 64, request_id.id & u128::from(u64::MAX)].map(|half| u64::try_from(half).unwrap_or(0));
-    (high ^ low).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32)
+    let mixed = (high ^ low).wrapping_mul(GOLDEN);
+    (mixed ^ (mixed >> 32)).wrapping_mul(GOLDEN).rotate_left(32)
 }
+
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// The calls for a request about one budget, each with an item of its own.
 pub(super) fn calls(
@@ -26,14 +29,14 @@ pub(super) fn calls(
     objects: &[Object],
     requests: Vec<ObjectRequest>,
     (isolate, memory): (&Isolate, &mut Memory),
-    random: u64,
+    (random, is_tried): (u64, bool),
     now: Now,
 ) -> ShardCalls {
     if matches!(asked.action(), Action::Look(_)) && !asked.is_recalled() {
         return ShardCalls::all(requests, now.waiting);
     }
     if !asked.takes_from_one_shard() {
-        return ShardCalls::first_then_others(requests, random, now.waiting);
+        return ShardCalls::first_then_others(requests, (random, is_tried), now.waiting);
     }
     let shards = objects.iter().zip(asked.items()).map(|(object, item)| (object.name.as_str(), &item.policy));
     let order = isolate.shard_levels.borrow_mut().order(shards, random, now.at);

@@ -97,8 +97,10 @@ impl Ledger {
         if let (ObjectReply::Decided(decided), false) = (&mut reply, newer.is_empty()) {
             decided.limits = self.answers_of(began_with, asked, &decided.limits, now);
         }
-        // They were not there, and nothing was taken from them.
-        self.buckets.retain(|(name, slot)| slot.has_row() || !only_repeated.contains(&name.as_str()));
+        if !only_repeated.is_empty() {
+            // They were not there, and nothing was taken from them.
+            self.buckets.retain(|(name, slot)| slot.has_row() || !only_repeated.contains(&name.as_str()));
+        }
         self.collect_writes(now, &mut writes);
         if asked.iter().any(|policy| policy.is_inline()) {
             self.forget_full_inline(asked, now, &mut writes);

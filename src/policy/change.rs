@@ -20,10 +20,10 @@ pub fn describe_change(
         (None, Some(after)) => {
             lines.push(format!("new: {after}"));
             match deleted {
-                None => {
-                    let which = if carry == Carry::Reset { "" } else { "new " };
-                    lines.push(format!("every {which}key of {} starts with a new bucket", after.name()));
+                None if carry == Carry::Reset => {
+                    lines.push(format!("every key of {} starts with a new bucket", after.name()));
                 }
+                None => lines.push(format!("keys of {} without a bucket start with a new one", after.name())),
                 Some(deleted) => {
                     lines.push(format!("it was deleted; before: {deleted}"));
                     limits(deleted, after, carry, &mut lines);
@@ -236,7 +236,7 @@ mod tests {
         let one = Some(r#"{"rate":1,"period":"1s"}"#);
         let shown = "api: token bucket, 1 per 1s, at most 1 at once and 2 within any 1s";
         let created =
-            [format!("new: {shown}"), "every new key of api starts with a new bucket".to_owned(), WHOM.to_owned()];
+            [format!("new: {shown}"), "keys of api without a bucket start with a new one".to_owned(), WHOM.to_owned()];
         assert_eq!(words(None, one, Carry::AsIs), created);
         let gone = "requests that name api are answered 404, unknown-policy";
         assert_eq!(words(one, None, Carry::AsIs), [format!("deleted: {shown}"), gone.to_owned(), WHOM.to_owned()]);

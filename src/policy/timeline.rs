@@ -103,13 +103,20 @@ impl Timeline {
         Self::new(since, carry, self.earlier.iter().cloned().chain([last]).collect())
     }
 
-    /// How many versions come before one that stayed in force until all their buckets were full. Only an open reservation may still need
-    /// them: it keeps what refilled above the capacity.
-    pub(super) fn settled(&self) -> usize {
+    /// Drops the versions before one that stayed in force until all their buckets were full, and ended by then. Only a reservation that is
+    /// older may still need them: it keeps what refilled above the capacity.
+    pub(super) fn without_settled(mut self, by: i64) -> Self {
+        let settled = self.settled(by);
+        self.earlier.drain(..settled);
+        self
+    }
+
+    /// How many versions come before one that stayed in force until all their buckets were full, and ended by then.
+    pub(super) fn settled(&self, by: i64) -> usize {
         let ends = self.earlier.iter().skip(1).map(|version| version.since).chain([self.since]);
         let is_settled = |(index, end): &(usize, i64)| {
             let (before, rest) = self.earlier.split_at_checked(*index).unwrap_or_default();
-            rest.first().is_some_and(|version| version.has_settled(before, *end))
+            *end <= by && rest.first().is_some_and(|version| version.has_settled(before, *end))
         };
         ends.enumerate().filter(is_settled).last().map_or(0, |(index, _)| index)
     }
@@ -386,7 +393,7 @@ mod tests {
         let version = |json: &str, before: &Policy, since| policy(json).succeeding(before, since, Carry::AsIs);
         let earlier = |policy: &Policy| {
             let timeline = policy.timeline();
-            timeline.earlier().iter().skip(timeline.settled()).map(|version| version.since).collect::<Vec<_>>()
+            timeline.earlier().iter().skip(timeline.settled(i64::MAX)).map(|version| version.since).collect::<Vec<_>>()
         };
         let slow = policy(r#"{"rate":1,"period":"1s","capacity":10,"max_debt":5}"#).in_force_since(1);
         let same = version(r#"{"rate":1,"period":"1s","capacity":10}"#, &slow, 2);

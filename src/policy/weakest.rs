@@ -32,7 +32,7 @@ impl Timeline {
     fn bounded_to(mut self, max: usize) -> Self {
         if self.earlier.len() > max {
             // They are merged, not dropped: a key with an override may still need them.
-            for _ in 1..self.settled() {
+            for _ in 1..self.settled(i64::MAX) {
                 self.merge(0);
             }
         }

@@ -72,7 +72,7 @@ export class Frontend {
       let report = rust.report();
       for (let question = first; question !== undefined; ) {
         const answer = await within(rust.poll_ms, this.registry.poll(question, report));
-        if (rust !== this.rust()) return; // the answer to one that has panicked since: the new one asks for everything
+        if (rust !== this.rust()) return; // of an instance that has been replaced since; the new one polls from the start
         if (report !== undefined) rust.reported(report);
         report = undefined;
         question = rust.updated(answer);

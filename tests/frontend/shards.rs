@@ -108,6 +108,7 @@ fn a_refund_during_a_change_of_policies_is_whole() {
     let newer = call.newer().unwrap();
     let answer = world.ask(&Asked { newer: Some(&newer), ..refund });
     assert_eq!((answer.status, &answer.body["tokens"]), (200, &11.into()), "{}", answer.body);
+    assert!(answer.body.get("replayed").is_none(), "it is the same request");
 }
 
 #[test]

@@ -54,7 +54,7 @@ test("policies diff compares meaning, not spelling", async () => {
     `changed api
 ${answer.body.changes.map((line) => `  ${line}\n`).join("")}new trial
   new: trial: token bucket, 5 per 1m, at most 5 at once and 10 within any 1m
-  every new key of trial starts with a new bucket
+  keys of trial without a bucket start with a new one
   for every key of trial, at the latest ten seconds from then
 1 new, 1 changed, 1 same; only in the service, which is left alone: llm
 `,

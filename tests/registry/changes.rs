@@ -1,7 +1,7 @@
 //! Operators' changes: under a condition, within bounds, and every act in the audit log.
 
 use tollgate::limit::Carry;
-use tollgate::protocol::{ChangeError, Condition, KeyAct};
+use tollgate::protocol::{ChangeError, Condition, KeyAct, PolicyChange};
 use tollgate::registry::{AUDIT, JOINED_MS, MAX_KEY_ACTS, MAX_POLICIES, MAX_POLICY_ACTS, MAX_POLICY_LEN};
 
 use super::world::{World, frontend};
@@ -161,6 +161,45 @@ fn the_numbers_of_policies_and_of_deleted_ones_are_bounded() {
     world.crash();
     world.refresh(&mut late);
     assert_eq!(late.policies().iter().count(), 2, "and a frontend that had them all has none of them any more");
+}
+
+/// Forgotten, the deployment would create it again.
+#[test]
+fn a_deleted_policy_of_a_deployment_stays_deleted_however_many_others_are_deleted_after_it() {
+    let mut world = world();
+    world.change("api", None, Condition::Present, false).unwrap();
+    for index in 0..=MAX_POLICIES {
+        world.now += 1;
+        let name = format!("p{index:04}");
+        world.change(&name, Some("\"1/1s\""), Condition::Absent, false).unwrap();
+        world.change(&name, None, Condition::Present, false).unwrap();
+    }
+    for _ in 0..3 {
+        world.now += 300_000;
+        world.refresh(&mut frontend(OWN));
+        assert_eq!(world.text("api"), None);
+    }
+}
+
+/// Keys may have buckets of a policy that the registry does not know any more.
+#[test]
+fn a_new_policy_is_carried_over_as_the_change_says() {
+    let mut world = world();
+    for (name, carry) in [("reset", Carry::Reset), ("as-is", Carry::AsIs)] {
+        let change = PolicyChange {
+            name,
+            text: Some("\"1/1s\""),
+            condition: Condition::Absent,
+            carry: Some(carry),
+            by: "ops",
+            is_dry_run: false,
+        };
+        let (changed, writes) = world.registry.change(&change, world.now).unwrap();
+        world.write(writes);
+        assert_eq!(world.registry.policy(name).unwrap().policy.timeline().carry(), carry);
+        let all = format!("every key of {name} starts with a new bucket");
+        assert_eq!(changed.changes.contains(&all), carry == Carry::Reset, "{:?}", changed.changes);
+    }
 }
 
 #[test]

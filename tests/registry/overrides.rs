@@ -170,6 +170,19 @@ fn frontends_learn_what_is_set_replaced_and_removed() {
     assert_eq!(world.registry.override_for(r#"{"policy":"api","prefix":"acme:"}"#, None, world.now), Ok(None));
 }
 
+#[test]
+fn overrides_of_a_deleted_policy_can_be_removed_and_not_set() {
+    let mut world = world();
+    let ban = r#"{"policy":"api","key":"mallory","banned":true}"#;
+    world.set(ban, "").unwrap();
+    world.now += 1_000;
+    world.change("api", None, Condition::Present, false).unwrap();
+    assert!(matches!(world.set(ban, ""), Err(OverridesError::Invalid(_))));
+    assert_eq!(world.listed(), [ban]);
+    world.set("", r#"{"policy":"api","key":"mallory"}"#).unwrap();
+    assert_eq!(world.listed(), [""; 0]);
+}
+
 fn changed_at(world: &World) -> i64 {
     world.registry.as_of()
 }

@@ -50,7 +50,7 @@ impl fmt::Debug for Verification {
 /// Added by the frontend to every request it makes.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Terms {
-    /// The request's id, by whomever.
+    /// The request's id: from its `Idempotency-Key`, or the frontend's own.
     pub(in super::super) id: u128,
     /// How many times the request has been tried.
     pub(in super::super) tries: u8,

@@ -144,8 +144,14 @@ impl Call {
             memory.forget(asked.parts(), object, now.at);
         }
         let requests = requests_of(&asked, &objects, (request_id, None), &[]);
-        let calls =
-            shards::calls(asked.parts(), &objects, requests, (isolate, &mut memory), shards::bits_of(&request_id), now);
+        let calls = shards::calls(
+            asked.parts(),
+            &objects,
+            requests,
+            (isolate, &mut memory),
+            (shards::bits_of(&request_id), asked.terms.tries > 0),
+            now,
+        );
         drop(memory);
         let decided_by = if calls.outcome().is_some() { DecidedBy::Cache } else { DecidedBy::Object };
         let calls = Calls::Shards(if asked.terms.sends_definitions { calls.with_definitions() } else { calls });

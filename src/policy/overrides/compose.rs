@@ -51,10 +51,15 @@ fn timeline(policy: &Policy, overrides: &[History], now: i64) -> Timeline {
         shards: version.shards,
         merged: version.merged,
     });
-    // Isolates have one for each requested key with an override.
+    // Isolates have one for each requested key with an override, so it drops what no bucket needs. A reservation may: it lasts for its time to
+    // live, and may be extended and settled late.
+    let longest_ms = policy.object().reservations.ttl_ms.saturating_add(LATER_MS);
     let timeline = Timeline::new(since, carry, earlier.collect()).with_unnamed(own.unnamed().map(str::to_owned));
-    timeline.bounded()
+    timeline.without_settled(now.saturating_sub_unsigned(longest_ms)).bounded()
 }
+
+/// How long after its time to live a reservation is expected to be settled at the latest: a day.
+const LATER_MS: u64 = 86_400_000;
 
 /// The limits of an earlier version. `unnamed` is the current name of the one without a name.
 fn named(policy: &str, limits: &[(Option<String>, Limit)], unnamed: Option<&str>) -> Vec<NamedLimit> {
