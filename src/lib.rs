@@ -13,7 +13,7 @@
 //! | write limits as text, such as `"100/1m burst 200"` | `policy::Policies` | `api` |
 //! | limit the clients of a server, or the requests of a client | `tower::RateLimitLayer` | `tower`; for axum, `axum` |
 //!
-//! Time is an argument everywhere: Unix milliseconds, from whatever clock you trust. [`unix_ms`] converts a `SystemTime`.
+//! Time is an argument of every decision: Unix milliseconds, from whatever clock you trust; only the layer has a clock by default. [`unix_ms`] converts a `SystemTime`.
 //!
 //! # One limit
 //!
@@ -100,8 +100,7 @@
 //!
 //! # Errors
 //!
-//! A refusal is a value, [`limit::Decision`], with the moment to retry. Errors are what no waiting mends, or what is not the caller's own
-//! doing: [`limit::ConfigError`] for numbers that could not stay exact, with the largest that could; `policy::PolicyError` and
+//! A refusal is a value, [`limit::Decision`], with the moment to retry. Errors are what no refusal says: [`limit::ConfigError`] for numbers that could not stay exact, with the largest that could; `policy::PolicyError` and
 //! `policy::PolicyErrors` for a text; [`keyed::Full`] for a new key without room; [`keyed::WaitError`] for a caller that does not wait. `?` makes [`Error`] of each.
 //!
 //! # Versions of Rust

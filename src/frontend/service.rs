@@ -341,8 +341,8 @@ impl Service {
             }
         } else {
             // Shards that did their part of an earlier try recognize it. Other requests were not carried out, or can be repeated.
-            let is_refund = whole.items().len() == 1 && whole.action() == Action::Take(Verb::Refund);
-            let of_earlier = asked.newer.filter(|_| is_refund).map(|newer| newer.id);
+            let is_once = matches!(whole.action(), Action::Take(Verb::Refund) | Action::Extend(_));
+            let of_earlier = asked.newer.filter(|_| whole.items().len() == 1 && is_once).map(|newer| newer.id);
             let id = of_earlier.or_else(|| self.isolate.next_id(&mut *random)).ok_or(NO_RANDOMNESS)?;
             RequestId { id, fingerprint: 0, ttl_ms: 0, by_grant }
         };

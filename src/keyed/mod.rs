@@ -4,11 +4,11 @@
 //! [`Limit::expires_at`]. So whenever a key is added, a few that are full are forgotten, in a place where there may be some. Entries are in
 //! blocks, each with a moment before which none of its entries can be forgotten. A decision that takes tokens does not touch that moment,
 //! which makes it too early, but not too late: when it comes, the block is looked through, and the true one is noted. So it causes at most one look
-//! at a block later, and adding a key takes at most one look itself. While no key is added, none is forgotten, so that a busy key is not
+//! at a block later, and adding a key looks at one block, or, if all `max_keys` are in use, at more until one has room. While no key is added, none is forgotten, so that a busy key is not
 //! forgotten and added again each time it is full. A key is stored once: a table of positions leads to its entry.
 //!
-//! Only when the clock has stepped back by more than a minute, or a table of positions doubles, are all entries of a shard visited, and
-//! only when all `max_keys` are in use are the moments of all blocks.
+//! Only when the clock has stepped back by more than a minute, a table of positions doubles, or all `max_keys` are in use may all entries of
+//! a shard be visited.
 //!
 //! # When all keys are in use
 //! At most `max_keys` keys have an entry. When all of them are still needed, a new key is **refused** with [`Full`] until the moment at
@@ -113,7 +113,7 @@ impl fmt::Display for Full {
 impl core::error::Error for Full {}
 
 impl<K: Hash + Eq, const N: usize> KeyedLimiter<K, N> {
-    /// A limiter with `limits`, all of which must grant, for at most `max_keys` keys at once. With 0 it grants nothing.
+    /// A limiter with `limits`, all of which must grant, for at most `max_keys` keys at once. With 0 it grants no tokens.
     #[must_use]
     pub fn new(limits: [Limit; N], max_keys: usize) -> Self {
         Self::with_hasher(limits, max_keys, RandomState::new())

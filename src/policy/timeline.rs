@@ -172,7 +172,8 @@ impl Timeline {
 impl Version {
     /// Whether the buckets of all these earlier versions, carried over to this one, are full at its end.
     fn has_settled(&self, before: &[Self], end: i64) -> bool {
-        let carries = || before.iter().skip(1).chain([self]).map(|version| version.carry);
+        let all_carries = |version: &Self| [Some(version.carry), version.merged.map(|merged| merged.carry)];
+        let carries = || before.iter().skip(1).chain([self]).flat_map(all_carries).flatten();
         // A proportional carry may lead to a debt larger than any limit's.
         let is_simple = carries().all(|carry| carry != Carry::Proportional);
         // Earlier numbers may have an account that refills at their own rate.

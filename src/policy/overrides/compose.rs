@@ -51,8 +51,8 @@ fn timeline(policy: &Policy, overrides: &[History], now: i64) -> Timeline {
         shards: version.shards,
         merged: version.merged,
     });
-    // Isolates have one for each requested key with an override, so it drops what no bucket needs. A reservation may: it lasts for its time to
-    // live, and may be extended and settled late.
+    // Isolates have one for each requested key with an override, so it drops what no full bucket needs. A reservation may need it: it lasts for
+    // its time to live, and may be extended and settled late.
     let longest_ms = policy.object().reservations.ttl_ms.saturating_add(LATER_MS);
     let timeline = Timeline::new(since, carry, earlier.collect()).with_unnamed(own.unnamed().map(str::to_owned));
     timeline.without_settled(now.saturating_sub_unsigned(longest_ms)).bounded()
@@ -203,6 +203,21 @@ mod tests {
             let sent = Policy::from_definition(&policy.definition()).unwrap();
             assert_eq!((sent.numbers(), sent.id()), (policy.numbers(), policy.id()));
         }
+    }
+
+    /// A reservation from before may need them until then.
+    #[test]
+    fn versions_before_one_in_which_all_buckets_filled_are_kept_for_as_long_as_a_reservation_may_last() {
+        let parse = |json: &str| Policy::parse("p", json).unwrap();
+        let one = parse(r#"{"rate":"9/1s","reservation_ttl":"1h"}"#).in_force_since(5);
+        let two = parse(r#"{"rate":"9/1s burst 18","reservation_ttl":"1h"}"#).succeeding(&one, 60_000, Carry::AsIs);
+        let last = parse(r#"{"rate":"7/1s","reservation_ttl":"1h"}"#).succeeding(&two, 120_000, Carry::AsIs);
+        let earlier = |now| {
+            let policy = compose(&last, &[History::default()], now);
+            policy.timeline().earlier().iter().map(|version| version.since).collect::<Vec<_>>()
+        };
+        let kept_until = 120_000 + 3_600_000 + 86_400_000;
+        assert_eq!((earlier(kept_until - 1), earlier(kept_until)), (vec![5, 60_000], vec![60_000]));
     }
 
     fn configs() -> impl Strategy<Value = Config> {
