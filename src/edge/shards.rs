@@ -167,8 +167,10 @@ impl ShardCalls {
             None if is_one_by_one && !matches!(failure, Outcome::Failed { .. }) => return self.end(failure),
             None if is_one_by_one && !is_overloaded(&failure) => {
                 shard.failure = Some(failure);
-                let failed = self.failed(false);
-                return failed.into_iter().for_each(|failed| self.end(failed));
+                if let Some(failed) = self.failed(false) {
+                    self.end(failed);
+                }
+                return;
             }
             None if is_first && !(self.may_be_done && is_overloaded(&failure)) => return self.end(failure),
             None if is_first => return self.end(Outcome::Failed { causes: vec![Cause::Failed], cause: Cause::Failed }),

@@ -4,8 +4,9 @@
 //! [`Limit::expires_at`]. So whenever a key is added, a few that are full are forgotten, in a place where there may be some. Entries are in
 //! blocks, each with a moment before which none of its entries can be forgotten. A decision that takes tokens does not touch that moment,
 //! which makes it too early, but not too late: when it comes, the block is looked through, and the true one is noted. So it causes at most one look
-//! at a block later, and adding a key looks at one block, or, if all `max_keys` are in use, at more until one has room. While no key is added, none is forgotten, so that a busy key is not
-//! forgotten and added again each time it is full. A key is stored once: a table of positions leads to its entry.
+//! at a block later, and adding a key looks at one block, or, if all `max_keys` are in use, at more until one has room. While no key is
+//! added, none is forgotten, so that a busy key is not forgotten and added again each time it is full. A key is stored once: a table of
+//! positions leads to its entry.
 //!
 //! Only when the clock has stepped back by more than a minute, a table of positions doubles, or all `max_keys` are in use may all entries of
 //! a shard be visited.

@@ -53,18 +53,17 @@ impl Ledger {
         self.check_rows(request, now)?; // nothing has changed yet
         self.end_holds(now);
         let is_about_one = matches!(request.action, Action::Settle(_) | Action::Cancel(_) | Action::Extend(_));
-        let is_repeated = self.has_answered(request.request_id, now);
-        let is_missing = |policy: &Arc<Policy>| self.slot(policy.name()).is_none();
-        let is_unknown = is_about_one && !is_repeated && !self.has_opened(asked, id, request.request_id, now);
-        if is_unknown && asked.iter().any(is_missing) {
+        let is_missing = |policy: &&Arc<Policy>| self.slot(policy.name()).is_none();
+        let missing: Vec<_> = asked.iter().filter(is_missing).map(|policy| policy.name()).collect();
+        let is_repeated = !missing.is_empty() && self.has_answered(request.request_id, now);
+        let may_be_unknown = !missing.is_empty() && is_about_one && !is_repeated;
+        if may_be_unknown && !self.has_opened(asked, id, request.request_id, now) {
             return Ok((ObjectReply::NoReservation, writes)); // no bucket is made for it
         }
         // Repeated requests, and those about a reservation, need no lasting room: the bucket exists, or is full.
         if !is_about_one && !is_repeated && self.has_no_room_for_inline(asked, now, &mut writes) {
             return Ok((ObjectReply::TooManyInline { max: MAX_INLINE as u64 }, writes));
         }
-        let is_only_repeated = |policy: &&Arc<Policy>| is_repeated && self.slot(policy.name()).is_none();
-        let only_repeated: Vec<_> = asked.iter().filter(is_only_repeated).map(|policy| policy.name()).collect();
         for policy in asked {
             self.open(policy, as_of, now)?;
         }
@@ -97,9 +96,9 @@ impl Ledger {
         if let (ObjectReply::Decided(decided), false) = (&mut reply, newer.is_empty()) {
             decided.limits = self.answers_of(began_with, asked, &decided.limits, now);
         }
-        if !only_repeated.is_empty() {
-            // They were not there, and nothing was taken from them.
-            self.buckets.retain(|(name, slot)| slot.has_row() || !only_repeated.contains(&name.as_str()));
+        if is_repeated {
+            // The missing ones were made for the answer alone, and nothing was taken from them.
+            self.buckets.retain(|(name, slot)| slot.has_row() || !missing.contains(&name.as_str()));
         }
         self.collect_writes(now, &mut writes);
         if asked.iter().any(|policy| policy.is_inline()) {

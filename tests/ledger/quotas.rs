@@ -252,7 +252,7 @@ fn a_request_about_an_unknown_reservation_leaves_no_budget_behind() {
     for name in 0..=MAX_INLINE {
         let definition = inline(name).definition().replace(r#""initial":null"#, r#""initial":0"#);
         world.policy = Arc::new(Policy::from_definition(&definition).unwrap());
-        // One that there is not, and one of another policy. The request id was used for something else.
+        // An unknown reservation, and one of another policy. The request id belongs to another request.
         for id in [reserved + 99, reserved] {
             for action in [Action::Settle(id), Action::Cancel(id), Action::Extend(id)] {
                 let of = (name % 2 == 0).then_some(request_id(1 << 20, 1));
