@@ -91,6 +91,7 @@
 //! | none (`default-features = false`) | [`limit`], on `core` alone, without allocation | none |
 //! | `std` (default) | [`keyed`], [`unix_ms`] | none |
 //! | `api` | `policy`, and `keyed::Network`, the key for addresses | `serde_json` and others |
+//! | `zones` | `Zone::named`, and time zones in policies | those of `api`, and `jiff` |
 //! | `serde` | reading and writing [`limit::Config`], [`limit::Limit`] and [`limit::Snapshot`] | `serde`, without `std` |
 //! | `tower` | `tower` | those of `api`, `http`, `tower-service` and others |
 //! | `axum` | the peer's address as axum has it, for `tower` | `axum` without its default features |
@@ -177,6 +178,9 @@ pub mod tower;
 #[cfg(feature = "worker")]
 #[doc(hidden)]
 pub mod worker;
+#[cfg(feature = "api")]
+#[doc(hidden)]
+pub mod zones;
 
 pub use error::Error;
 #[cfg(feature = "std")]

@@ -48,6 +48,7 @@ pub extern "C" fn make(
         max_debt: u64_from_f64(max_debt),
         initial: Some(u64_from_f64(initial)),
         offset_ms: windows.then_some(u64_from_f64(offset_ms)),
+        calendar: None,
     };
     let (position, largest) = match Limit::new(&config) {
         Ok(limit) => {

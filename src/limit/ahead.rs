@@ -75,7 +75,7 @@ impl Limit {
     #[must_use]
     pub fn surplus_over(&self, state: &State, other: &State, now: i64) -> Option<u64> {
         // A state ahead of the clock refills from its own moment on; until then the other only comes nearer.
-        let at = now.max(state.at);
+        let at = now.max(self.unix_time(state.at));
         let (own, other) = (self.refilled(state, at), self.refilled(other, at));
         let overtakes = |next: i64| next.min(self.full) > own.level;
         // Of windows from first use, the one that opened earlier refills earlier.

@@ -2,6 +2,7 @@
 
 use core::num::NonZeroU64;
 
+use super::calendar::Calendar;
 use super::config::{Config, ConfigError, Kind, MAX_SPAN_MS, MAX_TOKENS};
 use super::decision::{Decision, Verb};
 use super::divisor::Divisor;
@@ -15,6 +16,7 @@ use super::state::{MAX_DROPS, State};
 /// * A token bucket ticks every millisecond. With `g = gcd(rate, period_ms)`, a token is `period_ms / g` drops and a
 ///   tick adds `rate / g`, so every refill is a whole number. 3 per second: 3 drops a millisecond, 1000 drops a token.
 /// * A fixed window ticks when a window opens. A token is one drop, a tick adds `rate`.
+/// * A window of a calendar does the same, on a [clock](Calendar) of its own on which all its windows are equally long.
 /// * A window from first use ticks a period after something was taken from a full bucket, and on until it is full.
 ///
 /// Moments (`now`) are Unix milliseconds and always an argument. Answers are exact for moments within ±2⁵² ms of the
@@ -72,7 +74,11 @@ impl Limit {
     /// # Errors
     /// A [`ConfigError`] if the numbers could not be kept exact, with the largest value that could.
     pub fn new(config: &Config) -> Result<Self, ConfigError> {
-        let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms } = *config;
+        let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, calendar } = *config;
+        if calendar.is_some() && (kind != Kind::FixedWindow || offset_ms.is_some()) {
+            return Err(ConfigError::CalendarWithoutWindows);
+        }
+        let period_ms = calendar.map_or(period_ms, |calendar| calendar.longest_ms());
         if rate > MAX_TOKENS {
             return Err(ConfigError::RateTooLarge { rate, max: MAX_TOKENS });
         }
@@ -132,7 +138,7 @@ impl Limit {
             full,
             debt: drops(max_debt),
             deepest: most.cast_signed().wrapping_neg(),
-            config: Config { offset_ms: offset_ms.map(|offset_ms| offset_ms % period), ..*config },
+            config: Config { period_ms, offset_ms: offset_ms.map(|offset_ms| offset_ms % period), ..*config },
         })
     }
 
@@ -321,7 +327,7 @@ impl Limit {
         let is_full_when_new = self.config.initial.is_none_or(|tokens| tokens == self.config.capacity);
         // After the clock stepped back, the bucket may be full already, but refills only from its own moment on.
         let full_at = self.full_at(state, now).filter(|_| is_full_when_new)?;
-        Some(full_at.max(self.refilled(state, now).at))
+        Some(full_at.max(self.unix_time(self.refilled(state, now).at)))
     }
 
     /// The largest cost that `verb` can ever grant, from a full bucket; a larger one is refused for good. Charges,
@@ -411,8 +417,9 @@ impl Limit {
     /// The same, but a window from first use that has ended with a full bucket is followed by others, as if something were missing.
     #[inline]
     pub(super) fn ticked(&self, state: &State, now: i64) -> State {
+        let now = self.own_time(now);
         if now < state.at {
-            return self.anchored(*state, now);
+            return self.anchored_at(*state, now);
         }
         let elapsed_ms = now.abs_diff(state.at);
         if elapsed_ms < self.fast_ms {
@@ -429,8 +436,13 @@ impl Limit {
     }
 
     /// The state; moved to `now`, with its level kept, if the clock stepped back by more than [`MAX_STEP_BACK_MS`].
-    #[inline(never)]
     pub(super) fn anchored(&self, state: State, now: i64) -> State {
+        self.anchored_at(state, self.own_time(now))
+    }
+
+    /// The same, at a moment on the limit's own clock.
+    #[inline(never)]
+    fn anchored_at(&self, state: State, now: i64) -> State {
         let ahead_ms = state.at.saturating_sub(now);
         if ahead_ms <= MAX_STEP_BACK_MS {
             return state;
@@ -447,7 +459,7 @@ impl Limit {
     #[inline(never)]
     fn apply(&self, state: &mut State, now: i64, cost: u64, verb: Verb) -> Decision {
         let current = self.refilled(state, now);
-        if now < state.at {
+        if self.own_time(now) < state.at {
             *state = current; // nothing was credited: this is what a refusal leaves
         }
         let cost = match verb {
@@ -470,8 +482,9 @@ impl Limit {
 
     /// How far ahead `verb` may take tokens.
     const fn advance(&self, verb: Verb) -> Advance {
-        // The windows after a full bucket's next one are as far away as it is: waiting brings them no nearer.
-        let debt = if self.is_from_first_use() { 0 } else { self.debt };
+        // The windows after a full bucket's next one are as far away as it is: waiting brings them no nearer. Of a calendar, none is waited
+        // for: they are too far away.
+        let debt = if self.is_from_first_use() || self.calendar().is_some() { 0 } else { self.debt };
         let (prepaid, debt, max_wait_ms) = match verb {
             Verb::Reserve { max_wait_ms } => (true, debt, max_wait_ms),
             Verb::Borrow { max_wait_ms } => (false, debt, max_wait_ms),
@@ -548,7 +561,25 @@ impl Limit {
     #[inline(never)]
     fn rise_time(&self, at: i64, missing: u64) -> i64 {
         let ticks = self.refill_divisor.div_ceil(missing).unwrap_or(u64::MAX);
-        after(at, product(ticks, self.tick_ms.get()))
+        self.unix_time(after(at, product(ticks, self.tick_ms.get())))
+    }
+
+    /// The calendar that its windows follow. The package's small module has no such limits.
+    #[inline]
+    pub(super) const fn calendar(&self) -> Option<Calendar> {
+        if cfg!(tollgate_small) { None } else { self.config.calendar }
+    }
+
+    /// A moment on the clock of the limit's states.
+    #[inline]
+    pub(super) fn own_time(&self, now: i64) -> i64 {
+        self.calendar().map_or(now, |calendar| calendar.own_time(now))
+    }
+
+    /// The moment of a state, or of an opening after it.
+    #[inline]
+    pub(super) fn unix_time(&self, at: i64) -> i64 {
+        self.calendar().map_or(at, |calendar| calendar.unix_time(at))
     }
 
     /// Whether windows open with the first use of a full bucket. The package's small module has no such limits.
@@ -565,6 +596,9 @@ impl Limit {
 
     /// The start of the tick that holds `now`, for a bucket that is used then.
     pub(super) fn tick_start(&self, now: i64, phase: u64) -> i64 {
+        if let Some(calendar) = self.calendar() {
+            return calendar.own_opening(now);
+        }
         if self.is_from_first_use() {
             return now;
         }

@@ -83,7 +83,7 @@ impl Limit {
                 return State { level, at: old_state.at }; // the window that is open stays open
             }
             // Never before the old state's moment: after a small step back of the clock, refills would be credited twice.
-            (level, now.max(old_state.at))
+            (level, now.max(old.unix_time(old_state.at)))
         };
         State { level, at: self.tick_start(at, phase) }
     }

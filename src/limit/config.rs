@@ -3,6 +3,8 @@
 use core::fmt;
 use core::time::Duration;
 
+use super::calendar::Calendar;
+
 /// The largest number of tokens anywhere: 2⁵³ − 1, the largest whole number that every JSON reader and every
 /// JavaScript number keeps exact.
 pub const MAX_TOKENS: u64 = (1 << 53) - 1;
@@ -74,6 +76,10 @@ pub struct Config {
     /// fixed window. A limit keeps what is left of it modulo `period_ms`. With `None` the phase of a new bucket decides,
     /// so that a million keys do not all reset at midnight.
     pub offset_ms: Option<u64>,
+    /// The days on which windows open, instead of a period and an offset; only for a fixed window. A limit takes the calendar's longest
+    /// window for its `period_ms`.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub calendar: Option<Calendar>,
 }
 
 impl Config {
@@ -112,6 +118,13 @@ impl Config {
         Self::of(Kind::FirstUseWindow, rate, period)
     }
 
+    /// Windows as a calendar has them, each of `rate` tokens, holding as many, full at first, with no debt.
+    #[must_use]
+    pub const fn calendar_window(rate: u64, calendar: Calendar) -> Self {
+        let windows = Self::fixed_window(rate, Duration::from_millis(calendar.longest_ms()));
+        Self { calendar: Some(calendar), ..windows }
+    }
+
     /// Whether windows of both open together, and are over together, if each take is of both.
     #[doc(hidden)]
     #[must_use]
@@ -120,7 +133,7 @@ impl Config {
         let ends_full = |config: &Self| config.rate >= config.capacity;
         match (self.kind, other.kind) {
             (Kind::FixedWindow, Kind::FixedWindow) => {
-                (self.period_ms, self.offset_ms) == (other.period_ms, other.offset_ms)
+                (self.period_ms, self.offset_ms, self.calendar) == (other.period_ms, other.offset_ms, other.calendar)
             }
             (Kind::FirstUseWindow, Kind::FirstUseWindow) => {
                 self == other || self.period_ms == other.period_ms && ends_full(self) && ends_full(other)
@@ -134,7 +147,7 @@ impl Config {
         let part_ms = period.subsec_nanos().div_ceil(1_000_000) as u64;
         // What does not fit is too long for any limit.
         let period_ms = period.as_secs().saturating_mul(1_000).saturating_add(part_ms);
-        Self { kind, rate, period_ms, capacity: rate, max_debt: 0, initial: None, offset_ms: None }
+        Self { kind, rate, period_ms, capacity: rate, max_debt: 0, initial: None, offset_ms: None, calendar: None }
     }
 }
 
@@ -157,6 +170,8 @@ pub enum ConfigError {
     InitialTooLarge { initial: u64, max: u64 },
     /// A token bucket has no windows, and one from first use opens when it is used, so an offset means nothing.
     OffsetWithoutWindows,
+    /// Only a fixed window can follow a calendar, which says where it opens, so an offset means nothing.
+    CalendarWithoutWindows,
     /// A window from first use begins full: a bucket that was never used is not kept, so one that begins with less would never fill.
     InitialBeforeFirstUse,
 }
@@ -180,6 +195,9 @@ impl fmt::Display for ConfigError {
             }
             Self::OffsetWithoutWindows => {
                 write!(f, "a token bucket has no windows, and those from first use open then: neither takes an offset")
+            }
+            Self::CalendarWithoutWindows => {
+                write!(f, "a calendar says where fixed windows open: it is for them, and without an offset")
             }
             Self::InitialBeforeFirstUse => {
                 write!(f, "a window from first use begins full, so it takes no initial tokens")

@@ -105,7 +105,7 @@ impl Cuts {
     /// The stored cuts beside this state, which may be from another moment: what a crash cost the pieces, it did not cost the state. A clock
     /// that stepped back may be behind one of them, and then neither has refilled up to the other's moment.
     pub(crate) fn beside(mut self, limit: &Limit, state: &State, now: i64) -> Self {
-        let at = self.newest.at.max(state.at).min(now);
+        let at = limit.unix_time(self.newest.at.max(state.at)).min(now);
         self.refill(limit, at);
         self.raise_to(&limit.refilled(state, at));
         self
@@ -215,7 +215,7 @@ impl Cuts {
         }
         *step = plus(*step, back);
         // At the pieces' moment, of which a clock that stepped back is short.
-        let (before, level) = (limit.refilled(state, now.max(self.newest.at)).level, self.level());
+        let (before, level) = (limit.refilled(state, now.max(limit.unix_time(self.newest.at))).level, self.level());
         // Refills beyond the capacity since the state's moment may be passed on to other numbers: less of them, if more was taken. A bucket
         // that is full again was fuller at that moment, if less was taken.
         if back < 0 || level != before || (back > 0 && level == limit.full) {
@@ -250,7 +250,7 @@ impl Cuts {
             let is_full_again = level == limit.full;
             if taken > 0
                 && cut < steps.len()
-                && (is_full_again || level != limit.refilled(&state, at.max(newest.at)).level)
+                && (is_full_again || level != limit.refilled(&state, at.max(limit.unix_time(newest.at))).level)
             {
                 state = State { level, at: newest.at };
             }
@@ -377,6 +377,7 @@ impl Limit {
     /// A newest piece may be full where an older one is not: the bucket's windows go on.
     fn refilled_and_lost(&self, state: &State, now: i64) -> (State, i64) {
         let refilled = self.ticked(state, now);
+        let now = self.own_time(now);
         if now < state.at {
             return (refilled, 0);
         }

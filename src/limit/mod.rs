@@ -45,6 +45,7 @@
 mod ahead;
 mod all;
 mod arithmetic;
+mod calendar;
 mod carry;
 mod config;
 #[cfg(feature = "service")]
@@ -62,6 +63,9 @@ pub use all::{Part, decide_all};
 pub use arithmetic::Limit;
 #[cfg(feature = "api")]
 pub(crate) use arithmetic::gcd;
+#[cfg(all(feature = "serde", feature = "api"))]
+pub(crate) use calendar::Text as CalendarText;
+pub use calendar::{Calendar, Zone};
 pub use carry::Carry;
 pub use config::{Config, ConfigError, Kind, MAX_SPAN_MS, MAX_TOKENS};
 #[cfg(feature = "service")]

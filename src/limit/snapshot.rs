@@ -38,7 +38,7 @@ impl Limit {
         let drops = self.drops_per_token.get().cast_signed();
         let tokens = state.level.checked_div_euclid(drops).unwrap_or(0); // at least one drop makes a token
         let rest = state.level.wrapping_sub(tokens.wrapping_mul(drops));
-        Snapshot { tokens, drops: rest.cast_unsigned(), at: state.at }
+        Snapshot { tokens, drops: rest.cast_unsigned(), at: self.unix_time(state.at) }
     }
 
     /// How many [`drops`](Snapshot::drops) make a token.
@@ -58,6 +58,6 @@ impl Limit {
         // At a level of −2⁶¹ the whole tokens, rounded down, may lie a few drops below it.
         let level = whole.saturating_add(drops.cast_signed());
         let can_be = drops < self.drops_per_token.get() && MAX_DROPS.wrapping_neg() <= level && level <= self.full;
-        can_be.then_some(State { level, at })
+        can_be.then(|| State { level, at: self.calendar().map_or(at, |calendar| calendar.own_opening(at)) })
     }
 }

@@ -90,8 +90,8 @@ impl Limit {
 
     /// The same limit with the windows of `other`.
     fn with_windows_of(&self, other: &Self) -> Self {
-        let Config { period_ms, offset_ms, .. } = *other.config();
-        Self::new(&Config { period_ms, offset_ms, ..*self.config() }).unwrap_or(*self)
+        let Config { period_ms, offset_ms, calendar, .. } = *other.config();
+        Self::new(&Config { period_ms, offset_ms, calendar, ..*self.config() }).unwrap_or(*self)
     }
 }
 

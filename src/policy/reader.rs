@@ -131,7 +131,8 @@ impl Reader<'_> {
         // A fraction of a token per period equals whole tokens per a multiple of it.
         let period_ms = period_ms.unwrap_or_default().saturating_mul(parts);
         let offset_ms = if opens_when_used { None } else { self.millis("offset") };
-        let config = Config { kind, rate: tokens, period_ms, capacity, initial, max_debt: 0, offset_ms };
+        let config =
+            Config { kind, rate: tokens, period_ms, capacity, initial, max_debt: 0, offset_ms, calendar: None };
         Config { max_debt: max_debt.unwrap_or_else(|| Limit::largest_debt(&config)), ..config }
     }
 
@@ -357,6 +358,7 @@ const fn field_of(error: &ConfigError) -> &'static str {
         ConfigError::MaxDebtTooLarge { .. } => "max_debt",
         ConfigError::InitialTooLarge { .. } | ConfigError::InitialBeforeFirstUse => "initial",
         ConfigError::OffsetWithoutWindows => "offset",
+        ConfigError::CalendarWithoutWindows => "calendar",
     }
 }
 

@@ -48,6 +48,7 @@ fn named_config(numbers: Json<'_>) -> Option<(Option<String>, Config)> {
         max_debt: whole("max_debt")?,
         initial: whole_or_null("initial")?,
         offset_ms: whole_or_null("offset_ms")?,
+        calendar: None,
     };
     let name = match fields.get("name") {
         Some(name) => Some(name.string()?.into_owned()),
@@ -103,7 +104,7 @@ impl StoredConfig {
     }
 
     pub(super) fn new(name: Option<&str>, limit: &Limit) -> Self {
-        let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms } = *limit.config();
+        let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, .. } = *limit.config();
         Self {
             name: name.map(str::to_owned),
             kind: kind.word(),

@@ -286,7 +286,7 @@ impl Plan {
 
 impl Numbers {
     fn encode(&self, bytes: &mut Vec<u8>) {
-        let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms } = *self.limit.config();
+        let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, .. } = *self.limit.config();
         let name = self.account.as_deref().unwrap_or_default();
         number(bytes, name.len() as u64);
         bytes.extend(name.as_bytes());
@@ -313,7 +313,7 @@ impl Numbers {
         let (rate, period_ms, capacity, max_debt) = (rest.number()?, rest.number()?, rest.number()?, rest.number()?);
         let write_ahead = rest.number()?;
         let (initial, offset_ms) = (rest.number()?.checked_sub(1), rest.number()?.checked_sub(1));
-        let config = Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms };
+        let config = Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, calendar: None };
         let account = Some(name).filter(|name| !name.is_empty()).map(str::to_owned);
         Some(Self { account, limit: Limit::new(&config).ok()?, write_ahead })
     }

@@ -1,0 +1,384 @@
+//! Windows as a calendar has them: days, weeks, months, quarters and years, in the time of some place.
+//!
+//! Their lengths differ: a month has 28 to 31 days, and a day 23 to 25 hours where clocks change. For the arithmetic of a limit they have
+//! one: it counts on a clock of its own, on which the window with the number `n` begins at `n` times the longest length of all. The state of
+//! a bucket so names its window by the number of its day, week, month, quarter or year, and not by a moment: when a place changes its
+//! offset, a window is neither lost nor doubled.
+//!
+//! Days are counted as in Howard Hinnant's `days_from_civil` and `civil_from_days` (chrono-Compatible Low-Level Date Algorithms).
+
+use core::fmt;
+use core::hash::{Hash, Hasher};
+
+/// Windows that open at midnight of some days of the calendar, in the time of a [`Zone`].
+///
+/// A day that a change of the clock makes longer or shorter is one window; where there is no midnight, it begins with the first moment
+/// after it, and where there are two, with the first. Days of months that do not have them, such as the 31st, are their months' last ones.
+///
+/// ```
+/// use tollgate::limit::{Calendar, Config, Decision, Limit, Zone};
+///
+/// // 1000 in each month from the 15th, in UTC.
+/// let billing = Calendar::month(&Zone::UTC, 15).unwrap();
+/// let limit = Limit::new(&Config::calendar_window(1_000, billing))?;
+/// let january_20 = 1_800_403_200_000; // 2027-01-20
+/// let mut state = limit.new_state(january_20, 0);
+/// assert!(limit.try_consume(&mut state, january_20, 1_000));
+/// let february_15 = 1_802_649_600_000;
+/// assert_eq!(limit.consume(&mut state, january_20, 1), Decision::Wait { retry_at: february_15 });
+/// # Ok::<(), tollgate::limit::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Calendar {
+    steps: Steps,
+    zone: &'static Zone,
+}
+
+/// The days on which windows open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Steps {
+    /// Every so many days. The first is counted from 1 January 1970.
+    Days { every: u8, first: u8 },
+    /// On this day, 1 to 31, of every so many months. The first is counted from January.
+    Months { every: u8, first: u8, day: u8 },
+}
+
+impl Calendar {
+    /// Each day.
+    #[must_use]
+    pub const fn day(zone: &'static Zone) -> Self {
+        Self { steps: Steps::Days { every: 1, first: 0 }, zone }
+    }
+
+    /// Weeks that begin on this weekday: 1 for Monday to 7 for Sunday, as in ISO 8601. `None` for others.
+    #[must_use]
+    pub const fn week(zone: &'static Zone, weekday: u8) -> Option<Self> {
+        match weekday {
+            // 1 January 1970 was a Thursday, the fourth.
+            1..=7 => Some(Self { steps: Steps::Days { every: 7, first: weekday.wrapping_add(3) % 7 }, zone }),
+            _ => None,
+        }
+    }
+
+    /// Months that begin on this day, 1 to 31. `None` for others.
+    #[must_use]
+    pub const fn month(zone: &'static Zone, day: u8) -> Option<Self> {
+        Self::months(1, zone, 1, day)
+    }
+
+    /// Three months from this month, 1 to 12, and day, 1 to 31, and from each third month after it. `None` for others.
+    #[must_use]
+    pub const fn quarter(zone: &'static Zone, month: u8, day: u8) -> Option<Self> {
+        Self::months(3, zone, month, day)
+    }
+
+    /// A year from this month, 1 to 12, and day, 1 to 31. `None` for others.
+    #[must_use]
+    pub const fn year(zone: &'static Zone, month: u8, day: u8) -> Option<Self> {
+        Self::months(12, zone, month, day)
+    }
+
+    const fn months(every: u8, zone: &'static Zone, month: u8, day: u8) -> Option<Self> {
+        match (month, day, every) {
+            (1..=12, 1..=31, 1..=12) => {
+                Some(Self { steps: Steps::Months { every, first: month.wrapping_sub(1) % every, day }, zone })
+            }
+            _ => None,
+        }
+    }
+
+    /// The zone whose days they are.
+    #[must_use]
+    pub const fn zone(&self) -> &'static Zone {
+        self.zone
+    }
+
+    /// The length of the longest window if no clock changes, in milliseconds: what counts as the limit's period.
+    #[must_use]
+    pub const fn longest_ms(&self) -> u64 {
+        let days = match self.steps {
+            Steps::Days { every, .. } => every as u64,
+            Steps::Months { every: 1, .. } => 31,
+            Steps::Months { every: 3, .. } => 92,
+            Steps::Months { .. } => 366,
+        };
+        days.wrapping_mul(DAY_MS.cast_unsigned())
+    }
+
+    /// At least the length of the shortest window, in milliseconds, where clocks change by up to two hours, which is the most that any place
+    /// does each year.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn shortest_ms(&self) -> u64 {
+        let days = match self.steps {
+            Steps::Days { every, .. } => every as u64,
+            Steps::Months { every: 1, .. } => 28,
+            Steps::Months { every: 3, .. } => 90,
+            Steps::Months { .. } => 365,
+        };
+        days.wrapping_mul(DAY_MS.cast_unsigned()).wrapping_sub(7_200_000)
+    }
+
+    /// Whether a window opens whenever one of `other` does.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn opens_with(&self, other: &Self) -> bool {
+        let opens = match (self.steps, other.steps) {
+            (Steps::Days { every: 1, .. }, _) => true,
+            (
+                Steps::Months { every, first, day },
+                Steps::Months { every: every_other, first: first_other, day: day_other },
+            ) => {
+                let of_other = (every_other.checked_rem(every), first_other.checked_rem(every));
+                day == day_other && of_other == (Some(0), Some(first))
+            }
+            (steps, other) => steps == other,
+        };
+        opens && self.zone == other.zone
+    }
+
+    /// The calendar of which this is the text, with a zone by its name.
+    #[doc(hidden)]
+    pub fn parse(text: &str, zone: impl FnOnce(&str) -> Option<&'static Zone>) -> Option<Self> {
+        let (steps, name) = text.rsplit_once(' ')?;
+        let (unit, starts) = steps.split_once(' ').unwrap_or((steps, ""));
+        let zone = zone(name)?;
+        let month_and_day = || {
+            let (month, day) = starts.split_once('-')?;
+            Some((month.parse().ok()?, day.parse().ok()?))
+        };
+        match unit {
+            "day" if starts.is_empty() => Some(Self::day(zone)),
+            "week" => Self::week(zone, starts.parse().ok()?),
+            "month" => Self::month(zone, starts.parse().ok()?),
+            "quarter" => month_and_day().and_then(|(month, day)| Self::quarter(zone, month, day)),
+            "year" => month_and_day().and_then(|(month, day)| Self::year(zone, month, day)),
+            _ => None,
+        }
+    }
+
+    /// The first moment of the window that holds `now`, and that of the next one.
+    #[must_use]
+    pub fn window(&self, now: i64) -> (i64, i64) {
+        let number = self.number(self.zone.day(now));
+        (self.opening(number), self.opening(number.wrapping_add(1)))
+    }
+
+    /// `now` on the limit's own clock, which only its windows' openings are reported from. Within a window, it is as far before the next
+    /// one as `now` is, so that a clock that steps back over an opening by a little does so here.
+    pub(super) fn own_time(&self, now: i64) -> i64 {
+        let now = now.clamp(-FARTHEST_MS, FARTHEST_MS);
+        let next = self.number(self.zone.day(now)).wrapping_add(1);
+        let length_ms = self.longest_ms().cast_signed();
+        let before_next = self.opening(next).wrapping_sub(now).min(length_ms);
+        BEGINNING.wrapping_add(next.wrapping_mul(length_ms)).wrapping_sub(before_next)
+    }
+
+    /// The moment at which the window opens that does so at `own_time`.
+    pub(super) fn unix_time(&self, own_time: i64) -> i64 {
+        let length_ms = self.longest_ms().cast_signed();
+        let number = own_time.saturating_sub(BEGINNING).checked_div_euclid(length_ms).unwrap_or(0);
+        self.opening(number.clamp(-FARTHEST_MS / DAY_MS, FARTHEST_MS / DAY_MS))
+    }
+
+    /// The opening on the limit's own clock of the window that holds `now`.
+    pub(super) fn own_opening(&self, now: i64) -> i64 {
+        let number = self.number(self.zone.day(now.clamp(-FARTHEST_MS, FARTHEST_MS)));
+        BEGINNING.wrapping_add(number.wrapping_mul(self.longest_ms().cast_signed()))
+    }
+
+    /// The number of the window that has this day.
+    fn number(&self, day: i64) -> i64 {
+        match self.steps {
+            Steps::Days { every, first } => day.wrapping_sub(first.into()).div_euclid(i64::from(every).max(1)),
+            Steps::Months { every, first, day: opens_on } => {
+                let (month, day_of_month) = month_of(day);
+                let is_before = day_of_month < i64::from(opens_on).min(days_in(month));
+                let month = month.wrapping_sub(is_before.into());
+                month.wrapping_sub(first.into()).div_euclid(i64::from(every).max(1))
+            }
+        }
+    }
+
+    /// The moment at which the window with this number opens.
+    fn opening(&self, number: i64) -> i64 {
+        let day = match self.steps {
+            Steps::Days { every, first } => number.wrapping_mul(every.into()).wrapping_add(first.into()),
+            Steps::Months { every, first, day } => {
+                let month = number.wrapping_mul(every.into()).wrapping_add(first.into());
+                first_day(month).wrapping_add(i64::from(day).min(days_in(month))).wrapping_sub(1)
+            }
+        };
+        self.zone.start_of(day)
+    }
+}
+
+/// The days on which its windows open, and its zone: `day UTC`, `week 1 UTC`, `month 15 UTC`, `quarter 02-15 UTC`, `year 04-06 UTC`.
+impl fmt::Display for Calendar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.steps {
+            Steps::Days { every: 1, .. } => write!(f, "day")?,
+            Steps::Days { first, .. } => write!(f, "week {}", (first.wrapping_add(3) % 7).wrapping_add(1))?,
+            Steps::Months { every: 1, day, .. } => write!(f, "month {day}")?,
+            Steps::Months { every, first, day } => {
+                let unit = if every == 3 { "quarter" } else { "year" };
+                write!(f, "{unit} {:02}-{day:02}", first.wrapping_add(1))?;
+            }
+        }
+        write!(f, " {}", self.zone.name)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for Calendar {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Reads a calendar, with a zone by its name.
+#[cfg(feature = "serde")]
+pub(crate) struct Text(pub(crate) fn(&str) -> Option<&'static Zone>);
+
+#[cfg(feature = "serde")]
+impl serde::de::Visitor<'_> for Text {
+    type Value = Calendar;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a calendar in a known time zone, such as \"month 15 UTC\"")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Calendar, E> {
+        Calendar::parse(text, self.0).ok_or_else(|| E::invalid_value(serde::de::Unexpected::Str(text), &self))
+    }
+}
+
+/// Without the feature `zones`, only UTC's.
+#[cfg(all(feature = "serde", not(feature = "api")))]
+impl<'de> serde::Deserialize<'de> for Calendar {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(Text(|name| (name == Zone::UTC.name).then_some(&Zone::UTC)))
+    }
+}
+
+/// The offsets of a place from UTC, as the IANA's time zone database has them. Equal if the names are: another edition of the database
+/// does not make it another zone.
+#[derive(Clone, Copy)]
+pub struct Zone {
+    name: &'static str,
+    offsets: &'static [(i64, i32)],
+}
+
+impl Zone {
+    /// Coordinated Universal Time.
+    pub const UTC: Self = Self { name: "UTC", offsets: &[] };
+
+    /// A zone of this IANA name, such as `America/Sao_Paulo`, with its `offsets`: from which moment, in Unix milliseconds, and how many
+    /// seconds east of UTC; in the order of time. The first also holds before its moment, the last for all time after it. Offsets of a day
+    /// and more count as just less.
+    #[must_use]
+    pub const fn new(name: &'static str, offsets: &'static [(i64, i32)]) -> Self {
+        Self { name, offsets }
+    }
+
+    /// Its IANA name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The day at a moment, counted from 1 January 1970. It never goes back when clocks do.
+    fn day(&self, now: i64) -> i64 {
+        let held = self.offsets.partition_point(|(from, _)| *from <= now);
+        let day = now.wrapping_add(self.offset_ms(held.saturating_sub(1))).div_euclid(DAY_MS);
+        // Clocks that were set back over midnight: the next day has begun already.
+        let next = day.wrapping_add(1);
+        if !self.offsets.is_empty() && self.start_of(next) <= now { next } else { day }
+    }
+
+    /// The first moment of a day: the first at which clocks show its midnight or later.
+    fn start_of(&self, day: i64) -> i64 {
+        let midnight = day.wrapping_mul(DAY_MS);
+        // An offset is less than a day, so at this moment it is still an earlier day everywhere.
+        let before = midnight.wrapping_sub(DAY_MS.wrapping_mul(2));
+        let mut index = self.offsets.partition_point(|(from, _)| *from <= before).saturating_sub(1);
+        loop {
+            let shown = midnight.wrapping_sub(self.offset_ms(index));
+            let next = index.wrapping_add(1);
+            match self.offsets.get(next) {
+                // Not before this offset is over.
+                Some((until, _)) if shown >= *until => index = next,
+                _ => {
+                    let from =
+                        if index == 0 { i64::MIN } else { self.offsets.get(index).map_or(i64::MIN, |held| held.0) };
+                    return shown.max(from);
+                }
+            }
+        }
+    }
+
+    fn offset_ms(&self, index: usize) -> i64 {
+        let seconds = self.offsets.get(index).map_or(0, |(_, seconds)| *seconds);
+        i64::from(seconds.clamp(-86_399, 86_399)).wrapping_mul(1_000)
+    }
+}
+
+impl PartialEq for Zone {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Zone {}
+
+impl Hash for Zone {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl fmt::Debug for Zone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+const DAY_MS: i64 = 86_400_000;
+
+/// Answers are exact up to this distance from the epoch: 2⁵² ms, and whole days.
+const FARTHEST_MS: i64 = (1 << 52) / DAY_MS * DAY_MS;
+
+/// Where a limit's own clock has the window with the number 0: later than any moment, so that a state with such a time is never taken for one
+/// on the Unix clock.
+const BEGINNING: i64 = 1 << 53;
+
+/// Months from January of the year 0.
+const MONTHS_TO_1970: i64 = 1970 * 12;
+
+/// The month of a day, counted from January 1970, and the day in it, from 1.
+const fn month_of(day: i64) -> (i64, i64) {
+    // From 1 March of the year 0, so that a leap day is the last of its year.
+    let day = day.wrapping_add(719_468);
+    let era = day.div_euclid(146_097);
+    let of_era = day.rem_euclid(146_097);
+    let year = (of_era.wrapping_sub(of_era / 1_460).wrapping_add(of_era / 36_524).wrapping_sub(of_era / 146_096)) / 365;
+    let of_year = of_era.wrapping_sub(year.wrapping_mul(365).wrapping_add(year / 4).wrapping_sub(year / 100));
+    let from_march = of_year.wrapping_mul(5).wrapping_add(2) / 153;
+    let of_month = of_year.wrapping_sub(from_march.wrapping_mul(153).wrapping_add(2) / 5).wrapping_add(1);
+    let year = year.wrapping_add(era.wrapping_mul(400));
+    (year.wrapping_mul(12).wrapping_add(from_march).wrapping_add(2).wrapping_sub(MONTHS_TO_1970), of_month)
+}
+
+/// The first day of a month.
+const fn first_day(month: i64) -> i64 {
+    let from_march = month.wrapping_add(MONTHS_TO_1970).wrapping_sub(2);
+    let (year, month) = (from_march.div_euclid(12), from_march.rem_euclid(12));
+    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let of_year = month.wrapping_mul(153).wrapping_add(2) / 5;
+    let of_era = of_era.wrapping_mul(365).wrapping_add(of_era / 4).wrapping_sub(of_era / 100).wrapping_add(of_year);
+    era.wrapping_mul(146_097).wrapping_add(of_era).wrapping_sub(719_468)
+}
+
+const fn days_in(month: i64) -> i64 {
+    first_day(month.wrapping_add(1)).wrapping_sub(first_day(month))
+}

@@ -1,0 +1,227 @@
+//! Windows of calendars, beside the time zones of another library.
+#![cfg(not(target_arch = "wasm32"))]
+
+use jiff::civil::{Date, Weekday};
+use jiff::tz::{self, TimeZone};
+use jiff::{Timestamp, ToSpan};
+use proptest::prelude::*;
+use tollgate::limit::{Calendar, Config, Decision, Limit, Verb, Zone};
+
+fn zone(name: &str) -> (&'static Zone, TimeZone) {
+    (Zone::named(name).unwrap(), TimeZone::get(name).unwrap())
+}
+
+fn moment(ms: i64) -> Timestamp {
+    Timestamp::from_millisecond(ms).unwrap()
+}
+
+/// The days on which windows open.
+#[derive(Clone, Copy, Debug)]
+enum Unit {
+    Day,
+    Week(u8),
+    Month(u8),
+    Quarter(u8, u8),
+    Year(u8, u8),
+}
+
+impl Unit {
+    fn calendar(self, zone: &'static Zone) -> Calendar {
+        match self {
+            Self::Day => Some(Calendar::day(zone)),
+            Self::Week(weekday) => Calendar::week(zone, weekday),
+            Self::Month(day) => Calendar::month(zone, day),
+            Self::Quarter(month, day) => Calendar::quarter(zone, month, day),
+            Self::Year(month, day) => Calendar::year(zone, month, day),
+        }
+        .unwrap()
+    }
+
+    fn opens_on(self, date: Date) -> bool {
+        let is_day = |day: u8| date.day() == i8::try_from(day).unwrap().min(date.days_in_month());
+        let is_month = |month: u8, every: i8| (date.month() - i8::try_from(month).unwrap()).rem_euclid(every) == 0;
+        match self {
+            Self::Day => true,
+            Self::Week(weekday) => date.weekday() == Weekday::from_monday_one_offset(weekday.cast_signed()).unwrap(),
+            Self::Month(day) => is_day(day),
+            Self::Quarter(month, day) => is_day(day) && is_month(month, 3),
+            Self::Year(month, day) => is_day(day) && is_month(month, 12),
+        }
+    }
+
+    /// The window that holds `now`, found day by day.
+    fn window(self, tz: &TimeZone, now: i64) -> (i64, i64) {
+        let start = |date: Date| {
+            let midnight = date.to_zoned_datetime(tz.clone()).unwrap();
+            midnight.start_of_day().unwrap().timestamp().as_millisecond()
+        };
+        let mut date = moment(now).to_zoned_datetime(tz.clone()).date();
+        // Where clocks are set back over midnight, the next day has begun already.
+        if start(date + 1.day()) <= now {
+            date += 1.day();
+        }
+        let mut next = date + 1.day();
+        while !self.opens_on(date) {
+            date -= 1.day();
+        }
+        while !self.opens_on(next) {
+            next += 1.day();
+        }
+        (start(date), start(next))
+    }
+}
+
+fn units() -> impl Strategy<Value = Unit> {
+    let month_and_day = || (1..=12_u8, 1..=31_u8);
+    prop_oneof![
+        Just(Unit::Day),
+        (1..=7_u8).prop_map(Unit::Week),
+        (1..=31_u8).prop_map(Unit::Month),
+        month_and_day().prop_map(|(month, day)| Unit::Quarter(month, day)),
+        month_and_day().prop_map(|(month, day)| Unit::Year(month, day)),
+    ]
+}
+
+fn names() -> impl Strategy<Value = String> {
+    let names: Vec<_> = tz::db().available().map(|name| name.to_string()).collect();
+    prop::sample::select(names)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn windows_are_those_of_the_time_zone_database(
+        name in names(),
+        unit in units(),
+        ms in -2_500_000_000_000_i64..4_000_000_000_000,
+        // Near an opening, and near a change of the clock.
+        (by, is_near) in (-7_200_000..7_200_000_i64, 0..3_u8),
+    ) {
+        let (zone, tz) = zone(&name);
+        let near = match is_near {
+            0 => ms,
+            1 => unit.window(&tz, ms).0 + by,
+            _ => tz.following(moment(ms)).next().map_or(ms, |change| change.timestamp().as_millisecond()).min(4_000_000_000_000) + by,
+        };
+        for now in [near - 1, near, near + 1] {
+            prop_assert_eq!(unit.calendar(zone).window(now), unit.window(&tz, now), "{} {:?} at {}", name, unit, now);
+        }
+    }
+}
+
+/// A bucket of calendar windows: each opening adds `rate` tokens, up to `capacity`.
+#[derive(Clone, Copy)]
+struct Model {
+    config: Config,
+    calendar: Calendar,
+    tokens: i64,
+    /// The next opening.
+    opens_at: i64,
+}
+
+impl Model {
+    fn new(config: Config, calendar: Calendar, now: i64) -> Self {
+        let tokens = config.initial.unwrap_or(config.capacity).cast_signed();
+        Self { config, calendar, tokens, opens_at: calendar.window(now).1 }
+    }
+
+    /// With all windows that have opened until `now`.
+    fn at(mut self, now: i64) -> Self {
+        while self.opens_at <= now {
+            self.open();
+        }
+        self
+    }
+
+    fn open(&mut self) {
+        self.tokens = self.config.capacity.cast_signed().min(self.tokens + self.config.rate.cast_signed());
+        self.opens_at = self.calendar.window(self.opens_at).1;
+    }
+
+    fn apply(&mut self, now: i64, cost: u64, verb: Verb) -> Decision {
+        if self.calendar.window(now + 60_000).1 < self.opens_at {
+            self.opens_at = self.calendar.window(now).1; // the clock was set back by more than a minute
+        }
+        let before = self.at(now);
+        let (capacity, cost) = (self.config.capacity.cast_signed(), cost.cast_signed());
+        let tokens = match verb {
+            Verb::Charge => (before.tokens - cost).max(before.tokens.min(-self.config.max_debt.cast_signed())),
+            Verb::Refund => (before.tokens + cost).min(capacity),
+            Verb::Reset => capacity,
+            _ if cost > capacity => return Decision::Never { max: capacity.unsigned_abs() },
+            _ if before.tokens >= cost => before.tokens - cost,
+            _ => {
+                let mut later = before;
+                let mut retry_at = now;
+                while later.tokens < cost {
+                    retry_at = later.opens_at;
+                    later.open();
+                }
+                return Decision::Wait { retry_at };
+            }
+        };
+        if tokens != before.tokens {
+            *self = Self { tokens, ..before }; // otherwise a clock that is set back finds the window open that was
+        }
+        Decision::Allow { tokens: before.tokens.abs_diff(tokens), ready_at: now }
+    }
+}
+
+fn configs() -> impl Strategy<Value = Config> {
+    let numbers = (1..=5_u64, 1..=12_u64, 0..=6_u64, prop::option::of(0..=12_u64));
+    numbers.prop_map(|(rate, capacity, max_debt, initial)| Config {
+        capacity,
+        max_debt,
+        initial: initial.map(|initial| initial.min(capacity)),
+        ..Config::fixed_window(rate, std::time::Duration::from_secs(1))
+    })
+}
+
+fn verbs() -> impl Strategy<Value = Verb> {
+    let any_wait = Verb::Reserve { max_wait_ms: None };
+    prop::sample::select(vec![Verb::Consume, Verb::Consume, any_wait, Verb::Charge, Verb::Refund, Verb::Reset])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_limit_grants_what_each_window_adds(
+        name in names(),
+        unit in units(),
+        config in configs(),
+        start in 0..4_000_000_000_000_i64,
+        steps in prop::collection::vec((0..5_u8, -90_000..90_000_i64, 0..8_u64, verbs()), 1..30),
+    ) {
+        let calendar = unit.calendar(zone(&name).0);
+        let config = Config { calendar: Some(calendar), ..config };
+        let limit = Limit::new(&config).unwrap();
+        let mut model = Model::new(config, calendar, start);
+        let mut state = limit.new_state(start, 0);
+        let mut now = start;
+        for (step, by, cost, verb) in steps {
+            now = match step {
+                0 => calendar.window(now).1 + by,
+                1 => now + by,
+                2 => now + 4 * i64::try_from(calendar.longest_ms()).unwrap(),
+                3 => now - i64::try_from(calendar.longest_ms()).unwrap(),
+                _ => now,
+            };
+            let (decision, after) = limit.decide(state, now, cost, verb);
+            prop_assert_eq!(decision, model.apply(now, cost, verb), "{:?} of {} at {}", verb, cost, now);
+            prop_assert_eq!(limit.restored(&limit.snapshot(&after)), Some(after));
+            if let Decision::Wait { retry_at } = decision {
+                prop_assert!(!limit.decide(after, retry_at - 1, cost, verb).0.is_allow());
+                prop_assert!(limit.decide(after, retry_at, cost, verb).0.is_allow());
+            }
+            state = after;
+            prop_assert_eq!(limit.remaining(&state, now), model.at(now).tokens.max(0).unsigned_abs());
+            prop_assert_eq!(limit.owed(&state, now), model.at(now).tokens.min(0).unsigned_abs());
+        }
+    }
+}
+
+fn cases() -> u32 {
+    std::env::var("TOLLGATE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(20_000)
+}
