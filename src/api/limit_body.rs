@@ -13,7 +13,10 @@ pub(super) struct LimitBody<'a, S> {
     name: Option<&'a str>,
     kind: &'static str,
     rate: u64,
+    /// Of a calendar, that of the longest window.
     period_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calendar: Option<String>,
     capacity: u64,
     max_debt: u64,
     #[serde(flatten)]
@@ -22,8 +25,9 @@ pub(super) struct LimitBody<'a, S> {
 
 impl<'a, S> LimitBody<'a, S> {
     pub(super) fn of(limit: &'a NamedLimit, standing: S) -> Self {
-        let Config { rate, period_ms, capacity, max_debt, .. } = *limit.limit().config();
-        Self { name: limit.name(), kind: limit.kind(), rate, period_ms, capacity, max_debt, standing }
+        let Config { rate, period_ms, capacity, max_debt, calendar, .. } = *limit.limit().config();
+        let calendar = calendar.map(|calendar| calendar.to_string());
+        Self { name: limit.name(), kind: limit.kind(), rate, period_ms, calendar, capacity, max_debt, standing }
     }
 }
 
@@ -52,6 +56,7 @@ impl ResolvedItem {
             kind: Kind::TokenBucket.word(),
             rate: 0,
             period_ms: 1,
+            calendar: None,
             capacity: tokens,
             max_debt: 0,
             ..LimitBody::of(limit, exact())

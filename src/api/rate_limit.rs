@@ -67,7 +67,7 @@ pub(super) fn banned_fields(limits: &[NamedLimit], retry_after_s: Option<u64>) -
     vec![("ratelimit-policy", policy), ("ratelimit", current)]
 }
 
-/// The quota and its window in seconds; `None` for a limit that never refills.
+/// The quota and its window in seconds; `None` for a limit that never refills. A calendar's windows differ in length, so theirs is the longest.
 fn quota_and_window_s(config: &Config) -> Option<(u64, u64)> {
     let Config { kind, rate, period_ms, capacity, .. } = *config;
     let per_period = match kind {

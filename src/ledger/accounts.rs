@@ -310,11 +310,15 @@ fn taken_over(limit: &Limit, from: &NamedState, seen: &[Refills<'_>], now: i64, 
     // What refilled before a reservation was opened must not count as if it had come after.
     let state = cuts.as_ref().map_or(*state, |cuts| old.refilled(state, old.snapshot(cuts.newest()).at));
     let Snapshot { tokens, drops, at } = old.snapshot(&state);
-    let idle_ms = now.saturating_sub(at).max(0).cast_unsigned();
+    // Windows of one calendar are counted on their own clock.
+    let idle_ms = old.own_ms(at, now);
     // A window's moment is its opening; the last grant came later.
     let quiet_ms = match old.config().kind {
         Kind::TokenBucket => idle_ms,
-        Kind::FixedWindow | Kind::FirstUseWindow => idle_ms.saturating_sub(old.config().period_ms),
+        Kind::FixedWindow | Kind::FirstUseWindow => {
+            let passed_ms = now.saturating_sub(at).max(0).cast_unsigned();
+            idle_ms.min(passed_ms).saturating_sub(old.config().period_ms)
+        }
     };
     // Spent tokens stay spent, and the time since counts at these numbers.
     let larger = i128::from(limit.config().capacity).saturating_sub(old.config().capacity.into());
@@ -337,7 +341,7 @@ fn taken_over(limit: &Limit, from: &NamedState, seen: &[Refills<'_>], now: i64, 
 /// The state of `limit` taken over from one of `old`: as many tokens minus `excess`, which may be negative, up to its own capacity.
 fn lower_by(excess: i128, limit: &Limit, old: &Limit, state: State, now: i64, phase: u64) -> State {
     let Snapshot { tokens, at, .. } = old.snapshot(&state);
-    let refill = refill(old.config(), now.saturating_sub(at).max(0).cast_unsigned());
+    let refill = refill(old.config(), old.own_ms(at, now));
     let as_is = as_is(limit, old, state, now, phase);
     // What exceeds both capacities. Fractions of tokens count less there than here, or not at all.
     let beyond = i128::from(tokens).saturating_add(refill).saturating_sub(limit.snapshot(&as_is).tokens.into()).max(0);
@@ -458,7 +462,8 @@ impl<'a> Refills<'a> {
     /// have given until now, or the faster one can give first.
     fn excess_of(&self, new: &Self, quiet_ms: u64) -> i128 {
         let bound = excess(self.config, new.config, quiet_ms);
-        if is_in_step(self.config, new.config) {
+        let is_of_calendar = |of: &Self| of.config.calendar.is_some();
+        if is_in_step(self.config, new.config) || is_of_calendar(self) || is_of_calendar(new) {
             return bound;
         }
         let faster = faster(new.config, self.config);

@@ -8,6 +8,14 @@ use super::arithmetic::Limit;
 use super::state::{MAX_DROPS, State};
 
 impl Limit {
+    /// The time between two moments, 0 if the second is not later, on the clock of the limit's states. From a calendar's opening on, it is
+    /// as many periods as windows have opened since, and a part of one.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn own_ms(&self, from: i64, to: i64) -> u64 {
+        self.own_time(to).saturating_sub(self.own_time(from)).max(0).cast_unsigned()
+    }
+
     /// The state with `tokens` fewer, possibly deeper in debt than any verb could take it. Use this for the copy that
     /// is stored before the tokens are spent.
     #[doc(hidden)]

@@ -37,17 +37,40 @@ pub struct Calendar {
 /// The days on which windows open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Steps {
-    /// Every so many days. The first is counted from 1 January 1970.
-    Days { every: u8, first: u8 },
-    /// On this day, 1 to 31, of every so many months. The first is counted from January.
-    Months { every: u8, first: u8, day: u8 },
+    Day,
+    /// The first is so many days after 1 January 1970, 0 to 6.
+    Week {
+        first: u8,
+    },
+    Months {
+        every: Every,
+        day: u8,
+    },
+}
+
+/// Every how many months, and which is the first, counted from January.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Every {
+    Month,
+    Quarter { first: u8 },
+    Year { first: u8 },
+}
+
+impl Every {
+    const fn months(self) -> (i64, u8) {
+        match self {
+            Self::Month => (1, 0),
+            Self::Quarter { first } => (3, first),
+            Self::Year { first } => (12, first),
+        }
+    }
 }
 
 impl Calendar {
     /// Each day.
     #[must_use]
     pub const fn day(zone: &'static Zone) -> Self {
-        Self { steps: Steps::Days { every: 1, first: 0 }, zone }
+        Self { steps: Steps::Day, zone }
     }
 
     /// Weeks that begin on this weekday: 1 for Monday to 7 for Sunday, as in ISO 8601. `None` for others.
@@ -55,7 +78,7 @@ impl Calendar {
     pub const fn week(zone: &'static Zone, weekday: u8) -> Option<Self> {
         match weekday {
             // 1 January 1970 was a Thursday, the fourth.
-            1..=7 => Some(Self { steps: Steps::Days { every: 7, first: weekday.wrapping_add(3) % 7 }, zone }),
+            1..=7 => Some(Self { steps: Steps::Week { first: weekday.wrapping_add(3) % 7 }, zone }),
             _ => None,
         }
     }
@@ -63,26 +86,24 @@ impl Calendar {
     /// Months that begin on this day, 1 to 31. `None` for others.
     #[must_use]
     pub const fn month(zone: &'static Zone, day: u8) -> Option<Self> {
-        Self::months(1, zone, 1, day)
+        Self::months(zone, Every::Month, 1, day)
     }
 
     /// Three months from this month, 1 to 12, and day, 1 to 31, and from each third month after it. `None` for others.
     #[must_use]
     pub const fn quarter(zone: &'static Zone, month: u8, day: u8) -> Option<Self> {
-        Self::months(3, zone, month, day)
+        Self::months(zone, Every::Quarter { first: month.wrapping_sub(1) % 3 }, month, day)
     }
 
     /// A year from this month, 1 to 12, and day, 1 to 31. `None` for others.
     #[must_use]
     pub const fn year(zone: &'static Zone, month: u8, day: u8) -> Option<Self> {
-        Self::months(12, zone, month, day)
+        Self::months(zone, Every::Year { first: month.wrapping_sub(1) }, month, day)
     }
 
-    const fn months(every: u8, zone: &'static Zone, month: u8, day: u8) -> Option<Self> {
-        match (month, day, every) {
-            (1..=12, 1..=31, 1..=12) => {
-                Some(Self { steps: Steps::Months { every, first: month.wrapping_sub(1) % every, day }, zone })
-            }
+    const fn months(zone: &'static Zone, every: Every, month: u8, day: u8) -> Option<Self> {
+        match (month, day) {
+            (1..=12, 1..=31) => Some(Self { steps: Steps::Months { every, day }, zone }),
             _ => None,
         }
     }
@@ -96,11 +117,12 @@ impl Calendar {
     /// The length of the longest window if no clock changes, in milliseconds: what counts as the limit's period.
     #[must_use]
     pub const fn longest_ms(&self) -> u64 {
-        let days = match self.steps {
-            Steps::Days { every, .. } => every as u64,
-            Steps::Months { every: 1, .. } => 31,
-            Steps::Months { every: 3, .. } => 92,
-            Steps::Months { .. } => 366,
+        let days: u64 = match self.steps {
+            Steps::Day => 1,
+            Steps::Week { .. } => 7,
+            Steps::Months { every: Every::Month, .. } => 31,
+            Steps::Months { every: Every::Quarter { .. }, .. } => 92,
+            Steps::Months { every: Every::Year { .. }, .. } => 366,
         };
         days.wrapping_mul(DAY_MS.cast_unsigned())
     }
@@ -110,11 +132,12 @@ impl Calendar {
     #[doc(hidden)]
     #[must_use]
     pub const fn shortest_ms(&self) -> u64 {
-        let days = match self.steps {
-            Steps::Days { every, .. } => every as u64,
-            Steps::Months { every: 1, .. } => 28,
-            Steps::Months { every: 3, .. } => 90,
-            Steps::Months { .. } => 365,
+        let days: u64 = match self.steps {
+            Steps::Day => 1,
+            Steps::Week { .. } => 7,
+            Steps::Months { every: Every::Month, .. } => 28,
+            Steps::Months { every: Every::Quarter { .. }, .. } => 90,
+            Steps::Months { every: Every::Year { .. }, .. } => 365,
         };
         days.wrapping_mul(DAY_MS.cast_unsigned()).wrapping_sub(7_200_000)
     }
@@ -124,13 +147,11 @@ impl Calendar {
     #[must_use]
     pub fn opens_with(&self, other: &Self) -> bool {
         let opens = match (self.steps, other.steps) {
-            (Steps::Days { every: 1, .. }, _) => true,
-            (
-                Steps::Months { every, first, day },
-                Steps::Months { every: every_other, first: first_other, day: day_other },
-            ) => {
-                let of_other = (every_other.checked_rem(every), first_other.checked_rem(every));
-                day == day_other && of_other == (Some(0), Some(first))
+            (Steps::Day, _) => true,
+            (Steps::Months { every, day }, Steps::Months { every: every_other, day: day_other }) => {
+                let ((months, first), (months_other, first_other)) = (every.months(), every_other.months());
+                let of_first = i64::from(first_other).checked_rem(months) == Some(first.into());
+                day == day_other && months_other.checked_rem(months) == Some(0) && of_first
             }
             (steps, other) => steps == other,
         };
@@ -190,12 +211,14 @@ impl Calendar {
     /// The number of the window that has this day.
     fn number(&self, day: i64) -> i64 {
         match self.steps {
-            Steps::Days { every, first } => day.wrapping_sub(first.into()).div_euclid(i64::from(every).max(1)),
-            Steps::Months { every, first, day: opens_on } => {
+            Steps::Day => day,
+            Steps::Week { first } => day.wrapping_sub(first.into()).div_euclid(7),
+            Steps::Months { every, day: opens_on } => {
+                let (months, first) = every.months();
                 let (month, day_of_month) = month_of(day);
                 let is_before = day_of_month < i64::from(opens_on).min(days_in(month));
-                let month = month.wrapping_sub(is_before.into());
-                month.wrapping_sub(first.into()).div_euclid(i64::from(every).max(1))
+                let month = month.wrapping_sub(is_before.into()).wrapping_sub(first.into());
+                month.checked_div_euclid(months).unwrap_or(month)
             }
         }
     }
@@ -203,9 +226,11 @@ impl Calendar {
     /// The moment at which the window with this number opens.
     fn opening(&self, number: i64) -> i64 {
         let day = match self.steps {
-            Steps::Days { every, first } => number.wrapping_mul(every.into()).wrapping_add(first.into()),
-            Steps::Months { every, first, day } => {
-                let month = number.wrapping_mul(every.into()).wrapping_add(first.into());
+            Steps::Day => number,
+            Steps::Week { first } => number.wrapping_mul(7).wrapping_add(first.into()),
+            Steps::Months { every, day } => {
+                let (months, first) = every.months();
+                let month = number.wrapping_mul(months).wrapping_add(first.into());
                 first_day(month).wrapping_add(i64::from(day).min(days_in(month))).wrapping_sub(1)
             }
         };
@@ -217,12 +242,14 @@ impl Calendar {
 impl fmt::Display for Calendar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.steps {
-            Steps::Days { every: 1, .. } => write!(f, "day")?,
-            Steps::Days { first, .. } => write!(f, "week {}", (first.wrapping_add(3) % 7).wrapping_add(1))?,
-            Steps::Months { every: 1, day, .. } => write!(f, "month {day}")?,
-            Steps::Months { every, first, day } => {
-                let unit = if every == 3 { "quarter" } else { "year" };
-                write!(f, "{unit} {:02}-{day:02}", first.wrapping_add(1))?;
+            Steps::Day => write!(f, "day")?,
+            Steps::Week { first } => write!(f, "week {}", (first.wrapping_add(3) % 7).wrapping_add(1))?,
+            Steps::Months { every: Every::Month, day } => write!(f, "month {day}")?,
+            Steps::Months { every: Every::Quarter { first }, day } => {
+                write!(f, "quarter {:02}-{day:02}", first.wrapping_add(1))?;
+            }
+            Steps::Months { every: Every::Year { first }, day } => {
+                write!(f, "year {:02}-{day:02}", first.wrapping_add(1))?;
             }
         }
         write!(f, " {}", self.zone.name)

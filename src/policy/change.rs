@@ -1,8 +1,8 @@
 //! The effects of a policy change, in words.
 
+use super::calendar::shown_period;
 use super::named::{Policy, unnamed};
 use super::named_limit::NamedLimit;
-use crate::length;
 use crate::limit::{Carry, Config, Kind};
 
 /// The changes when `after` replaces `before`, one line each. `None` is no policy. `deleted` is the last policy with that name, if there is
@@ -206,7 +206,7 @@ fn initial(limit: &NamedLimit) -> u64 {
 }
 
 fn pace(config: &Config) -> String {
-    let period = length::shown(config.period_ms);
+    let period = shown_period(config);
     match config.kind {
         Kind::TokenBucket => format!("{} per {period}", config.rate),
         Kind::FixedWindow => format!("{} for each window of {period}", config.rate),

@@ -12,6 +12,7 @@
     )
 )]
 
+mod calendar;
 mod change;
 #[cfg(feature = "service")]
 mod definition;
@@ -42,6 +43,7 @@ mod stored;
 mod timeline;
 mod weakest;
 
+pub(crate) use calendar::shown_period;
 pub use error::{PolicyError, PolicyErrors};
 pub use lint::{Admitted, Code, CrashCost, DebtFacts, Finding, Level, LimitFacts, Lint, LongRun};
 pub use named::Policy;

@@ -11,7 +11,7 @@ use super::rate::{Burst, Rate};
 use super::shard::{self, MAX_SHARDS};
 use super::shown::{shortened, shown_name, shown_value};
 use crate::json::{Fields, FieldsError, Json};
-use crate::length;
+use crate::length::{self, LengthError};
 use crate::limit::{Carry, Config, ConfigError, Kind, Limit, MAX_TOKENS};
 
 /// Maximum limits of one policy. Each is decided and answered with every request; in practice four is the most.
@@ -102,11 +102,11 @@ impl Reader<'_> {
         let others = [("fixed_window", Kind::FixedWindow), (SLOTS, Kind::TokenBucket)];
         let kind = self.choice("kind", ("token_bucket", Kind::TokenBucket), &others);
         let kind = match kind {
-            Kind::TokenBucket if opens_when_used => {
+            Kind::TokenBucket if opens_when_used && self.fields.get("calendar").is_none() => {
                 self.error("offset", format!("\"{FIRST_USE}\" is for `kind = \"fixed_window\"`"));
                 kind
             }
-            _ if opens_when_used => Kind::FirstUseWindow,
+            Kind::FixedWindow if opens_when_used => Kind::FirstUseWindow,
             _ => kind,
         };
         let written = self.rate();
@@ -114,7 +114,13 @@ impl Reader<'_> {
         if kind != Kind::TokenBucket && parts > 1 {
             self.error("rate", "must be whole: a window that opens adds whole tokens".to_owned());
         }
+        let calendar = self.calendar(kind);
+        let follows_calendar = self.fields.get("calendar").is_some();
+        if follows_calendar && written.period.is_some() {
+            self.error("rate", "has a period, and the calendar another: write the tokens alone".to_owned());
+        }
         let period_ms = match &written.period {
+            _ if follows_calendar => calendar.map(|calendar| calendar.longest_ms()),
             Some(period) => self.length("rate", period),
             // A malformed rate may already include the period.
             None if self.fields.get("rate").and_then(Json::string).is_some() => self.millis("period"),
@@ -131,8 +137,7 @@ impl Reader<'_> {
         // A fraction of a token per period equals whole tokens per a multiple of it.
         let period_ms = period_ms.unwrap_or_default().saturating_mul(parts);
         let offset_ms = if opens_when_used { None } else { self.millis("offset") };
-        let config =
-            Config { kind, rate: tokens, period_ms, capacity, initial, max_debt: 0, offset_ms, calendar: None };
+        let config = Config { kind, rate: tokens, period_ms, capacity, initial, max_debt: 0, offset_ms, calendar };
         Config { max_debt: max_debt.unwrap_or_else(|| Limit::largest_debt(&config)), ..config }
     }
 
@@ -266,7 +271,16 @@ impl Reader<'_> {
     /// A length of time in milliseconds.
     fn length(&mut self, field: &str, text: &str) -> Option<u64> {
         let shown = shortened(format!("{text:?}"));
-        length::millis_of(text).map_err(|error| self.error(field, error.about(&shown))).ok()
+        let millis = length::millis_of(text);
+        if let Err(error) = millis {
+            let calendar = match error {
+                LengthError::Months if ["period", "rate"].contains(&field) => ", or `calendar = \"month\"`",
+                LengthError::Years if ["period", "rate"].contains(&field) => ", or `calendar = \"year\"`",
+                _ => "",
+            };
+            self.error(field, error.about(&shown) + calendar);
+        }
+        millis.ok()
     }
 
     /// A whole number of `unit` in this range.
@@ -362,8 +376,19 @@ const fn field_of(error: &ConfigError) -> &'static str {
     }
 }
 
-pub(super) const LIMIT_FIELDS: [&str; 8] =
-    ["kind", "rate", "period", "capacity", "max_debt", "initial", "offset", "write_ahead"];
+pub(super) const LIMIT_FIELDS: [&str; 11] = [
+    "kind",
+    "rate",
+    "period",
+    "calendar",
+    "starts",
+    "zone",
+    "capacity",
+    "max_debt",
+    "initial",
+    "offset",
+    "write_ahead",
+];
 
 /// The kind and the offset with which a policy has windows of this kind.
 pub(crate) const fn written(kind: Kind) -> (&'static str, Option<&'static str>) {

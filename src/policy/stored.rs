@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use super::named_limit::NamedLimit;
 use crate::json::Json;
-use crate::limit::{Config, ConfigError, Kind, Limit};
+use crate::limit::{Calendar, Config, ConfigError, Kind, Limit};
+use crate::zones;
 
 /// The stored limits, with their names.
 ///
@@ -32,7 +33,8 @@ const KINDS: [Kind; 3] = [Kind::TokenBucket, Kind::FixedWindow, Kind::FirstUseWi
 
 /// Parses a [`StoredConfig`]. An unknown field makes it unreadable: each may change the arithmetic.
 fn named_config(numbers: Json<'_>) -> Option<(Option<String>, Config)> {
-    const KNOWN: [&str; 8] = ["name", "kind", "rate", "period_ms", "capacity", "max_debt", "initial", "offset_ms"];
+    const KNOWN: [&str; 9] =
+        ["name", "kind", "rate", "period_ms", "capacity", "max_debt", "initial", "offset_ms", "calendar"];
     let fields = numbers.fields().ok().filter(|fields| fields.names().all(|name| KNOWN.contains(&name)))?;
     let whole = |name: &str| fields.get(name)?.integer();
     let whole_or_null = |name: &str| match fields.get(name)? {
@@ -48,7 +50,10 @@ fn named_config(numbers: Json<'_>) -> Option<(Option<String>, Config)> {
         max_debt: whole("max_debt")?,
         initial: whole_or_null("initial")?,
         offset_ms: whole_or_null("offset_ms")?,
-        calendar: None,
+        calendar: match fields.get("calendar") {
+            Some(calendar) => Some(Calendar::parse(&calendar.string()?, zones::named)?),
+            None => None,
+        },
     };
     let name = match fields.get("name") {
         Some(name) => Some(name.string()?.into_owned()),
@@ -96,6 +101,8 @@ pub(super) struct StoredConfig {
     max_debt: u64,
     initial: Option<u64>,
     offset_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calendar: Option<String>,
 }
 
 impl StoredConfig {
@@ -104,7 +111,7 @@ impl StoredConfig {
     }
 
     pub(super) fn new(name: Option<&str>, limit: &Limit) -> Self {
-        let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, .. } = *limit.config();
+        let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, calendar } = *limit.config();
         Self {
             name: name.map(str::to_owned),
             kind: kind.word(),
@@ -114,6 +121,7 @@ impl StoredConfig {
             max_debt,
             initial,
             offset_ms,
+            calendar: calendar.map(|calendar| calendar.to_string()),
         }
     }
 }

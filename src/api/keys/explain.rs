@@ -10,7 +10,7 @@ use super::super::text::timestamp;
 use super::super::verdict::{Verdict, until_ms};
 use crate::length;
 use crate::limit::{Config, Decision, Kind};
-use crate::policy::Standing;
+use crate::policy::{Standing, shown_period};
 
 /// The verdict with its reasons. `answers` are of the enforced limits, `tried` of the limits in shadow.
 pub(in super::super) fn explanation(
@@ -94,12 +94,16 @@ fn sentence(&(limit, cost, answer): &Answered<'_>, shards: usize, now: i64) -> S
 
 /// `100 000 per day, at most 2 000 at once`.
 fn rule(config: &Config) -> String {
-    let Config { kind, rate, period_ms, capacity, .. } = *config;
+    let Config { kind, rate, period_ms, capacity, calendar, .. } = *config;
     let capacity_text = grouped(capacity);
     if rate == 0 {
         return format!("{capacity_text} once");
     }
-    let rate_text = format!("{} {}", grouped(rate), per(kind, period_ms));
+    let per = match calendar {
+        Some(_) => format!("in each {}", shown_period(config)),
+        None => per(kind, period_ms),
+    };
+    let rate_text = format!("{} {per}", grouped(rate));
     if rate == capacity { rate_text } else { format!("{rate_text}, at most {capacity_text} at once") }
 }
 

@@ -25,6 +25,9 @@ pub struct LimitFacts {
     pub rate: u64,
     /// The period.
     pub period_ms: u64,
+    /// The days on which windows open and the time zone, such as `month 15 America/Sao_Paulo`; the period is then that of the longest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calendar: Option<String>,
     /// Maximum tokens at once, and so the largest cost that can pass.
     pub capacity: u64,
     /// What `consume` gets in the long run, if called all the time. Less than the rate if the capacity is too small for it. `None` for slots.
@@ -137,7 +140,7 @@ pub(super) fn crash_cost(limit: &NamedLimit) -> CrashCost {
 
 fn facts(limit: &NamedLimit, is_enforced: bool, periods: &[u64]) -> LimitFacts {
     let config = *limit.limit().config();
-    let Config { rate, period_ms, capacity, max_debt, .. } = config;
+    let Config { rate, period_ms, capacity, max_debt, calendar, .. } = config;
     let worst = Worst::of_consuming(&config);
     let within = |worst: Worst| {
         periods.iter().map(|&period_ms| Admitted { period_ms, tokens: worst.within(period_ms) }).collect::<Vec<_>>()
@@ -149,6 +152,7 @@ fn facts(limit: &NamedLimit, is_enforced: bool, periods: &[u64]) -> LimitFacts {
         kind: limit.kind(),
         rate,
         period_ms,
+        calendar: calendar.map(|calendar| calendar.to_string()),
         capacity,
         long_run: is_refilled.then_some(LongRun { tokens: worst.per_cycle, period_ms: worst.cycle_ms }),
         burst: worst.burst,

@@ -6,6 +6,7 @@ use super::facts::{CrashCost, crash_cost, debt_paid_after_ms, tokens_per};
 use super::worst::{Worst, gcd};
 use crate::length;
 use crate::limit::{Config, Kind};
+use crate::policy::calendar::shown_period;
 use crate::policy::frontend_terms::FrontendTerms;
 use crate::policy::named::Policy;
 use crate::policy::named_limit::NamedLimit;
@@ -186,7 +187,7 @@ fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {
         push(Level::Note, Code::OnlyDebt, text);
     } else if worst.loses_much() {
         let (written, reached) =
-            (tokens_per(rate.into(), period_ms.into()), tokens_per(worst.per_cycle, worst.cycle_ms));
+            (format!("{rate} per {}", shown_period(config)), tokens_per(worst.per_cycle, worst.cycle_ms));
         let why = match kind {
             Kind::FixedWindow | Kind::FirstUseWindow => "the rest of each window does not fit".to_owned(),
             Kind::TokenBucket => "what comes back in a millisecond and does not fit is lost".to_owned(),
@@ -245,6 +246,9 @@ fn is_always_tighter(tighter: &NamedLimit, limit: &NamedLimit) -> bool {
         return false;
     }
     let (a, b) = (tighter.limit().config(), limit.limit().config());
+    if (a.calendar.is_some() || b.calendar.is_some()) && a.kind != b.kind {
+        return false; // months have no pace
+    }
     let is_slower = product(a.rate, b.period_ms) <= product(b.rate, a.period_ms);
     let initial = |config: &Config| config.initial.unwrap_or(config.capacity);
     let starts_full = b.initial.is_none_or(|initial| initial == b.capacity);
@@ -278,6 +282,9 @@ fn is_always_tighter(tighter: &NamedLimit, limit: &NamedLimit) -> bool {
 
 /// Whether a window of `inner` opens whenever one of `outer` does.
 fn is_aligned(inner: &Config, outer: &Config) -> bool {
+    if inner.calendar.is_some() || outer.calendar.is_some() {
+        return inner.calendar.zip(outer.calendar).is_some_and(|(inner, outer)| inner.opens_with(&outer));
+    }
     let is_multiple = outer.period_ms.is_multiple_of(inner.period_ms);
     let opens = |config: &Config| config.offset_ms.map(|offset_ms| offset_ms.checked_rem(inner.period_ms).unwrap_or(0));
     // Without offsets, both have the key's phase.
@@ -292,6 +299,7 @@ fn not_aligned(first: &NamedLimit, second: &NamedLimit) -> Option<Finding> {
     }
     let common = gcd(a.period_ms.into(), b.period_ms.into()).max(1);
     let when = match (a.offset_ms, b.offset_ms) {
+        _ if a.calendar.is_some() || b.calendar.is_some() => "on different days, or in different time zones".to_owned(),
         (Some(_), None) | (None, Some(_)) => {
             "at moments that have nothing to do with each other: one has an offset, the other the phase of the key"
                 .to_owned()

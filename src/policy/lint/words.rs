@@ -3,11 +3,12 @@
 use std::fmt;
 
 use super::Lint;
-use super::facts::{Admitted, CrashCost, LimitFacts, tokens_per};
+use super::facts::{Admitted, CrashCost, LimitFacts};
 use super::findings::{Code, Finding, Level};
 use super::worst::Worst;
 use crate::length;
 use crate::limit::{Config, Kind, Limit};
+use crate::policy::calendar::shown_period;
 use crate::policy::named::Policy;
 use crate::policy::named_limit::{NamedLimit, SLOTS};
 
@@ -132,13 +133,14 @@ fn write_limits(f: &mut fmt::Formatter<'_>, limits: &[NamedLimit]) -> fmt::Resul
 
 fn write_limit(f: &mut fmt::Formatter<'_>, limit: &Limit) -> fmt::Result {
     let Config { kind, rate, period_ms, .. } = *limit.config();
+    let period = shown_period(limit.config());
     let kind = match kind {
         Kind::TokenBucket => "token bucket",
         Kind::FixedWindow => "fixed window",
         Kind::FirstUseWindow => "window from first use",
     };
     let worst = Worst::of_consuming(limit.config());
-    write!(f, "{kind}, {}, at most {} at once", tokens_per(rate.into(), period_ms.into()), worst.burst)?;
+    write!(f, "{kind}, {rate} per {period}, at most {} at once", worst.burst)?;
     if rate == 0 {
         return Ok(());
     }

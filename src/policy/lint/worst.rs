@@ -21,6 +21,8 @@ pub(super) struct Worst {
     pub(super) per_cycle: u128,
     /// For a fixed window its period; for a token bucket the time between overflows, or its period if there are none.
     pub(super) cycle_ms: u128,
+    /// The time between two openings of a fixed window, at least.
+    shortest_ms: u128,
 }
 
 impl Worst {
@@ -40,7 +42,7 @@ impl Worst {
         let span = u128::from(span_ms);
         let later = match self.kind {
             // The first window opens a millisecond after the burst.
-            Kind::FixedWindow => span.div_ceil(self.cycle_ms.max(1)).saturating_mul(self.per_cycle),
+            Kind::FixedWindow => span.div_ceil(self.shortest_ms.max(1)).saturating_mul(self.per_cycle),
             // The same, but a token must have opened that window before; or the burst opens it.
             Kind::FirstUseWindow => {
                 let in_windows = |windows: u128| windows.saturating_mul(self.per_cycle);
@@ -74,7 +76,8 @@ impl Worst {
             Kind::FixedWindow | Kind::FirstUseWindow => (rate.min(burst).into(), period_ms.into()),
             Kind::TokenBucket => overflow(rate.into(), period_ms.into(), burst.into()).unwrap_or(whole),
         };
-        Self { burst, kind, period_ms, rate, per_cycle, cycle_ms }
+        let shortest_ms = config.calendar.map_or(period_ms, |calendar| calendar.shortest_ms());
+        Self { burst, kind, period_ms, rate, per_cycle, cycle_ms, shortest_ms: shortest_ms.into() }
     }
 }
 

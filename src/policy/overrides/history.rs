@@ -10,15 +10,17 @@
 //!   numbers  of a multiple: numerator, denominator
 //!   of other numbers: how many limits, then for each
 //!     text     the name after its length, empty for none
-//!     1 byte   0 a token bucket, 1 a fixed window
+//!     1 byte   0 a token bucket, 1 a fixed window, 2 one from first use, 3 one of a calendar
 //!     numbers  rate, period_ms, capacity, max_debt, write_ahead; initial and offset_ms, each plus one, 0 for none
+//!     text     of a calendar, after its length
 //! ```
 
 use std::mem;
 
 use super::plan::{Multiple, Numbers, Plan};
-use crate::limit::{Carry, Config, Kind, Limit};
+use crate::limit::{Calendar, Carry, Config, Kind, Limit};
 use crate::policy::weakest::Coarseness;
+use crate::zones;
 
 /// The changes of one key or prefix, oldest first, at most [`MAX_CHANGES`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -286,11 +288,12 @@ impl Plan {
 
 impl Numbers {
     fn encode(&self, bytes: &mut Vec<u8>) {
-        let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, .. } = *self.limit.config();
+        let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, calendar } = *self.limit.config();
         let name = self.account.as_deref().unwrap_or_default();
         number(bytes, name.len() as u64);
         bytes.extend(name.as_bytes());
         bytes.push(match kind {
+            _ if calendar.is_some() => 3,
             Kind::TokenBucket => 0,
             Kind::FixedWindow => 1,
             Kind::FirstUseWindow => 2,
@@ -299,21 +302,33 @@ impl Numbers {
         for value in [rate, period_ms, capacity, max_debt, self.write_ahead, optional(initial), optional(offset_ms)] {
             number(bytes, value);
         }
+        if let Some(calendar) = calendar {
+            let text = calendar.to_string();
+            number(bytes, text.len() as u64);
+            bytes.extend(text.as_bytes());
+        }
     }
 
     fn decode(rest: &mut Rest<'_>) -> Option<Self> {
         let len = usize::try_from(rest.number()?).ok()?;
         let name = std::str::from_utf8(rest.slice(len)?).ok()?;
-        let kind = match rest.byte()? {
+        let kind_byte = rest.byte()?;
+        let kind = match kind_byte {
             0 => Kind::TokenBucket,
-            1 => Kind::FixedWindow,
+            1 | 3 => Kind::FixedWindow,
             2 => Kind::FirstUseWindow,
             _ => return None,
         };
         let (rate, period_ms, capacity, max_debt) = (rest.number()?, rest.number()?, rest.number()?, rest.number()?);
         let write_ahead = rest.number()?;
         let (initial, offset_ms) = (rest.number()?.checked_sub(1), rest.number()?.checked_sub(1));
-        let config = Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, calendar: None };
+        let calendar = if kind_byte == 3 {
+            let len = usize::try_from(rest.number()?).ok()?;
+            Some(Calendar::parse(std::str::from_utf8(rest.slice(len)?).ok()?, zones::named)?)
+        } else {
+            None
+        };
+        let config = Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, calendar };
         let account = Some(name).filter(|name| !name.is_empty()).map(str::to_owned);
         Some(Self { account, limit: Limit::new(&config).ok()?, write_ahead })
     }

@@ -1,0 +1,212 @@
+//! Windows of a calendar as written: `calendar = "month"`, `starts = 15`, `zone = "America/Sao_Paulo"`.
+
+use super::reader::Reader;
+use super::shown::shown_value;
+use crate::json::Json;
+use crate::length;
+use crate::limit::{Calendar, Config, Kind, Zone};
+use crate::zones;
+
+const UNITS: [&str; 5] = ["day", "week", "month", "quarter", "year"];
+
+const WEEKDAYS: [&str; 7] = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
+
+impl Reader<'_> {
+    /// The calendar of a limit of that kind, if it has one. Errors are added.
+    pub(super) fn calendar(&mut self, kind: Kind) -> Option<Calendar> {
+        let Some(value) = self.fields.get("calendar") else {
+            for field in ["starts", "zone"].into_iter().filter(|field| self.fields.get(field).is_some()) {
+                self.error(field, "is for a limit with `calendar`".to_owned());
+            }
+            return None;
+        };
+        if kind == Kind::TokenBucket {
+            self.error("calendar", "is for `kind = \"fixed_window\"`".to_owned());
+        }
+        for field in ["period", "offset"].into_iter().filter(|field| self.fields.get(field).is_some()) {
+            self.error(field, "is not for a calendar, which says when windows open".to_owned());
+        }
+        let unit = value.string().filter(|unit| UNITS.contains(&&**unit));
+        if unit.is_none() {
+            let [others @ .., last] = UNITS.map(|unit| format!("\"{unit}\""));
+            self.error("calendar", format!("must be {} or {last}, not {}", others.join(", "), shown_value(value)));
+        }
+        let zone = self.zone();
+        let unit = unit?;
+        let starts = self.fields.get("starts");
+        let calendar = calendar(&unit, starts, zone.unwrap_or(&Zone::UTC));
+        if calendar.is_none() {
+            let rule = match &*unit {
+                "day" => "is not for days, which start at midnight".to_owned(),
+                "week" => format!("must be a weekday such as \"{}\"", WEEKDAYS[0]),
+                "month" => "must be a day of the month, a whole number from 1 to 31".to_owned(),
+                _ => "must be a month and a day, such as \"04-06\" for the sixth of April".to_owned(),
+            };
+            let shown = starts.map(|value| format!(", not {}", shown_value(value))).unwrap_or_default();
+            self.error("starts", rule + &shown);
+        }
+        calendar
+    }
+
+    fn zone(&mut self) -> Option<&'static Zone> {
+        let value = self.fields.get("zone")?;
+        let zone = value.string().and_then(|name| zones::named(&name));
+        if zone.is_none() {
+            let shown = shown_value(value);
+            let rule =
+                "must be the name of a time zone in the IANA's database, such as \"America/Sao_Paulo\" or \"UTC\"";
+            self.error("zone", format!("{rule}, not {shown}"));
+        }
+        zone
+    }
+}
+
+fn calendar(unit: &str, starts: Option<Json<'_>>, zone: &'static Zone) -> Option<Calendar> {
+    let number = || match starts {
+        Some(number) => u8::try_from(number.integer()?).ok(),
+        None => Some(1),
+    };
+    let weekday = || match starts {
+        Some(word) => {
+            let word = word.string()?;
+            let place = WEEKDAYS.iter().position(|weekday| *weekday == word)?;
+            u8::try_from(place).ok()?.checked_add(1)
+        }
+        None => Some(1),
+    };
+    let month_and_day = || match starts {
+        Some(text) => {
+            let text = text.string()?;
+            let (month, day) = text.split_once('-').filter(|(month, day)| month.len() == 2 && day.len() == 2)?;
+            let number = |text: &str| if text.starts_with('+') { None } else { text.parse::<u8>().ok() };
+            Some((number(month)?, number(day)?))
+        }
+        None => Some((1, 1)),
+    };
+    match unit {
+        "day" => starts.is_none().then(|| Calendar::day(zone)),
+        "week" => Calendar::week(zone, weekday()?),
+        "month" => Calendar::month(zone, number()?),
+        "quarter" => month_and_day().and_then(|(month, day)| Calendar::quarter(zone, month, day)),
+        _ => month_and_day().and_then(|(month, day)| Calendar::year(zone, month, day)),
+    }
+}
+
+/// The time in which a limit adds its tokens: `1m`, or `calendar month from day 15 in America/Sao_Paulo`.
+pub(crate) fn shown_period(config: &Config) -> String {
+    let Some(calendar) = config.calendar else { return length::shown(config.period_ms) };
+    let text = calendar.to_string();
+    let (steps, zone) = text.rsplit_once(' ').unwrap_or((&text, ""));
+    let (unit, starts) = steps.split_once(' ').unwrap_or((steps, ""));
+    let from = match (unit, starts) {
+        (_, "" | "01-01") | ("month", "1") => String::new(),
+        ("week", number) => {
+            let place = number.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+            format!(" from {}", place.and_then(|place| WEEKDAYS.get(place)).copied().unwrap_or_default())
+        }
+        ("month", day) => format!(" from day {day}"),
+        (_, date) => format!(" from {date}"),
+    };
+    format!("calendar {unit}{from} in {zone}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Policies;
+
+    fn policy(fields: &str) -> String {
+        format!(r#"{{"p":{{"kind":"fixed_window","rate":5,{fields}}}}}"#)
+    }
+
+    #[test]
+    fn a_calendar_says_where_windows_open() {
+        let utc = &Zone::UTC;
+        for (fields, calendar, shown) in [
+            (r#""calendar":"day""#, Some(Calendar::day(utc)), "calendar day in UTC"),
+            (r#""calendar":"day","zone":"UTC""#, Some(Calendar::day(utc)), "calendar day in UTC"),
+            (r#""calendar":"week""#, Calendar::week(utc, 1), "calendar week from monday in UTC"),
+            (r#""calendar":"week","starts":"sunday""#, Calendar::week(utc, 7), "calendar week from sunday in UTC"),
+            (r#""calendar":"month""#, Calendar::month(utc, 1), "calendar month in UTC"),
+            (r#""calendar":"month","starts":31"#, Calendar::month(utc, 31), "calendar month from day 31 in UTC"),
+            (r#""calendar":"quarter""#, Calendar::quarter(utc, 1, 1), "calendar quarter in UTC"),
+            (
+                r#""calendar":"quarter","starts":"11-15""#,
+                Calendar::quarter(utc, 2, 15),
+                "calendar quarter from 02-15 in UTC",
+            ),
+            (r#""calendar":"year","starts":"04-06""#, Calendar::year(utc, 4, 6), "calendar year from 04-06 in UTC"),
+        ] {
+            let policies = Policies::parse(&policy(fields)).unwrap();
+            let config = *policies.get("p").unwrap().limits()[0].limit().config();
+            assert_eq!(config, Config::calendar_window(5, calendar.unwrap()), "{fields}");
+            assert_eq!(shown_period(&config), shown);
+            let calendar = config.calendar.unwrap();
+            assert_eq!(Calendar::parse(&calendar.to_string(), zones::named), Some(calendar));
+        }
+    }
+
+    #[test]
+    fn what_contradicts_a_calendar_is_an_error_that_says_what_would_be_right() {
+        let month = r#""calendar":"month""#;
+        for (json, expected) in [
+            (
+                policy(r#""calendar":"fortnight""#),
+                r#"p.calendar: must be "day", "week", "month", "quarter" or "year", not "fortnight""#,
+            ),
+            (
+                policy(r#""calendar":"month","period":"1day""#),
+                "p.period: is not for a calendar, which says when windows open",
+            ),
+            (
+                policy(r#""calendar":"month","offset":"1h""#),
+                "p.offset: is not for a calendar, which says when windows open",
+            ),
+            (
+                policy(r#""calendar":"month","offset":"first_use""#),
+                "p.offset: is not for a calendar, which says when windows open",
+            ),
+            (policy(r#""period":"1day","zone":"UTC""#), "p.zone: is for a limit with `calendar`"),
+            (policy(r#""period":"1day","starts":1"#), "p.starts: is for a limit with `calendar`"),
+            (
+                policy(r#""calendar":"month","zone":"America/Sao_Paolo""#),
+                r#"p.zone: must be the name of a time zone in the IANA's database, such as "America/Sao_Paulo" or "UTC", not "America/Sao_Paolo""#,
+            ),
+            (policy(r#""calendar":"day","starts":1"#), "p.starts: is not for days, which start at midnight, not 1"),
+            (policy(r#""calendar":"week","starts":1"#), r#"p.starts: must be a weekday such as "monday", not 1"#),
+            (
+                policy(r#""calendar":"month","starts":0"#),
+                "p.starts: must be a day of the month, a whole number from 1 to 31, not 0",
+            ),
+            (
+                policy(r#""calendar":"month","starts":32"#),
+                "p.starts: must be a day of the month, a whole number from 1 to 31, not 32",
+            ),
+            (
+                policy(r#""calendar":"year","starts":"4-6""#),
+                r#"p.starts: must be a month and a day, such as "04-06" for the sixth of April, not "4-6""#,
+            ),
+            (
+                policy(r#""calendar":"year","starts":"13-01""#),
+                r#"p.starts: must be a month and a day, such as "04-06" for the sixth of April, not "13-01""#,
+            ),
+            (format!(r#"{{"p":{{"rate":5,{month}}}}}"#), r#"p.calendar: is for `kind = "fixed_window"`"#),
+            (
+                format!(r#"{{"p":{{"kind":"fixed_window","rate":"5/1m",{month}}}}}"#),
+                "p.rate: has a period, and the calendar another: write the tokens alone",
+            ),
+            (
+                format!(r#"{{"p":{{"kind":"fixed_window","rate":2.5,{month}}}}}"#),
+                "p.rate: must be whole: a window that opens adds whole tokens",
+            ),
+            (
+                format!(r#"{{"p":{{"kind":"slots","capacity":5,{month}}}}}"#),
+                r#"p.calendar: is not for `kind = "slots"`, whose only number is `capacity`: how many may be taken at once"#,
+            ),
+        ] {
+            let errors = Policies::parse(&json).unwrap_err();
+            let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+            assert_eq!(errors, [format!("POLICIES.{expected}")], "{json}");
+        }
+    }
+}
