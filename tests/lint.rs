@@ -155,7 +155,7 @@ fn config(random: &mut Random) -> Config {
     let max_debt = if random.upto(2) > 0 { 0 } else { random.upto(5) };
     let initial = (kind != Kind::FirstUseWindow && random.upto(4) == 0).then(|| random.upto(capacity));
     let offset_ms = (kind == Kind::FixedWindow && random.upto(1) > 0).then(|| random.upto(period_ms - 1));
-    Config { kind, rate: random.upto(12), period_ms, capacity, max_debt, initial, offset_ms }
+    Config { kind, rate: random.upto(12), period_ms, capacity, max_debt, initial, offset_ms, calendar: None }
 }
 
 /// The lint of a policy with these limits, `l0`, `l1` and so on, and four more: their periods are lengths of time for
@@ -163,7 +163,7 @@ fn config(random: &mut Random) -> Config {
 fn lint_of(configs: &[Config], random: &mut Random) -> Lint {
     let mut limits = String::new();
     for (index, config) in configs.iter().enumerate() {
-        let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms } = *config;
+        let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, .. } = *config;
         let kind_word = if kind == Kind::TokenBucket { "token_bucket" } else { "fixed_window" };
         let initial = initial.map_or_else(String::new, |initial| format!(r#","initial":{initial}"#));
         let is_from_first_use = kind == Kind::FirstUseWindow;

@@ -18,3 +18,4 @@ mod key_object;
 mod registry;
 #[allow(clippy::float_cmp, reason = "what wasm_bindgen makes of an enum compares numbers of JavaScript")]
 mod step;
+mod zones;

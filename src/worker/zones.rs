@@ -1,0 +1,39 @@
+//! Time zones as the runtime knows them.
+
+use js_sys::{Array, Function, Intl, Object, Reflect};
+use wasm_bindgen::JsCast;
+use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
+
+use crate::zones;
+
+/// When this instance starts.
+#[wasm_bindgen(start)]
+fn start() {
+    zones::install(offsets);
+}
+
+fn offsets(name: &str) -> Option<Vec<(i64, i32)>> {
+    // Otherwise an offset, which is no zone of the database.
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        return None;
+    }
+    let format = format_of(name)?;
+    zones::scanned(|ms| {
+        #[expect(clippy::cast_precision_loss, reason = "moments are below 2⁵³")]
+        let text = format.call1(&JsValue::UNDEFINED, &(ms as f64).into()).ok()?.as_string()?;
+        zones::offset_in(&text)
+    })
+}
+
+/// Formats a moment in that zone; `None` if the runtime does not know it.
+fn format_of(name: &str) -> Option<Function> {
+    let options = Object::new();
+    for (option, value) in [("timeZone", name), ("timeZoneName", "longOffset")] {
+        Reflect::set(&options, &option.into(), &value.into()).ok()?;
+    }
+    // Not its constructor in `js_sys`, which cannot fail.
+    let class = Reflect::get(&js_sys::global(), &"Intl".into()).ok()?;
+    let class: Function = Reflect::get(&class, &"DateTimeFormat".into()).ok()?.unchecked_into();
+    let made = Reflect::construct(&class, &Array::of2(&"en".into(), &options)).ok()?;
+    Some(made.unchecked_into::<Intl::DateTimeFormat>().format())
+}
