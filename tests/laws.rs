@@ -614,6 +614,7 @@ fn configs() -> impl Strategy<Value = Config> {
             max_debt,
             initial,
             offset_ms,
+            calendar: None,
         })
     })
 }
@@ -645,6 +646,7 @@ fn wild_configs() -> impl Strategy<Value = Config> {
             max_debt,
             initial,
             offset_ms,
+            calendar: None,
         },
     )
 }

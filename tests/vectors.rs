@@ -192,7 +192,8 @@ impl Numbers {
         };
         let Self { rate, period_ms, capacity, max_debt, initial, offset_ms, .. } = *self;
         let capacity = capacity.unwrap_or(rate);
-        Limit::new(&Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, calendar: None }).expect("a valid limit")
+        Limit::new(&Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, calendar: None })
+            .expect("a valid limit")
     }
 }
 

@@ -789,7 +789,7 @@ struct Numbers {
 
 impl Numbers {
     fn of(named: &NamedLimit) -> Self {
-        let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms } = *named.limit().config();
+        let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, .. } = *named.limit().config();
         let [rate, period] = [rate, period_ms].map(i128::from);
         let (drops_per_token, refill, tick_ms) = match kind {
             Kind::TokenBucket => {
