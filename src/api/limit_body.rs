@@ -13,7 +13,7 @@ pub(super) struct LimitBody<'a, S> {
     name: Option<&'a str>,
     kind: &'static str,
     rate: u64,
-    /// Of a calendar, that of the longest window.
+    /// Of a calendar, that of the longest window, or in a snapshot of the one that is open.
     period_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     calendar: Option<String>,
@@ -67,6 +67,12 @@ impl ResolvedItem {
     /// Empty unless the request asked for it.
     pub(super) fn snapshot<'a>(&self, answers: &[Answered<'a>]) -> Vec<LimitBody<'a, Exact>> {
         let asked = answers.iter().filter(|_| self.wants_snapshot);
-        asked.map(|(limit, _, answer)| LimitBody::of(limit, Exact::of(answer.snapshot))).collect()
+        let body = |&(limit, _, answer): &Answered<'a>| {
+            let body = LimitBody::of(limit, Exact::of(answer.snapshot));
+            // A copy of the state knows when the next window opens; the next answer tells of the one after it.
+            let window = limit.limit().config().calendar.map(|calendar| calendar.window(answer.snapshot.at));
+            LimitBody { period_ms: window.map_or(body.period_ms, |(from, until)| from.abs_diff(until)), ..body }
+        };
+        asked.map(body).collect()
     }
 }

@@ -34,7 +34,10 @@ export interface LimitFacts {
   readonly is_enforced: boolean;
   readonly kind: "token_bucket" | "fixed_window" | "first_use_window" | "slots";
   readonly rate: number;
+  /** Of a calendar, that of its longest window. */
   readonly period_ms: number;
+  /** Of windows of a calendar: their length, on which day they open and the time zone, such as `month 15 America/Sao_Paulo`. */
+  readonly calendar?: string;
   /** The most tokens at once, and so the largest cost that can pass. */
   readonly capacity: number;
   /** What `consume` gets in the long run. Less than the rate if the capacity is too small for it. Slots have none. */
@@ -127,10 +130,37 @@ export function linter(compile: () => Promise<WebAssembly.Module>): Lint {
     const json = typeof policies === "string" ? policies : (JSON.stringify(policies) ?? "null");
     compiled ??= (async () => compile())();
     const module = await compiled.catch(failed);
-    const { exports } = await WebAssembly.instantiate(module);
+    let memory: { readonly buffer: ArrayBuffer } | undefined;
+    const zone_offset = (at: number, length: number, ms: number): number =>
+      offsetOf(new TextDecoder().decode(new Uint8Array(memory!.buffer, at, length)), ms);
+    const { exports } = await WebAssembly.instantiate(module, { tollgate: { zone_offset } });
     const ours = exports as unknown as Exports;
+    memory = ours.memory;
     return JSON.parse(exchanged(ours, json, ours.lint));
   };
+}
+
+/** A time zone's offset from UTC at a moment, in seconds; `NaN` if there is no zone of that name. */
+function offsetOf(zone: string, ms: number): number {
+  if (zone !== asked?.zone) asked = { zone, format: formatIn(zone) };
+  // As src/zones.rs reads it, for Workers.
+  const match = /GMT(?:([+-])(\d+):(\d+)(?::(\d+))?)?$/.exec(asked.format?.format(ms) ?? "");
+  if (!match) return NaN;
+  const [, sign = "+", hours = 0, minutes = 0, seconds = 0] = match;
+  return Number(`${sign}1`) * (Number(hours) * 3600 + Number(minutes) * 60 + Number(seconds));
+}
+
+/** The last zone that was asked for: the module asks for many moments of one. */
+let asked: { readonly zone: string; readonly format: Intl.DateTimeFormat | undefined } | undefined;
+
+function formatIn(timeZone: string): Intl.DateTimeFormat | undefined {
+  // `Intl` also takes offsets, which are no zones of the database.
+  if (!/^[A-Za-z]/.test(timeZone)) return undefined;
+  try {
+    return new Intl.DateTimeFormat("en", { timeZone, timeZoneName: "longOffset" });
+  } catch {
+    return undefined;
+  }
 }
 
 /** Throws what the other modules throw if they cannot be compiled. */

@@ -51,6 +51,7 @@ interface LimitState {
   readonly kind: "token_bucket" | "fixed_window" | "first_use_window" | "slots";
   readonly rate: number;
   readonly period_ms: number;
+  readonly calendar?: string;
   readonly capacity: number;
   readonly max_debt: number;
   readonly remaining: number;
@@ -107,7 +108,7 @@ function left({ kind, remaining, owed, held, capacity }: LimitState): string {
   return held > 0 ? `${has}, ${grouped(held)} held` : has;
 }
 
-function numbers({ kind, rate, period_ms, capacity, max_debt }: LimitState): string {
+function numbers({ kind, rate, period_ms, calendar, capacity, max_debt }: LimitState): string {
   if (kind === "slots") return `at most ${grouped(capacity)} at once`;
   const paces = {
     token_bucket: "per",
@@ -117,7 +118,7 @@ function numbers({ kind, rate, period_ms, capacity, max_debt }: LimitState): str
   const pace = paces[kind];
   const most =
     max_debt > 0 ? `at most ${grouped(capacity)}, debt at most ${grouped(max_debt)}` : `at most ${grouped(capacity)}`;
-  return `${rate === 0 ? "never refills" : `${grouped(rate)} ${pace} ${lasting(period_ms)}`}, ${most}`;
+  return `${rate === 0 ? "never refills" : `${grouped(rate)} ${pace} ${calendar ?? lasting(period_ms)}`}, ${most}`;
 }
 
 function full(at: number | null, now: number): string {

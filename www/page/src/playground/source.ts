@@ -215,5 +215,17 @@ const isRate = (limits: readonly Fields[]) =>
 
 /** Any other field of a policy that has one limit is the policy's. */
 export function isOfLimit(field: string): boolean {
-  return ["kind", "rate", "period", "capacity", "max_debt", "initial", "offset", "write_ahead"].includes(field);
+  return [
+    "kind",
+    "rate",
+    "period",
+    "calendar",
+    "starts",
+    "zone",
+    "capacity",
+    "max_debt",
+    "initial",
+    "offset",
+    "write_ahead",
+  ].includes(field);
 }
