@@ -11,7 +11,7 @@ use crate::limit::{Calendar, CalendarText};
 /// The offsets of the zone of that name, as for [`Zone::new`]; `None` if there is no such zone.
 pub type Source = fn(&str) -> Option<Vec<(i64, i32)>>;
 
-/// The offsets of a zone from 2020 to 2045, found by asking for one moment after the other; `None` if there is no such zone. It asks some 1300
+/// The offsets of a zone from 2020 to 2040, found by asking for one moment after the other; `None` if there is no such zone. It asks some 1200
 /// times, and may miss what holds for less than two weeks.
 #[cfg_attr(not(any(feature = "worker", tollgate_module)), allow(dead_code))]
 pub(crate) fn scanned(mut offset_at: impl FnMut(i64) -> Option<i32>) -> Option<Vec<(i64, i32)>> {
@@ -23,8 +23,8 @@ pub(crate) fn scanned(mut offset_at: impl FnMut(i64) -> Option<i32>) -> Option<V
         if offset_at(next)? != offset {
             // It has changed after `at`, and at `next` at the latest.
             while next.saturating_sub(at) > CHANGE_MS {
-                let quarters = next.saturating_sub(at) / CHANGE_MS / 2;
-                let between = at.saturating_add(quarters.saturating_mul(CHANGE_MS));
+                let minutes = next.saturating_sub(at) / CHANGE_MS / 2;
+                let between = at.saturating_add(minutes.saturating_mul(CHANGE_MS));
                 if offset_at(between)? == offset { at = between } else { next = between }
             }
             offset = offset_at(next)?;
@@ -54,15 +54,15 @@ pub(crate) fn offset_in(text: &str) -> Option<i32> {
     seconds.checked_mul(sign)
 }
 
-/// 1 January 2020 and 2045.
+/// 1 January 2020 and 2040. In October 2040, Gaza is to have summer time for a week.
 const FROM: i64 = 1_577_836_800_000;
-const UNTIL: i64 = 2_366_841_600_000;
+const UNTIL: i64 = 2_208_988_800_000;
 
 /// Shorter than any time since 2020 between two changes of a zone: some go back to their standard time for Ramadan.
 const STEP_MS: i64 = 14 * 24 * 3_600_000;
 
-/// Since 2020, clocks change on a quarter of an hour of UTC.
-const CHANGE_MS: i64 = 900_000;
+/// Clocks change on the minute, mostly on the hour.
+const CHANGE_MS: i64 = 60_000;
 
 /// Lets zones' offsets come from this source, unless another was there before.
 pub fn install(source: Source) {

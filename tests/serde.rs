@@ -5,12 +5,11 @@ mod anywhere;
 use std::time::Duration;
 
 use anywhere::test;
-use tollgate::limit::{Config, Limit, Snapshot};
+use tollgate::limit::{Calendar, Config, Limit, Snapshot, Zone};
 
 #[test]
 fn a_limit_is_written_as_its_numbers_and_checked_when_it_is_read() {
-    let written =
-        r#"{"kind":"fixed_window","rate":9,"period_ms":86400000,"capacity":12,"max_debt":3,"initial":2,"offset_ms":5}"#;
+    let written = r#"{"kind":"fixed_window","rate":9,"period_ms":86400000,"capacity":12,"max_debt":3,"initial":2,"offset_ms":5,"calendar":null}"#;
     let config: Config = serde_json::from_str(written).unwrap();
     let day = Config::fixed_window(9, Duration::from_hours(24));
     assert_eq!(config, Config { capacity: 12, max_debt: 3, initial: Some(2), offset_ms: Some(5), ..day });
@@ -22,6 +21,19 @@ fn a_limit_is_written_as_its_numbers_and_checked_when_it_is_read() {
     let short: Limit =
         serde_json::from_str(r#"{"kind":"token_bucket","rate":3,"period_ms":1000,"capacity":3}"#).unwrap();
     assert_eq!(*short.config(), Config::token_bucket(3, Duration::from_secs(1)));
+}
+
+#[test]
+fn a_calendar_is_written_as_its_days_and_its_zone() {
+    let billing = Calendar::month(&Zone::UTC, 15).unwrap();
+    let written = r#"{"kind":"fixed_window","rate":9,"period_ms":2678400000,"capacity":9,"max_debt":0,"initial":null,"offset_ms":null,"calendar":"month 15 UTC"}"#;
+    let limit: Limit = serde_json::from_str(written).unwrap();
+    assert_eq!(*limit.config(), Config::calendar_window(9, billing));
+    assert_eq!(serde_json::to_string(&limit).unwrap(), written);
+    for wrong in ["month", "month 0 UTC", "month 32 UTC", "week 8 UTC", "year 13-01 UTC", "day America/Sao_Paolo"] {
+        let error = serde_json::from_str::<Limit>(&written.replace("month 15 UTC", wrong)).unwrap_err().to_string();
+        assert!(error.contains("expected a calendar in a known time zone, such as \"month 15 UTC\""), "{error}");
+    }
 }
 
 #[test]

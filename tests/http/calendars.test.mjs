@@ -93,7 +93,7 @@ test("midnights of all time zones are Intl's", async () => {
   };
   for (let round = 0; round < 60; round += 1) {
     const zone = zones[random(zones.length)];
-    const now = at("2020-02-01T00:00:00Z") + random(24 * 365 * 24) * 3_600_000 + random(3_600_000);
+    const now = at("2020-02-01T00:00:00Z") + random(19 * 365 * 24) * 3_600_000 + random(3_600_000);
     const limits = { ...WINDOW, calendar: "day", zone };
     const ask = () => tollgate.consume({ policy: "day-of", key: `${zone} ${now}`, cost: 10, limits }, { now });
     const [granted, refused] = [await ask(), await ask()];

@@ -23,6 +23,8 @@ pub(crate) enum Mechanism {
     Window,
     /// A window from first use.
     FirstUse,
+    /// A window of a calendar.
+    Calendar,
     /// Slots.
     Slots,
     /// A limit in shadow was tried.
@@ -83,10 +85,11 @@ pub(crate) enum Mechanism {
 }
 
 impl Mechanism {
-    const ALL: [Self; 34] = [
+    const ALL: [Self; 35] = [
         Self::Bucket,
         Self::Window,
         Self::FirstUse,
+        Self::Calendar,
         Self::Slots,
         Self::Shadow,
         Self::Prepaid,
@@ -270,6 +273,7 @@ fn of_policy(policy: &Policy) -> u64 {
         (is_of(Kind::TokenBucket), Mechanism::Bucket),
         (is_of(Kind::FixedWindow), Mechanism::Window),
         (is_of(Kind::FirstUseWindow), Mechanism::FirstUse),
+        (policy.limits().iter().any(|limit| limit.limit().config().calendar.is_some()), Mechanism::Calendar),
         (policy.limits().iter().any(NamedLimit::is_slots), Mechanism::Slots),
         (policy.shard().is_some(), Mechanism::Shard),
         (policy.is_inline(), Mechanism::Inline),

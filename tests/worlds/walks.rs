@@ -80,14 +80,17 @@ fn policy(random: &mut Random) -> String {
     let bucket = format!(r#""rate":{},"period":"1s","capacity":8,"write_ahead":3"#, 1 + random.below(3));
     let window = r#""kind":"fixed_window","offset":"0s","rate":6,"period":"2s","write_ahead":2,"max_debt":6"#;
     let first_use = window.replace("0s", "first_use");
+    let calendar = r#""kind":"fixed_window","calendar":"day","rate":6,"write_ahead":2,"max_debt":6"#;
     let slots = r#""name":"at_once","kind":"slots","capacity":2"#;
-    let limits = match random.below(7) {
+    let limits = match random.below(9) {
         0 => format!(r#"{bucket},"max_debt":6"#),
         1 => window.to_owned(),
         2 => format!(r#""limits":[{{"name":"a",{bucket},"max_debt":6}},{{"name":"s",{bucket},"mode":"shadow"}}]"#),
         3 => format!(r#""limits":[{{"name":"a",{bucket},"max_debt":6}},{{"name":"b",{window}}}]"#),
         4 => format!(r#""limits":[{{{slots}}},{{"name":"a",{bucket},"max_debt":6}}]"#),
         5 => format!(r#""limits":[{{{slots}}},{{"name":"b",{first_use}}}]"#),
+        6 => calendar.to_owned(),
+        7 => format!(r#""limits":[{{{slots}}},{{"name":"b",{calendar}}}]"#),
         _ => {
             return format!(r#"{{{bucket},"shards":2,"carry":"as_is"}}"#);
         }
@@ -121,13 +124,14 @@ const DELETED: &str = "";
 
 fn ask(random: &mut Random, is_inline: bool) -> Ask {
     let (frontend, cost) = (random.below(3), Some(if random.once_in(2) { 1 } else { 3 }));
-    let limits = match random.below(8) {
+    let limits = match random.below(9) {
         _ if !is_inline || frontend > 0 => "",
         0 => r#","limits":"6/2s""#,
         1 | 2 => r#","limits":{"rate":3,"period":"1s","capacity":8,"max_debt":6,"write_ahead":3}"#,
         3 => r#","limits":{"kind":"fixed_window","rate":6,"period":"2s","max_debt":6}"#,
         4 => r#","limits":{"kind":"fixed_window","offset":"first_use","rate":6,"period":"2s","max_debt":6}"#,
         5 => r#","limits":{"kind":"slots","capacity":2}"#,
+        6 => r#","limits":{"kind":"fixed_window","calendar":"day","rate":6,"max_debt":6}"#,
         _ => "",
     };
     let (url, cost, more, idempotency_key) = match random.below(24) {
