@@ -160,7 +160,7 @@ function law(group, name, seeds, command, repeat) {
 /** The laws in Rust test programs. A test that does not identify itself as a law is run only this once. */
 async function rustLaws() {
   if (chosen.length > 0 && chosen.every((group) => group === "package")) return [];
-  const build = ["test", "--profile", "soak", "--features", "service"];
+  const build = ["test", "--profile", "soak", "--features", "service,zones"];
   const messages = execFileSync(
     "cargo",
     [...build, "--tests", "--no-run", "--message-format=json-render-diagnostics"],

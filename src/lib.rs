@@ -179,8 +179,7 @@ pub mod tower;
 #[doc(hidden)]
 pub mod worker;
 #[cfg(feature = "api")]
-#[doc(hidden)]
-pub mod zones;
+mod zones;
 
 pub use error::Error;
 #[cfg(feature = "std")]

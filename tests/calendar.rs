@@ -1,11 +1,13 @@
 //! Windows of calendars, beside the time zones of another library.
 #![cfg(not(target_arch = "wasm32"))]
 
+mod chance;
+
 use jiff::civil::{Date, Weekday};
 use jiff::tz::{self, TimeZone};
 use jiff::{Timestamp, ToSpan};
 use proptest::prelude::*;
-use tollgate::limit::{Calendar, Config, Decision, Limit, Verb, Zone};
+use tollgate::limit::{Calendar, Config, ConfigError, Decision, Kind, Limit, Verb, Zone};
 
 fn zone(name: &str) -> (&'static Zone, TimeZone) {
     (Zone::named(name).unwrap(), TimeZone::get(name).unwrap())
@@ -88,7 +90,7 @@ fn names() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(chance::config(20_000))]
 
     #[test]
     fn windows_are_those_of_the_time_zone_database(
@@ -184,7 +186,7 @@ fn verbs() -> impl Strategy<Value = Verb> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(chance::config(20_000))]
 
     #[test]
     fn a_limit_grants_what_each_window_adds(
@@ -222,6 +224,70 @@ proptest! {
     }
 }
 
-fn cases() -> u32 {
-    std::env::var("TOLLGATE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(20_000)
+/// Another edition of the database has other clocks: no window is lost or doubled, wherever a bucket's last request was.
+#[test]
+fn other_offsets_of_a_zone_neither_lose_nor_double_a_window() {
+    const HOUR_MS: i64 = 3_600_000;
+    let limit = |offset: i32| {
+        let zone = Zone::new("Test/Place", vec![(0, offset)].leak()).unwrap();
+        let day = Calendar::day(Box::leak(Box::new(zone)));
+        Limit::new(&Config { capacity: 100, initial: Some(0), ..Config::calendar_window(1, day) }).unwrap()
+    };
+    for (before, after) in [(0, 3_600), (3_600, 0), (-43_200, 50_400), (50_400, -43_200)] {
+        let editions = [limit(before), limit(after)];
+        for changed_at in 0..72 {
+            let mut state = editions[0].new_state(0, 0);
+            for hour in 0..240 {
+                let limit = &editions[usize::from(hour >= changed_at)];
+                // What is taken is given back: so the bucket's moment is this one.
+                if limit.consume(&mut state, hour * HOUR_MS, 1).is_allow() {
+                    _ = limit.refund(&mut state, hour * HOUR_MS, 1);
+                }
+            }
+            let day = |offset: i32, at: i64| (at + i64::from(offset) * 1_000).div_euclid(24 * HOUR_MS);
+            let days = day(after, 239 * HOUR_MS) - day(before, 0);
+            assert_eq!(i64::try_from(editions[1].remaining(&state, 239 * HOUR_MS)).unwrap(), days, "at {changed_at}");
+        }
+    }
+}
+
+#[test]
+fn a_calendar_is_for_fixed_windows_without_an_offset() {
+    let daily = Config::calendar_window(1, Calendar::day(&Zone::UTC));
+    for kind in [Kind::TokenBucket, Kind::FirstUseWindow] {
+        let config = Config { kind, ..daily };
+        assert_eq!(Limit::new(&config), Err(ConfigError::CalendarWithoutWindows));
+    }
+    let config = Config { offset_ms: Some(0), ..daily };
+    assert_eq!(Limit::new(&config), Err(ConfigError::OffsetBesideCalendar));
+    let config = Config { period_ms: 7, ..daily };
+    assert_eq!(Limit::new(&config).unwrap().config().period_ms, 86_400_000, "the calendar's");
+}
+
+#[test]
+fn offsets_are_in_order_and_shorter_than_a_day() {
+    let new = |name, offsets: &[(i64, i32)]| Zone::new(name, offsets.to_vec().leak()).is_some();
+    assert!(new("A/B", &[]) && new("A/B", &[(0, 86_399), (1, -86_399)]));
+    for wrong in [[(0, 0), (0, 1)], [(1, 0), (0, 1)], [(0, 86_400), (1, 0)], [(0, 0), (1, -86_400)]] {
+        assert!(!new("A/B", &wrong), "{wrong:?}");
+    }
+    assert!(!new("UTC", &[]) && !new("", &[]) && !new("A B", &[]));
+}
+
+/// Neither panics, and the second is not before the first.
+#[test]
+fn moments_beyond_the_exact_ones_saturate() {
+    let zone = Zone::named("Europe/London").unwrap();
+    for unit in [Unit::Day, Unit::Week(3), Unit::Month(31), Unit::Quarter(2, 29), Unit::Year(2, 29)] {
+        let calendar = unit.calendar(zone);
+        let limit = Limit::new(&Config::calendar_window(3, calendar)).unwrap();
+        for now in [i64::MIN, -(1 << 53), -(1 << 52), -1, 0, 1, 1 << 52, 1 << 53, i64::MAX] {
+            let (from, until) = calendar.window(now);
+            assert!(from < until, "{unit:?} at {now}");
+            let mut state = limit.new_state(now, 0);
+            assert!(limit.try_consume(&mut state, now, 3));
+            assert!(!limit.try_consume(&mut state, now, 1));
+            assert_eq!(limit.restored(&limit.snapshot(&state)), Some(state));
+        }
+    }
 }

@@ -8,8 +8,8 @@ use super::arithmetic::Limit;
 use super::state::{MAX_DROPS, State};
 
 impl Limit {
-    /// The time between two moments, 0 if the second is not later, on the clock of the limit's states. From a calendar's opening on, it is
-    /// as many periods as windows have opened since, and a part of one.
+    /// The time between two moments, 0 if the second is not later, on the clock of the limit's states. For a calendar,
+    /// from an opening on, one period for each window that has opened since, and a part of one.
     #[doc(hidden)]
     #[must_use]
     pub fn own_ms(&self, from: i64, to: i64) -> u64 {

@@ -75,8 +75,10 @@ impl Limit {
     /// A [`ConfigError`] if the numbers could not be kept exact, with the largest value that could.
     pub fn new(config: &Config) -> Result<Self, ConfigError> {
         let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, calendar } = *config;
-        if calendar.is_some() && (kind != Kind::FixedWindow || offset_ms.is_some()) {
-            return Err(ConfigError::CalendarWithoutWindows);
+        match calendar {
+            Some(_) if kind != Kind::FixedWindow => return Err(ConfigError::CalendarWithoutWindows),
+            Some(_) if offset_ms.is_some() => return Err(ConfigError::OffsetBesideCalendar),
+            _ => {}
         }
         let period_ms = calendar.map_or(period_ms, |calendar| calendar.longest_ms());
         if rate > MAX_TOKENS {
@@ -482,8 +484,8 @@ impl Limit {
 
     /// How far ahead `verb` may take tokens.
     const fn advance(&self, verb: Verb) -> Advance {
-        // The windows after a full bucket's next one are as far away as it is: waiting brings them no nearer. Of a calendar, none is waited
-        // for: they are too far away.
+        // The windows after a full bucket's next one are as far away as it is: waiting brings them no nearer. With a calendar,
+        // nothing waits for a later window: it is far away.
         let debt = if self.is_from_first_use() || self.calendar().is_some() { 0 } else { self.debt };
         let (prepaid, debt, max_wait_ms) = match verb {
             Verb::Reserve { max_wait_ms } => (true, debt, max_wait_ms),

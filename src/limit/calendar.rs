@@ -1,19 +1,18 @@
-//! Windows as a calendar has them: days, weeks, months, quarters and years, in the time of some place.
+//! Windows of a calendar: days, weeks, months, quarters and years in a time zone.
 //!
-//! Their lengths differ: a month has 28 to 31 days, and a day 23 to 25 hours where clocks change. For the arithmetic of a limit they have
-//! one: it counts on a clock of its own, on which the window with the number `n` begins at `n` times the longest length of all. The state of
-//! a bucket so names its window by the number of its day, week, month, quarter or year, and not by a moment: when a place changes its
-//! offset, a window is neither lost nor doubled.
+//! Their lengths differ: a month has 28 to 31 days, and a day 23 to 25 hours where clocks change. The arithmetic needs one length, so such a
+//! limit counts on a clock of its own, on which window `n` begins at `n` times the longest length. So a state names its window by number:
+//! when a zone gets another offset, no window is lost or doubled.
 //!
 //! Days are counted as in Howard Hinnant's `days_from_civil` and `civil_from_days` (chrono-Compatible Low-Level Date Algorithms).
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
 
-/// Windows that open at midnight of some days of the calendar, in the time of a [`Zone`].
+/// Windows that open at midnight on certain days, in the time of a [`Zone`].
 ///
-/// A day that a change of the clock makes longer or shorter is one window; where there is no midnight, it begins with the first moment
-/// after it, and where there are two, with the first. Days of months that do not have them, such as the 31st, are their months' last ones.
+/// A day that a change of clocks makes longer or shorter is one window. One that skips midnight begins with its first moment, and one with two
+/// midnights with the first. In a month without that day, such as the 31st, the last day counts.
 ///
 /// ```
 /// use tollgate::limit::{Calendar, Config, Decision, Limit, Zone};
@@ -38,7 +37,7 @@ pub struct Calendar {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Steps {
     Day,
-    /// The first is so many days after 1 January 1970, 0 to 6.
+    /// How many days after 1 January 1970 the first is, 0 to 6.
     Week {
         first: u8,
     },
@@ -48,7 +47,7 @@ enum Steps {
     },
 }
 
-/// Every how many months, and which is the first, counted from January.
+/// How many months lie between openings, and which is the first, counted from January.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Every {
     Month,
@@ -73,7 +72,7 @@ impl Calendar {
         Self { steps: Steps::Day, zone }
     }
 
-    /// Weeks that begin on this weekday: 1 for Monday to 7 for Sunday, as in ISO 8601. `None` for others.
+    /// Weeks that begin on this weekday: 1 for Monday to 7 for Sunday, as in ISO 8601. `None` outside this range.
     #[must_use]
     pub const fn week(zone: &'static Zone, weekday: u8) -> Option<Self> {
         match weekday {
@@ -83,19 +82,19 @@ impl Calendar {
         }
     }
 
-    /// Months that begin on this day, 1 to 31. `None` for others.
+    /// Months that begin on this day, 1 to 31. `None` outside this range.
     #[must_use]
     pub const fn month(zone: &'static Zone, day: u8) -> Option<Self> {
         Self::months(zone, Every::Month, 1, day)
     }
 
-    /// Three months from this month, 1 to 12, and day, 1 to 31, and from each third month after it. `None` for others.
+    /// Quarters, of which one begins in this month, 1 to 12, on this day, 1 to 31. `None` outside these ranges.
     #[must_use]
     pub const fn quarter(zone: &'static Zone, month: u8, day: u8) -> Option<Self> {
         Self::months(zone, Every::Quarter { first: month.wrapping_sub(1) % 3 }, month, day)
     }
 
-    /// A year from this month, 1 to 12, and day, 1 to 31. `None` for others.
+    /// Years that begin in this month, 1 to 12, on this day, 1 to 31: `Calendar::year(&Zone::UTC, 4, 6)` on 6 April. `None` outside these ranges.
     #[must_use]
     pub const fn year(zone: &'static Zone, month: u8, day: u8) -> Option<Self> {
         Self::months(zone, Every::Year { first: month.wrapping_sub(1) }, month, day)
@@ -125,21 +124,6 @@ impl Calendar {
             Steps::Months { every: Every::Year { .. }, .. } => 366,
         };
         days.wrapping_mul(DAY_MS.cast_unsigned())
-    }
-
-    /// At least the length of the shortest window, in milliseconds, where clocks change by up to two hours, which is the most that any place
-    /// does each year.
-    #[doc(hidden)]
-    #[must_use]
-    pub const fn shortest_ms(&self) -> u64 {
-        let days: u64 = match self.steps {
-            Steps::Day => 1,
-            Steps::Week { .. } => 7,
-            Steps::Months { every: Every::Month, .. } => 28,
-            Steps::Months { every: Every::Quarter { .. }, .. } => 90,
-            Steps::Months { every: Every::Year { .. }, .. } => 365,
-        };
-        days.wrapping_mul(DAY_MS.cast_unsigned()).wrapping_sub(7_200_000)
     }
 
     /// Whether a window opens whenever one of `other` does.
@@ -178,14 +162,15 @@ impl Calendar {
         }
     }
 
-    /// The first moment of the window that holds `now`, and that of the next one.
+    /// The first moment of the window that holds `now`, and that of the next one, in Unix milliseconds. Exact for moments within ±2⁵² ms of the
+    /// epoch; beyond, they saturate.
     #[must_use]
     pub fn window(&self, now: i64) -> (i64, i64) {
-        let number = self.number(self.zone.day(now));
+        let number = self.number(self.zone.day(now.clamp(-FARTHEST_MS, FARTHEST_MS)));
         (self.opening(number), self.opening(number.wrapping_add(1)))
     }
 
-    /// `now` on the limit's own clock, which only its windows' openings are reported from. Within a window, it is as far before the next
+    /// `now` on the limit's own clock, from which only openings are converted back. Within a window, it is as far before the next
     /// one as `now` is, so that a clock that steps back over an opening by a little does so here.
     pub(super) fn own_time(&self, now: i64) -> i64 {
         let now = now.clamp(-FARTHEST_MS, FARTHEST_MS);
@@ -195,7 +180,7 @@ impl Calendar {
         BEGINNING.wrapping_add(next.wrapping_mul(length_ms)).wrapping_sub(before_next)
     }
 
-    /// The moment at which the window opens that does so at `own_time`.
+    /// The Unix moment of the opening at `own_time`.
     pub(super) fn unix_time(&self, own_time: i64) -> i64 {
         let length_ms = self.longest_ms().cast_signed();
         let number = own_time.saturating_sub(BEGINNING).checked_div_euclid(length_ms).unwrap_or(0);
@@ -288,8 +273,8 @@ impl<'de> serde::Deserialize<'de> for Calendar {
     }
 }
 
-/// The offsets of a place from UTC, as the IANA's time zone database has them. Equal if the names are: another edition of the database
-/// does not make it another zone.
+/// A time zone: the offsets of a place from UTC, as the IANA's database has them. Zones with equal names are equal, whatever their offsets:
+/// another edition of the database does not make it another zone.
 #[derive(Clone, Copy)]
 pub struct Zone {
     name: &'static str,
@@ -300,12 +285,25 @@ impl Zone {
     /// Coordinated Universal Time.
     pub const UTC: Self = Self { name: "UTC", offsets: &[] };
 
-    /// A zone of this IANA name, such as `America/Sao_Paulo`, with its `offsets`: from which moment, in Unix milliseconds, and how many
-    /// seconds east of UTC; in the order of time. The first also holds before its moment, the last for all time after it. Offsets of a day
-    /// and more count as just less.
+    /// A zone of this IANA name, such as `America/Sao_Paulo`. `offsets` are pairs of the moment from which one holds, in Unix milliseconds, and
+    /// the offset itself, in seconds east of UTC and less than a day; the first also holds before its moment. `None` if the moments are not in
+    /// order, an offset is a day or more, or the name is that of [`Zone::UTC`], is empty or has spaces.
+    ///
+    /// ```
+    /// use tollgate::limit::{Calendar, Zone};
+    ///
+    /// // Two hours ahead of UTC, and three from 28 March 2027, 01:00 UTC.
+    /// static HELSINKI: Option<Zone> = Zone::new("Europe/Helsinki", &[(1_792_976_400_000, 7_200), (1_806_195_600_000, 10_800)]);
+    /// let day = Calendar::day(HELSINKI.as_ref().unwrap());
+    /// let (from, until) = day.window(1_806_195_600_000);
+    /// assert_eq!(until - from, 23 * 3_600_000);
+    /// ```
+    ///
+    /// Offsets that are read at run time can be [leaked](Box::leak): a program has few zones. The feature `zones` does that, by `Zone::named`.
     #[must_use]
-    pub const fn new(name: &'static str, offsets: &'static [(i64, i32)]) -> Self {
-        Self { name, offsets }
+    pub const fn new(name: &'static str, offsets: &'static [(i64, i32)]) -> Option<Self> {
+        let is_utc = matches!(name.as_bytes(), b"" | b"UTC");
+        if is_utc || has_space(name.as_bytes()) || !are_in_order(offsets) { None } else { Some(Self { name, offsets }) }
     }
 
     /// Its IANA name.
@@ -346,8 +344,32 @@ impl Zone {
 
     fn offset_ms(&self, index: usize) -> i64 {
         let seconds = self.offsets.get(index).map_or(0, |(_, seconds)| *seconds);
-        i64::from(seconds.clamp(-86_399, 86_399)).wrapping_mul(1_000)
+        i64::from(seconds).wrapping_mul(1_000)
     }
+}
+
+const fn has_space(mut name: &[u8]) -> bool {
+    while let [first, rest @ ..] = name {
+        if first.is_ascii_whitespace() {
+            return true;
+        }
+        name = rest;
+    }
+    false
+}
+
+const fn are_in_order(mut offsets: &[(i64, i32)]) -> bool {
+    while let [(from, offset), rest @ ..] = offsets {
+        let is_before_next = match rest {
+            [(next, _), ..] => *from < *next,
+            [] => true,
+        };
+        if !is_before_next || offset.unsigned_abs() >= 86_400 {
+            return false;
+        }
+        offsets = rest;
+    }
+    true
 }
 
 impl PartialEq for Zone {

@@ -55,7 +55,7 @@ impl Kind {
 /// ```
 ///
 /// With the feature `serde` it can be read, for instance from `{"kind":"token_bucket","rate":100,"period_ms":60000,"capacity":200}`:
-/// the last three fields may be left out, and others are errors.
+/// the last four fields may be left out, and others are errors. A calendar is text such as `"month 15 UTC"`.
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
@@ -76,9 +76,8 @@ pub struct Config {
     /// fixed window. A limit keeps what is left of it modulo `period_ms`. With `None` the phase of a new bucket decides,
     /// so that a million keys do not all reset at midnight.
     pub offset_ms: Option<u64>,
-    /// The days on which windows open, instead of a period and an offset; only for a fixed window. A limit takes the calendar's longest
-    /// window for its `period_ms`.
-    #[cfg_attr(feature = "serde", serde(default))]
+    /// The days on which windows open, instead of a period and an offset; only for a fixed window. A limit replaces `period_ms` by the length
+    /// of the calendar's longest window.
     pub calendar: Option<Calendar>,
 }
 
@@ -118,7 +117,8 @@ impl Config {
         Self::of(Kind::FirstUseWindow, rate, period)
     }
 
-    /// Windows as a calendar has them, each of `rate` tokens, holding as many, full at first, with no debt.
+    /// A fixed window that follows a calendar: `rate` tokens when each opens, holding as many, full at first, with no debt. [`Calendar`] has an
+    /// example.
     #[must_use]
     pub const fn calendar_window(rate: u64, calendar: Calendar) -> Self {
         let windows = Self::fixed_window(rate, Duration::from_millis(calendar.longest_ms()));
@@ -170,8 +170,10 @@ pub enum ConfigError {
     InitialTooLarge { initial: u64, max: u64 },
     /// A token bucket has no windows, and one from first use opens when it is used, so an offset means nothing.
     OffsetWithoutWindows,
-    /// Only a fixed window can follow a calendar, which says where it opens, so an offset means nothing.
+    /// Only a fixed window can follow a calendar.
     CalendarWithoutWindows,
+    /// A calendar says when windows open, so an offset means nothing.
+    OffsetBesideCalendar,
     /// A window from first use begins full: a bucket that was never used is not kept, so one that begins with less would never fill.
     InitialBeforeFirstUse,
 }
@@ -197,7 +199,10 @@ impl fmt::Display for ConfigError {
                 write!(f, "a token bucket has no windows, and those from first use open then: neither takes an offset")
             }
             Self::CalendarWithoutWindows => {
-                write!(f, "a calendar says where fixed windows open: it is for them, and without an offset")
+                write!(f, "only a fixed window can follow a calendar")
+            }
+            Self::OffsetBesideCalendar => {
+                write!(f, "a limit with a calendar takes no offset: the calendar says when windows open")
             }
             Self::InitialBeforeFirstUse => {
                 write!(f, "a window from first use begins full, so it takes no initial tokens")

@@ -7,7 +7,7 @@
 //! them: nothing is rounded, and nothing is lost.
 //!
 //! Over any `t` milliseconds a token bucket admits at most `capacity + ⌊rate · t / period⌋` tokens by `consume`, and a
-//! fixed window `capacity + rate · ⌈t / period⌉`: two windows may meet. Neither refuses a cost that the exact rational
+//! fixed window of a period `capacity + rate · ⌈t / period⌉`: two windows may meet. Neither refuses a cost that the exact rational
 //! model would admit.
 //!
 //! Time is always an argument, in Unix milliseconds. Nothing here reads a clock or allocates, and once a [`Limit`] is

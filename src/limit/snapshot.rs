@@ -13,7 +13,7 @@ pub struct Snapshot {
     pub tokens: i64,
     /// Drops beside them, fewer than make a token.
     pub drops: u64,
-    /// The moment up to which refills are credited, in Unix milliseconds.
+    /// The moment up to which refills are credited, in Unix milliseconds. Of a calendar, the window that holds it is open.
     pub at: i64,
 }
 

@@ -7,7 +7,7 @@ pub(super) const MAX_DROPS: i64 = 1 << 61;
 /// with other numbers takes it over by [`Limit::carry`](super::Limit::carry).
 ///
 /// The level counts drops (see [`Limit`](super::Limit)), within ±2⁶¹; below zero it is a debt. `at` is the moment in
-/// Unix milliseconds up to which refills are credited.
+/// Unix milliseconds up to which refills are credited, or for windows of a calendar the number of the one that is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     pub(super) level: i64,

@@ -4,19 +4,20 @@ use crate::zones;
 
 #[link(wasm_import_module = "tollgate")]
 unsafe extern "C" {
-    /// The offset from UTC in seconds of the zone with that name at a moment; not a number if there is none.
-    fn zone_offset(name: *const u8, len: usize, ms: f64) -> f64;
+    /// Writes a moment in the zone of that name, as `Intl` formats it, to `text`, and returns how many bytes it has written: none if there
+    /// is no such zone.
+    fn moment_in(name: *const u8, name_len: usize, ms: f64, text: *mut u8, room: usize) -> usize;
 }
 
 /// Lets policies have time zones.
 pub(super) fn install() {
     zones::install(|name| {
         zones::scanned(|ms| {
+            let mut text = [0; 64];
             #[expect(clippy::cast_precision_loss, reason = "moments are below 2⁵³")]
-            // SAFETY: the name is that many bytes at this address.
-            let seconds = unsafe { zone_offset(name.as_ptr(), name.len(), ms as f64) };
-            #[expect(clippy::cast_possible_truncation, reason = "an offset is less than a day")]
-            (!seconds.is_nan()).then_some(seconds as i32)
+            // SAFETY: the name and the room for the text are that long.
+            let len = unsafe { moment_in(name.as_ptr(), name.len(), ms as f64, text.as_mut_ptr(), text.len()) };
+            zones::offset_in(std::str::from_utf8(text.get(..len)?).ok()?)
         })
     });
 }

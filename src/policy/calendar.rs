@@ -16,15 +16,15 @@ impl Reader<'_> {
     pub(super) fn calendar(&mut self, kind: Kind) -> Option<Calendar> {
         let Some(value) = self.fields.get("calendar") else {
             for field in ["starts", "zone"].into_iter().filter(|field| self.fields.get(field).is_some()) {
-                self.error(field, "is for a limit with `calendar`".to_owned());
+                self.error(field, "needs `calendar`".to_owned());
             }
             return None;
         };
         if kind == Kind::TokenBucket {
-            self.error("calendar", "is for `kind = \"fixed_window\"`".to_owned());
+            self.error("calendar", "needs `kind = \"fixed_window\"`".to_owned());
         }
         for field in ["period", "offset"].into_iter().filter(|field| self.fields.get(field).is_some()) {
-            self.error(field, "is not for a calendar, which says when windows open".to_owned());
+            self.error(field, "cannot be combined with `calendar`, which says when windows open".to_owned());
         }
         let unit = value.string().filter(|unit| UNITS.contains(&&**unit));
         if unit.is_none() {
@@ -36,14 +36,14 @@ impl Reader<'_> {
         let starts = self.fields.get("starts");
         let calendar = calendar(&unit, starts, zone.unwrap_or(&Zone::UTC));
         if calendar.is_none() {
-            let rule = match &*unit {
-                "day" => "is not for days, which start at midnight".to_owned(),
-                "week" => format!("must be a weekday such as \"{}\"", WEEKDAYS[0]),
-                "month" => "must be a day of the month, a whole number from 1 to 31".to_owned(),
-                _ => "must be a month and a day, such as \"04-06\" for the sixth of April".to_owned(),
+            let shown = starts.map(shown_value).unwrap_or_default();
+            let problem = match &*unit {
+                "day" => "does not apply to days, which start at midnight".to_owned(),
+                "week" => format!("must be a weekday in lower case, such as \"{}\", not {shown}", WEEKDAYS[0]),
+                "month" => format!("must be a day of the month, a whole number from 1 to 31, not {shown}"),
+                _ => format!("must be month-day, such as \"04-06\" for 6 April, not {shown}"),
             };
-            let shown = starts.map(|value| format!(", not {}", shown_value(value))).unwrap_or_default();
-            self.error("starts", rule + &shown);
+            self.error("starts", problem);
         }
         calendar
     }
@@ -53,8 +53,11 @@ impl Reader<'_> {
         let zone = value.string().and_then(|name| zones::named(&name));
         if zone.is_none() {
             let shown = shown_value(value);
-            let rule =
-                "must be the name of a time zone in the IANA's database, such as \"America/Sao_Paulo\" or \"UTC\"";
+            let rule = if zones::are_known() {
+                "must be the name of a time zone in the IANA's database, such as \"America/Sao_Paulo\" or \"UTC\""
+            } else {
+                "must be \"UTC\": other time zones need the crate's feature `zones`"
+            };
             self.error("zone", format!("{rule}, not {shown}"));
         }
         zone
@@ -102,7 +105,12 @@ pub(crate) fn shown_period(config: &Config) -> String {
         (_, "" | "01-01") | ("month", "1") => String::new(),
         ("week", number) => {
             let place = number.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
-            format!(" from {}", place.and_then(|place| WEEKDAYS.get(place)).copied().unwrap_or_default())
+            let weekday = place.and_then(|place| WEEKDAYS.get(place)).copied().unwrap_or_default();
+            format!(
+                " from {}{}",
+                weekday.get(..1).unwrap_or_default().to_uppercase(),
+                weekday.get(1..).unwrap_or_default()
+            )
         }
         ("month", day) => format!(" from day {day}"),
         (_, date) => format!(" from {date}"),
@@ -125,8 +133,8 @@ mod tests {
         for (fields, calendar, shown) in [
             (r#""calendar":"day""#, Some(Calendar::day(utc)), "calendar day in UTC"),
             (r#""calendar":"day","zone":"UTC""#, Some(Calendar::day(utc)), "calendar day in UTC"),
-            (r#""calendar":"week""#, Calendar::week(utc, 1), "calendar week from monday in UTC"),
-            (r#""calendar":"week","starts":"sunday""#, Calendar::week(utc, 7), "calendar week from sunday in UTC"),
+            (r#""calendar":"week""#, Calendar::week(utc, 1), "calendar week from Monday in UTC"),
+            (r#""calendar":"week","starts":"sunday""#, Calendar::week(utc, 7), "calendar week from Sunday in UTC"),
             (r#""calendar":"month""#, Calendar::month(utc, 1), "calendar month in UTC"),
             (r#""calendar":"month","starts":31"#, Calendar::month(utc, 31), "calendar month from day 31 in UTC"),
             (r#""calendar":"quarter""#, Calendar::quarter(utc, 1, 1), "calendar quarter in UTC"),
@@ -147,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_a_calendar_is_an_error_that_says_what_would_be_right() {
+    fn each_contradiction_is_one_error_that_says_what_would_be_right() {
         let month = r#""calendar":"month""#;
         for (json, expected) in [
             (
@@ -156,24 +164,27 @@ mod tests {
             ),
             (
                 policy(r#""calendar":"month","period":"1day""#),
-                "p.period: is not for a calendar, which says when windows open",
+                "p.period: cannot be combined with `calendar`, which says when windows open",
             ),
             (
                 policy(r#""calendar":"month","offset":"1h""#),
-                "p.offset: is not for a calendar, which says when windows open",
+                "p.offset: cannot be combined with `calendar`, which says when windows open",
             ),
             (
                 policy(r#""calendar":"month","offset":"first_use""#),
-                "p.offset: is not for a calendar, which says when windows open",
+                "p.offset: cannot be combined with `calendar`, which says when windows open",
             ),
-            (policy(r#""period":"1day","zone":"UTC""#), "p.zone: is for a limit with `calendar`"),
-            (policy(r#""period":"1day","starts":1"#), "p.starts: is for a limit with `calendar`"),
+            (policy(r#""period":"1day","zone":"UTC""#), "p.zone: needs `calendar`"),
+            (policy(r#""period":"1day","starts":1"#), "p.starts: needs `calendar`"),
             (
                 policy(r#""calendar":"month","zone":"America/Sao_Paolo""#),
                 r#"p.zone: must be the name of a time zone in the IANA's database, such as "America/Sao_Paulo" or "UTC", not "America/Sao_Paolo""#,
             ),
-            (policy(r#""calendar":"day","starts":1"#), "p.starts: is not for days, which start at midnight, not 1"),
-            (policy(r#""calendar":"week","starts":1"#), r#"p.starts: must be a weekday such as "monday", not 1"#),
+            (policy(r#""calendar":"day","starts":1"#), "p.starts: does not apply to days, which start at midnight"),
+            (
+                policy(r#""calendar":"week","starts":1"#),
+                r#"p.starts: must be a weekday in lower case, such as "monday", not 1"#,
+            ),
             (
                 policy(r#""calendar":"month","starts":0"#),
                 "p.starts: must be a day of the month, a whole number from 1 to 31, not 0",
@@ -184,16 +195,40 @@ mod tests {
             ),
             (
                 policy(r#""calendar":"year","starts":"4-6""#),
-                r#"p.starts: must be a month and a day, such as "04-06" for the sixth of April, not "4-6""#,
+                r#"p.starts: must be month-day, such as "04-06" for 6 April, not "4-6""#,
             ),
             (
                 policy(r#""calendar":"year","starts":"13-01""#),
-                r#"p.starts: must be a month and a day, such as "04-06" for the sixth of April, not "13-01""#,
+                r#"p.starts: must be month-day, such as "04-06" for 6 April, not "13-01""#,
             ),
-            (format!(r#"{{"p":{{"rate":5,{month}}}}}"#), r#"p.calendar: is for `kind = "fixed_window"`"#),
+            (format!(r#"{{"p":{{"rate":5,{month}}}}}"#), r#"p.calendar: needs `kind = "fixed_window"`"#),
             (
                 format!(r#"{{"p":{{"kind":"fixed_window","rate":"5/1m",{month}}}}}"#),
-                "p.rate: has a period, and the calendar another: write the tokens alone",
+                "p.rate: includes a period, which `calendar` sets: write only the number of tokens, such as 5",
+            ),
+            (
+                format!(r#"{{"p":{{"kind":"fixed_window","rate":"5/1m burst 10s",{month}}}}}"#),
+                "p.rate: includes a period, which `calendar` sets: write only the number of tokens, such as 5",
+            ),
+            (
+                policy(r#""calendar":"week","starts":"Monday""#),
+                r#"p.starts: must be a weekday in lower case, such as "monday", not "Monday""#,
+            ),
+            (
+                policy(r#""calendar":"month","starts":29.5"#),
+                "p.starts: must be a day of the month, a whole number from 1 to 31, not 29.5",
+            ),
+            (
+                policy(r#""calendar":"month","zone":"utc""#),
+                r#"p.zone: must be the name of a time zone in the IANA's database, such as "America/Sao_Paulo" or "UTC", not "utc""#,
+            ),
+            (
+                r#"{"p":{"kind":"fixed_window","rate":"5/month"}}"#.to_owned(),
+                r#"p.rate: "1month" counts in months, which differ in length: write days, such as "30days" (a minute is "m"), or `kind = "fixed_window"` with `calendar = "month"`"#,
+            ),
+            (
+                format!(r#"{{"p":{{"kind":"fixed_window","rate":5,{month},"shards":2}}}}"#),
+                "p.shards: p is a fixed window, which cannot be divided: make it a token bucket",
             ),
             (
                 format!(r#"{{"p":{{"kind":"fixed_window","rate":2.5,{month}}}}}"#),

@@ -111,7 +111,7 @@ fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>
             lines.push(format!("{shown} is of another kind: {tokens}"));
             continue;
         }
-        if (old.rate, old.period_ms) != (new.rate, new.period_ms) {
+        if (old.rate, old.period_ms, old.calendar) != (new.rate, new.period_ms, new.calendar) {
             let paces = format!("{} instead of {}", pace(new), pace(old));
             lines.push(format!("{shown}: {paces}; time before the change counts at the old rate"));
         }

@@ -236,7 +236,7 @@ impl Policy {
         let limits = limits.filter(|limit| limit.is_slots() == old.is_slots());
         let difference = |limit: &&NamedLimit| {
             let (new, old) = (limit.limit().config(), old.limit().config());
-            (new != old, (new.kind, new.period_ms) != (old.kind, old.period_ms))
+            (new != old, (new.kind, new.period_ms, new.calendar) != (old.kind, old.period_ms, old.calendar))
         };
         limits.min_by_key(difference)?.name().map(str::to_owned)
     }

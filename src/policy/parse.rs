@@ -36,7 +36,10 @@ impl Policies {
     /// |---|---|---|
     /// | `kind` | `"token_bucket"`, `"fixed_window"`, or in the service `"slots"` | `"token_bucket"` |
     /// | `rate` | tokens refilled in each period: 100, 2.5; or with the period and the capacity, `"100/1m"`, `"20/s burst 40"` | required |
-    /// | `period` | a length of time up to [`MAX_SPAN_MS`](crate::limit::MAX_SPAN_MS), such as `"250ms"`, `"1m"`, `"1h 30m"`, `"1day"` | required |
+    /// | `period` | a length of time up to [`MAX_SPAN_MS`](crate::limit::MAX_SPAN_MS), such as `"250ms"`, `"1m"`, `"1h 30m"`, `"1day"` | required without a calendar |
+    /// | `calendar` | instead of a period: `"day"`, `"week"`, `"month"`, `"quarter"` or `"year"`; only for fixed windows | none |
+    /// | `starts` | when these begin: a weekday such as `"monday"`, a day of the month, or month-day of quarters and years, such as `"04-06"` | Monday, the first, 1 January |
+    /// | `zone` | in which time zone; others than `"UTC"` need the feature `zones` | `"UTC"` |
     /// | `capacity` | maximum tokens at once | `rate`, rounded up |
     /// | `max_debt` | how far below zero reservations and charges may take it, in tokens; `"unlimited"` is as far as stays exact | 0 |
     /// | `initial` | tokens of a new key | `capacity` |

@@ -117,7 +117,10 @@ impl Reader<'_> {
         let calendar = self.calendar(kind);
         let follows_calendar = self.fields.get("calendar").is_some();
         if follows_calendar && written.period.is_some() {
-            self.error("rate", "has a period, and the calendar another: write the tokens alone".to_owned());
+            self.error(
+                "rate",
+                "includes a period, which `calendar` sets: write only the number of tokens, such as 5".to_owned(),
+            );
         }
         let period_ms = match &written.period {
             _ if follows_calendar => calendar.map(|calendar| calendar.longest_ms()),
@@ -128,6 +131,7 @@ impl Reader<'_> {
         };
         let capacity = match &written.burst {
             Some(Burst::Tokens(tokens)) => Some(*tokens),
+            Some(Burst::Time(_)) if follows_calendar => None,
             Some(Burst::Time(length)) => period_ms.and_then(|period_ms| self.burst(length, &written, period_ms)),
             None => self.tokens("capacity"),
         };
@@ -136,7 +140,7 @@ impl Reader<'_> {
         let initial = self.tokens("initial");
         // A fraction of a token per period equals whole tokens per a multiple of it.
         let period_ms = period_ms.unwrap_or_default().saturating_mul(parts);
-        let offset_ms = if opens_when_used { None } else { self.millis("offset") };
+        let offset_ms = if opens_when_used || follows_calendar { None } else { self.millis("offset") };
         let config = Config { kind, rate: tokens, period_ms, capacity, initial, max_debt: 0, offset_ms, calendar };
         Config { max_debt: max_debt.unwrap_or_else(|| Limit::largest_debt(&config)), ..config }
     }
@@ -274,8 +278,12 @@ impl Reader<'_> {
         let millis = length::millis_of(text);
         if let Err(error) = millis {
             let calendar = match error {
-                LengthError::Months if ["period", "rate"].contains(&field) => ", or `calendar = \"month\"`",
-                LengthError::Years if ["period", "rate"].contains(&field) => ", or `calendar = \"year\"`",
+                LengthError::Months if ["period", "rate"].contains(&field) => {
+                    ", or `kind = \"fixed_window\"` with `calendar = \"month\"`"
+                }
+                LengthError::Years if ["period", "rate"].contains(&field) => {
+                    ", or `kind = \"fixed_window\"` with `calendar = \"year\"`"
+                }
                 _ => "",
             };
             self.error(field, error.about(&shown) + calendar);
@@ -371,7 +379,7 @@ const fn field_of(error: &ConfigError) -> &'static str {
         ConfigError::CapacityTooLarge { .. } => "capacity",
         ConfigError::MaxDebtTooLarge { .. } => "max_debt",
         ConfigError::InitialTooLarge { .. } | ConfigError::InitialBeforeFirstUse => "initial",
-        ConfigError::OffsetWithoutWindows => "offset",
+        ConfigError::OffsetWithoutWindows | ConfigError::OffsetBesideCalendar => "offset",
         ConfigError::CalendarWithoutWindows => "calendar",
     }
 }

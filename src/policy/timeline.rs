@@ -209,10 +209,13 @@ impl Version {
     }
 }
 
+/// How much later than by its days a window may open: nowhere was more than a day repeated.
+const MAX_SET_BACK_MS: u128 = 86_400_000;
+
 /// How long a bucket with that debt takes to fill, in milliseconds, rounded up; `None` if it never does. With several shards, that of the
 /// last: its capacity may be rounded up.
 pub(super) fn fill_ms(limit: &Limit, max_debt: u64, shards: u8) -> Option<u64> {
-    let Config { kind, rate, period_ms, capacity, .. } = *limit.config();
+    let Config { kind, rate, period_ms, capacity, calendar, .. } = *limit.config();
     let rounded = u64::from(shards).saturating_sub(1);
     let tokens = u128::from(capacity.saturating_add(max_debt).saturating_add(rounded));
     let (rate, period_ms) = (u128::from(rate), u128::from(period_ms));
@@ -223,6 +226,8 @@ pub(super) fn fill_ms(limit: &Limit, max_debt: u64, shards: u8) -> Option<u64> {
         Kind::TokenBucket => tokens.saturating_mul(period_ms).div_ceil(rate),
         Kind::FixedWindow | Kind::FirstUseWindow => tokens.div_ceil(rate).saturating_mul(period_ms),
     };
+    // A calendar's clocks may be set back.
+    let ms = ms.saturating_add(if calendar.is_some() { MAX_SET_BACK_MS } else { 0 });
     u64::try_from(ms).ok()
 }
 

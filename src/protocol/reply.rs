@@ -403,12 +403,14 @@ impl LimitAnswer {
     /// A limit's answer and state at `now`.
     #[must_use]
     pub fn new(limit: &Limit, decision: Decision, state: &State, now: i64) -> Self {
+        // Windows of a calendar differ in length: a copy of the state knows only the one that is open.
+        let shown = if limit.config().calendar.is_some() { limit.refilled(state, now) } else { *state };
         Self {
             decision,
             remaining: limit.remaining(state, now),
             owed: limit.owed(state, now),
             reset_at: limit.full_at(state, now),
-            snapshot: limit.snapshot(state),
+            snapshot: limit.snapshot(&shown),
         }
     }
 

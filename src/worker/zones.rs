@@ -13,10 +13,6 @@ fn start() {
 }
 
 fn offsets(name: &str) -> Option<Vec<(i64, i32)>> {
-    // Otherwise an offset, which is no zone of the database.
-    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
-        return None;
-    }
     let format = format_of(name)?;
     zones::scanned(|ms| {
         #[expect(clippy::cast_precision_loss, reason = "moments are below 2⁵³")]
@@ -35,5 +31,9 @@ fn format_of(name: &str) -> Option<Function> {
     let class = Reflect::get(&js_sys::global(), &"Intl".into()).ok()?;
     let class: Function = Reflect::get(&class, &"DateTimeFormat".into()).ok()?.unchecked_into();
     let made = Reflect::construct(&class, &Array::of2(&"en".into(), &options)).ok()?;
-    Some(made.unchecked_into::<Intl::DateTimeFormat>().format())
+    let format: Intl::DateTimeFormat = made.unchecked_into();
+    let known = Reflect::get(&format.resolved_options(), &"timeZone".into()).ok()?.as_string()?;
+    // In its exact spelling, unless it is an older name of the known one: others would be zones of their own.
+    let is_exact = known == name || !known.eq_ignore_ascii_case(name);
+    is_exact.then(|| format.format())
 }

@@ -25,6 +25,26 @@ const write = (name, text) => writeFileSync(join(folder, name), text);
 const API = `api: token bucket, 20 per 1s, at most 40 at once and 60 within any 1s
   from empty to full in 2s; a crash costs a key at most 20, back after 1s; renaming it resets a key to 40`;
 
+test("knows the time zones of calendars as Intl does", async () => {
+  const window = { kind: "fixed_window", rate: 10, calendar: "month", starts: 15 };
+  const { errors, policies } = await lint({ paulo: { ...window, zone: "America/Sao_Paulo" } });
+  assert.deepEqual(errors, []);
+  const [{ summary, limits }] = policies;
+  assert.equal(
+    summary,
+    "paulo: fixed window, 10 per calendar month from day 15 in America/Sao_Paulo, at most 10 at once and 30 within any 31days",
+  );
+  const [{ calendar, period_ms, within, full_after_ms }] = limits;
+  const longest = 31 * 86_400_000;
+  assert.deepEqual([calendar, period_ms, full_after_ms], ["month 15 America/Sao_Paulo", longest, longest]);
+  assert.deepEqual(within, [{ period_ms: longest, tokens: 30 }], "from one window, over February, to the next");
+  for (const zone of ["America/Sao_Paolo", "+03:00", ""]) {
+    const wrong = await lint({ paulo: { ...window, zone } });
+    assert.equal(wrong.errors.length, 1);
+    assert.match(wrong.errors[0], /^POLICIES.paulo.zone: must be the name of a time zone/);
+  }
+});
+
 test("reports each policy's numbers, description and findings", async () => {
   const { errors, policies } = await lint({ api: "20/s burst 40", once: { rate: 0, period: "1day", capacity: 5 } });
   assert.deepEqual(errors, []);

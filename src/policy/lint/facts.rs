@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
+use super::openings::longest_ms;
 use super::worst::Worst;
 use crate::length;
-use crate::limit::{Config, Decision, Limit, State};
+use crate::limit::{Calendar, Config, Decision, Limit, State};
 use crate::policy::named::Policy;
 use crate::policy::named_limit::{NamedLimit, SLOTS};
 use crate::sorted::sort_by;
@@ -123,6 +124,9 @@ pub(super) fn together(limits: &[LimitFacts]) -> Vec<Admitted> {
 
 /// Maximum time to pay the deepest debt.
 pub(super) fn debt_paid_after_ms(limit: &Limit) -> Option<u64> {
+    if let Some(calendar) = &limit.config().calendar {
+        return in_windows(calendar, limit.config(), limit.config().max_debt);
+    }
     let (full, start) = full_at_start(limit);
     let indebted = limit.lowered(&limit.lowered(&full, limit.config().capacity), limit.config().max_debt);
     match limit.peek(&indebted, start, 0) {
@@ -170,8 +174,20 @@ fn facts(limit: &NamedLimit, is_enforced: bool, periods: &[u64]) -> LimitFacts {
 
 /// Maximum time for a bucket to fill that lacks this many tokens.
 fn back_after_ms(limit: &Limit, tokens: u64) -> Option<u64> {
+    if let Some(calendar) = &limit.config().calendar {
+        return in_windows(calendar, limit.config(), tokens);
+    }
     let (full, start) = full_at_start(limit);
     limit.full_at(&limit.lowered(&full, tokens), start).map(|at| at.abs_diff(start))
+}
+
+/// Maximum time for windows to add this many tokens.
+fn in_windows(calendar: &Calendar, config: &Config, tokens: u64) -> Option<u64> {
+    match (tokens, config.rate) {
+        (0, _) => Some(0),
+        (_, 0) => None,
+        (tokens, rate) => Some(longest_ms(calendar, tokens.div_ceil(rate))),
+    }
 }
 
 /// A full bucket at a moment when a window has just opened: then the next takes longest to open.

@@ -182,7 +182,8 @@ fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {
         return findings;
     }
     if capacity == 0 {
-        let passes = if kind == Kind::FirstUseWindow { "charges" } else { "reservations, borrowing and charges" };
+        let takes_no_advance = kind == Kind::FirstUseWindow || config.calendar.is_some();
+        let passes = if takes_no_advance { "charges" } else { "reservations, borrowing and charges" };
         let text = format!("with a capacity of 0, consuming is always refused: only {passes} pass");
         push(Level::Note, Code::OnlyDebt, text);
     } else if worst.loses_much() {
@@ -247,7 +248,7 @@ fn is_always_tighter(tighter: &NamedLimit, limit: &NamedLimit) -> bool {
     }
     let (a, b) = (tighter.limit().config(), limit.limit().config());
     if (a.calendar.is_some() || b.calendar.is_some()) && a.kind != b.kind {
-        return false; // months have no pace
+        return false; // windows of a calendar differ in length
     }
     let is_slower = product(a.rate, b.period_ms) <= product(b.rate, a.period_ms);
     let initial = |config: &Config| config.initial.unwrap_or(config.capacity);
@@ -283,7 +284,12 @@ fn is_always_tighter(tighter: &NamedLimit, limit: &NamedLimit) -> bool {
 /// Whether a window of `inner` opens whenever one of `outer` does.
 fn is_aligned(inner: &Config, outer: &Config) -> bool {
     if inner.calendar.is_some() || outer.calendar.is_some() {
-        return inner.calendar.zip(outer.calendar).is_some_and(|(inner, outer)| inner.opens_with(&outer));
+        return match (inner.calendar, outer.calendar) {
+            (Some(inner), Some(outer)) => inner.opens_with(&outer),
+            // Midnights are on quarters of an hour.
+            (None, Some(_)) => 900_000_u64.is_multiple_of(inner.period_ms) && inner.offset_ms == Some(0),
+            _ => false,
+        };
     }
     let is_multiple = outer.period_ms.is_multiple_of(inner.period_ms);
     let opens = |config: &Config| config.offset_ms.map(|offset_ms| offset_ms.checked_rem(inner.period_ms).unwrap_or(0));
@@ -299,7 +305,13 @@ fn not_aligned(first: &NamedLimit, second: &NamedLimit) -> Option<Finding> {
     }
     let common = gcd(a.period_ms.into(), b.period_ms.into()).max(1);
     let when = match (a.offset_ms, b.offset_ms) {
-        _ if a.calendar.is_some() || b.calendar.is_some() => "on different days, or in different time zones".to_owned(),
+        _ if a.calendar.is_some() && b.calendar.is_some() => {
+            "on different days, or at midnight of different time zones".to_owned()
+        }
+        _ if a.calendar.is_some() || b.calendar.is_some() => {
+            "at moments that have nothing to do with each other: one follows a calendar, the other has a period"
+                .to_owned()
+        }
         (Some(_), None) | (None, Some(_)) => {
             "at moments that have nothing to do with each other: one has an offset, the other the phase of the key"
                 .to_owned()

@@ -3,6 +3,7 @@
 
 mod facts;
 mod findings;
+mod openings;
 mod words;
 mod worst;
 

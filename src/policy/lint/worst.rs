@@ -6,7 +6,8 @@
 //! all they can find the bucket in the same state after each overflow: full, then empty. So the time between overflows determines
 //! everything.
 
-use crate::limit::{Config, Kind};
+use super::openings::most_within;
+use crate::limit::{Calendar, Config, Kind};
 
 /// The callers who take all they can from one bucket.
 #[derive(Clone, Copy, Debug)]
@@ -21,8 +22,7 @@ pub(super) struct Worst {
     pub(super) per_cycle: u128,
     /// For a fixed window its period; for a token bucket the time between overflows, or its period if there are none.
     pub(super) cycle_ms: u128,
-    /// The time between two openings of a fixed window, at least.
-    shortest_ms: u128,
+    calendar: Option<Calendar>,
 }
 
 impl Worst {
@@ -42,7 +42,11 @@ impl Worst {
         let span = u128::from(span_ms);
         let later = match self.kind {
             // The first window opens a millisecond after the burst.
-            Kind::FixedWindow => span.div_ceil(self.shortest_ms.max(1)).saturating_mul(self.per_cycle),
+            Kind::FixedWindow => {
+                let periods = || span.div_ceil(self.cycle_ms.max(1));
+                let windows = self.calendar.as_ref().map_or_else(periods, |calendar| most_within(calendar, span_ms));
+                windows.saturating_mul(self.per_cycle)
+            }
             // The same, but a token must have opened that window before; or the burst opens it.
             Kind::FirstUseWindow => {
                 let in_windows = |windows: u128| windows.saturating_mul(self.per_cycle);
@@ -67,7 +71,7 @@ impl Worst {
     }
 
     fn new(config: &Config, max_debt: u64) -> Self {
-        let Config { kind, rate, period_ms, capacity, initial, .. } = *config;
+        let Config { kind, rate, period_ms, capacity, initial, calendar, .. } = *config;
         // At rate 0 a bucket never exceeds its initial level.
         let most = if rate == 0 { initial.unwrap_or(capacity) } else { capacity };
         let burst = most.saturating_add(max_debt);
@@ -76,8 +80,7 @@ impl Worst {
             Kind::FixedWindow | Kind::FirstUseWindow => (rate.min(burst).into(), period_ms.into()),
             Kind::TokenBucket => overflow(rate.into(), period_ms.into(), burst.into()).unwrap_or(whole),
         };
-        let shortest_ms = config.calendar.map_or(period_ms, |calendar| calendar.shortest_ms());
-        Self { burst, kind, period_ms, rate, per_cycle, cycle_ms, shortest_ms: shortest_ms.into() }
+        Self { burst, kind, period_ms, rate, per_cycle, cycle_ms, calendar }
     }
 }
 

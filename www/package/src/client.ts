@@ -168,7 +168,7 @@ export interface LimitNumbers {
   /** A `first_use_window` opens when something is taken from a full bucket. Slots are given back by reservations. */
   readonly kind: "token_bucket" | "fixed_window" | "first_use_window" | "slots";
   readonly rate: number;
-  /** Of a calendar, that of its longest window. */
+  /** Of a calendar, the length of its longest window, or in a snapshot of the one that is open. */
   readonly period_ms: number;
   /** Of windows of a calendar: their length, on which day they open and the time zone, such as `month 15 America/Sao_Paulo`. */
   readonly calendar?: string;

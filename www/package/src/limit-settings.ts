@@ -1,7 +1,7 @@
 // Limits as people write them: in the settings of policies, and in requests that bring their own.
 
 /** One limit. The documentation of policies explains the members. */
-export type LimitSettings = (LimitTerms & (RatePerPeriod | RatePerWindow | RateInText)) | SlotsSettings;
+export type LimitSettings = (LimitTerms & (RatePerPeriod | RatePerCalendarWindow | RateInText)) | SlotsSettings;
 
 /** Several limits, all of which must pass. */
 export type NamedLimitSettings = LimitSettings & { readonly name: string };
@@ -16,13 +16,13 @@ export interface RatePerPeriod {
 }
 
 /** Tokens added in each window of a calendar. */
-export interface RatePerWindow {
+export interface RatePerCalendarWindow {
   readonly kind: "fixed_window";
   readonly rate: number;
   readonly calendar: "day" | "week" | "month" | "quarter" | "year";
   /**
    * When windows open: a weekday such as `"monday"`, a day of the month (the last one if the month is shorter), or the month and day of
-   * quarters and years, such as `"04-06"`. Default: the first.
+   * quarters and years, such as `"04-06"`. Default: Monday, the first, 1 January.
    */
   readonly starts?: string | number;
   /** A time zone by its name in the IANA's database, such as `"America/Sao_Paulo"`. Default: UTC. */

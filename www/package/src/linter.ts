@@ -131,33 +131,33 @@ export function linter(compile: () => Promise<WebAssembly.Module>): Lint {
     compiled ??= (async () => compile())();
     const module = await compiled.catch(failed);
     let memory: { readonly buffer: ArrayBuffer } | undefined;
-    const zone_offset = (at: number, length: number, ms: number): number =>
-      offsetOf(new TextDecoder().decode(new Uint8Array(memory!.buffer, at, length)), ms);
-    const { exports } = await WebAssembly.instantiate(module, { tollgate: { zone_offset } });
+    const moment_in = (name: number, nameLength: number, ms: number, text: number, room: number): number => {
+      const { buffer } = memory!;
+      const zone = new TextDecoder().decode(new Uint8Array(buffer, name, nameLength));
+      return new TextEncoder().encodeInto(momentIn(zone, ms), new Uint8Array(buffer, text, room)).written;
+    };
+    const { exports } = await WebAssembly.instantiate(module, { tollgate: { moment_in } });
     const ours = exports as unknown as Exports;
     memory = ours.memory;
     return JSON.parse(exchanged(ours, json, ours.lint));
   };
 }
 
-/** A time zone's offset from UTC at a moment, in seconds; `NaN` if there is no zone of that name. */
-function offsetOf(zone: string, ms: number): number {
-  if (zone !== asked?.zone) asked = { zone, format: formatIn(zone) };
-  // As src/zones.rs reads it, for Workers.
-  const match = /GMT(?:([+-])(\d+):(\d+)(?::(\d+))?)?$/.exec(asked.format?.format(ms) ?? "");
-  if (!match) return NaN;
-  const [, sign = "+", hours = 0, minutes = 0, seconds = 0] = match;
-  return Number(`${sign}1`) * (Number(hours) * 3600 + Number(minutes) * 60 + Number(seconds));
+/** A moment in a time zone, with its offset from UTC; empty if there is no zone of that name. */
+function momentIn(zone: string, ms: number): string {
+  if (zone !== lastZone?.zone) lastZone = { zone, format: formatIn(zone) };
+  return lastZone.format?.format(ms) ?? "";
 }
 
-/** The last zone that was asked for: the module asks for many moments of one. */
-let asked: { readonly zone: string; readonly format: Intl.DateTimeFormat | undefined } | undefined;
+/** The module wants many moments of one zone. */
+let lastZone: { readonly zone: string; readonly format: Intl.DateTimeFormat | undefined } | undefined;
 
 function formatIn(timeZone: string): Intl.DateTimeFormat | undefined {
-  // `Intl` also takes offsets, which are no zones of the database.
-  if (!/^[A-Za-z]/.test(timeZone)) return undefined;
   try {
-    return new Intl.DateTimeFormat("en", { timeZone, timeZoneName: "longOffset" });
+    const format = new Intl.DateTimeFormat("en", { timeZone, timeZoneName: "longOffset" });
+    const known = format.resolvedOptions().timeZone;
+    // As in src/worker/zones.rs: in its exact spelling, unless it is an older name of the known one.
+    return known === timeZone || known.toLowerCase() !== timeZone.toLowerCase() ? format : undefined;
   } catch {
     return undefined;
   }

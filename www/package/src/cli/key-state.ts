@@ -118,7 +118,7 @@ function numbers({ kind, rate, period_ms, calendar, capacity, max_debt }: LimitS
   const pace = paces[kind];
   const most =
     max_debt > 0 ? `at most ${grouped(capacity)}, debt at most ${grouped(max_debt)}` : `at most ${grouped(capacity)}`;
-  return `${rate === 0 ? "never refills" : `${grouped(rate)} ${pace} ${calendar ?? lasting(period_ms)}`}, ${most}`;
+  return `${rate === 0 ? "never refills" : `${grouped(rate)} ${calendar ? `in each calendar window (${calendar})` : `${pace} ${lasting(period_ms)}`}`}, ${most}`;
 }
 
 function full(at: number | null, now: number): string {

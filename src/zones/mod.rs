@@ -1,0 +1,125 @@
+//! Time zones by their names. Their offsets come from the platform: in a Worker and in the npm package's lint from `Intl`, and natively, with the
+//! feature `zones`, from the database in the crate `jiff`.
+
+#[cfg(any(test, feature = "lint", feature = "worker"))]
+mod scan;
+
+use std::collections::BTreeMap;
+use std::sync::{OnceLock, PoisonError, RwLock};
+
+use crate::limit::Zone;
+#[cfg(feature = "serde")]
+use crate::limit::{Calendar, CalendarText};
+
+#[cfg(any(feature = "lint", feature = "worker"))]
+pub(crate) use scan::{offset_in, scanned};
+
+/// The offsets of the zone of that name, as for [`Zone::new`]; `None` if there is no such zone.
+pub(crate) type Source = fn(&str) -> Option<Vec<(i64, i32)>>;
+
+/// Sets the source of offsets, unless one is set.
+#[cfg(any(feature = "lint", feature = "worker"))]
+pub(crate) fn install(source: Source) {
+    _ = SOURCE.set(source);
+}
+
+static SOURCE: OnceLock<Source> = OnceLock::new();
+
+/// The zones read so far. They are never freed: limits refer to them.
+static KNOWN: RwLock<BTreeMap<&'static str, &'static Zone>> = RwLock::new(BTreeMap::new());
+
+/// Maximum zones that stay. The database has 600 names, of which a source may know each in several spellings.
+const MAX_ZONES: usize = 4_096;
+
+/// The zone of that name.
+pub(crate) fn named(name: &str) -> Option<&'static Zone> {
+    if name == Zone::UTC.name() {
+        return Some(&Zone::UTC);
+    }
+    // `Intl` also takes offsets, which are no zones of the database.
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        return None;
+    }
+    if let Some(zone) = KNOWN.read().unwrap_or_else(PoisonError::into_inner).get(name) {
+        return Some(zone);
+    }
+    let offsets = match SOURCE.get() {
+        Some(source) => source(name),
+        None => default_source(name),
+    }?;
+    let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+    if let Some(zone) = known.get(name) {
+        return Some(zone); // another thread has read it meanwhile
+    }
+    if known.len() >= MAX_ZONES {
+        return None;
+    }
+    let name: &'static str = Box::leak(name.into());
+    let zone: &'static Zone = Box::leak(Box::new(Zone::new(name, Vec::leak(offsets))?));
+    known.insert(name, zone);
+    Some(zone)
+}
+
+/// With a zone of this build's database, or UTC.
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for Calendar {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(CalendarText(named))
+    }
+}
+
+/// Whether there are zones besides UTC.
+pub(crate) fn are_known() -> bool {
+    cfg!(feature = "zones") || SOURCE.get().is_some()
+}
+
+#[cfg(not(feature = "zones"))]
+fn default_source(_name: &str) -> Option<Vec<(i64, i32)>> {
+    None
+}
+
+#[cfg(feature = "zones")]
+use with_jiff::offsets as default_source;
+
+#[cfg(feature = "zones")]
+mod with_jiff {
+    use jiff::Timestamp;
+    use jiff::tz::TimeZone;
+
+    use crate::limit::Zone;
+
+    impl Zone {
+        /// The zone of this name in the IANA's database, such as `America/Sao_Paulo`; `None` if there is none.
+        #[must_use]
+        pub fn named(name: &str) -> Option<&'static Self> {
+            super::named(name)
+        }
+    }
+
+    /// From 1800, before the first change of any clock, to 2200.
+    pub(super) fn offsets(name: &str) -> Option<Vec<(i64, i32)>> {
+        // In its exact spelling: others would be zones of their own.
+        let zone = TimeZone::get(name).ok().filter(|zone| zone.iana_name() == Some(name))?;
+        let moment = |seconds| Timestamp::from_second(seconds).ok();
+        let (from, until) = (moment(-5_364_662_400)?, moment(7_258_118_400)?);
+        let first = (from.as_millisecond(), zone.to_offset(from).seconds());
+        let changes = zone.following(from).take_while(|change| change.timestamp() < until);
+        let changes = changes.map(|change| (change.timestamp().as_millisecond(), change.offset().seconds()));
+        Some(std::iter::once(first).chain(changes).collect())
+    }
+}
+
+#[cfg(all(test, feature = "zones"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_zone_is_known_by_its_name() {
+        assert_eq!(named("UTC"), Some(&Zone::UTC));
+        let paulo = Zone::named("America/Sao_Paulo").unwrap();
+        assert!(std::ptr::eq(paulo, Zone::named("America/Sao_Paulo").unwrap()));
+        for unknown in ["", "+03:00", "America", "America/Sao_Paolo", "UTC+3", "utc", "america/sao_paulo"] {
+            assert_eq!(named(unknown), None, "{unknown}");
+        }
+    }
+}
