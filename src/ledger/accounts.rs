@@ -316,8 +316,9 @@ fn taken_over(limit: &Limit, from: &NamedState, seen: &[Refills<'_>], now: i64, 
     let quiet_ms = match old.config().kind {
         Kind::TokenBucket => idle_ms,
         Kind::FixedWindow | Kind::FirstUseWindow => {
-            let passed_ms = now.saturating_sub(at).max(0).cast_unsigned();
-            idle_ms.min(passed_ms).saturating_sub(old.config().period_ms)
+            let over_at = old.config().calendar.map(|calendar| calendar.window(at).1);
+            let since_ms = |over_at: i64| now.saturating_sub(over_at).max(0).cast_unsigned();
+            over_at.map_or_else(|| idle_ms.saturating_sub(old.config().period_ms), since_ms)
         }
     };
     // Spent tokens stay spent, and the time since counts at these numbers.

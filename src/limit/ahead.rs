@@ -8,12 +8,12 @@ use super::arithmetic::Limit;
 use super::state::{MAX_DROPS, State};
 
 impl Limit {
-    /// The time between two moments, 0 if the second is not later, on the clock of the limit's states. For a calendar,
-    /// from an opening on, one period for each window that has opened since, and a part of one.
+    /// The time since the moment of a state, 0 if `to` is not later. For a calendar, one period for each window that has opened since, and a
+    /// part of one.
     #[doc(hidden)]
     #[must_use]
     pub fn own_ms(&self, from: i64, to: i64) -> u64 {
-        self.own_time(to).saturating_sub(self.own_time(from)).max(0).cast_unsigned()
+        self.own_time(to).saturating_sub(self.own_moment(from)).max(0).cast_unsigned()
     }
 
     /// The state with `tokens` fewer, possibly deeper in debt than any verb could take it. Use this for the copy that

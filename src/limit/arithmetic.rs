@@ -446,7 +446,9 @@ impl Limit {
     #[inline(never)]
     fn anchored_at(&self, state: State, now: i64) -> State {
         let ahead_ms = state.at.saturating_sub(now);
-        if ahead_ms <= MAX_STEP_BACK_MS {
+        // The clocks of a calendar's zone also step back when the place gets other offsets.
+        let most_ms = if self.calendar().is_some() { Calendar::MAX_SET_BACK_MS } else { MAX_STEP_BACK_MS };
+        if ahead_ms <= most_ms {
             return state;
         }
         if self.is_from_first_use() {
@@ -576,6 +578,12 @@ impl Limit {
     #[inline]
     pub(super) fn own_time(&self, now: i64) -> i64 {
         self.calendar().map_or(now, |calendar| calendar.own_time(now))
+    }
+
+    /// The inverse of [`Limit::unix_time`].
+    #[inline]
+    pub(super) fn own_moment(&self, at: i64) -> i64 {
+        self.calendar().map_or(at, |calendar| calendar.own_opening(at))
     }
 
     /// The moment of a state, or of an opening after it.

@@ -66,6 +66,11 @@ impl Every {
 }
 
 impl Calendar {
+    /// How far a place may set its clocks back, and so how much later than by its days a window may open: nowhere was more than a day
+    /// repeated. A clock that steps back by no more counts as no time elapsed.
+    #[doc(hidden)]
+    pub const MAX_SET_BACK_MS: i64 = DAY_MS;
+
     /// Each day.
     #[must_use]
     pub const fn day(zone: &'static Zone) -> Self {
@@ -315,10 +320,12 @@ impl Zone {
     /// The day at a moment, counted from 1 January 1970. It never goes back when clocks do.
     fn day(&self, now: i64) -> i64 {
         let held = self.offsets.partition_point(|(from, _)| *from <= now);
-        let day = now.wrapping_add(self.offset_ms(held.saturating_sub(1))).div_euclid(DAY_MS);
+        let mut day = now.wrapping_add(self.offset_ms(held.saturating_sub(1))).div_euclid(DAY_MS);
         // Clocks that were set back over midnight: the next day has begun already.
-        let next = day.wrapping_add(1);
-        if !self.offsets.is_empty() && self.start_of(next) <= now { next } else { day }
+        while !self.offsets.is_empty() && self.start_of(day.wrapping_add(1)) <= now {
+            day = day.wrapping_add(1);
+        }
+        day
     }
 
     /// The first moment of a day: the first at which clocks show its midnight or later.

@@ -58,6 +58,6 @@ impl Limit {
         // At a level of −2⁶¹ the whole tokens, rounded down, may lie a few drops below it.
         let level = whole.saturating_add(drops.cast_signed());
         let can_be = drops < self.drops_per_token.get() && MAX_DROPS.wrapping_neg() <= level && level <= self.full;
-        can_be.then(|| State { level, at: self.calendar().map_or(at, |calendar| calendar.own_opening(at)) })
+        can_be.then(|| State { level, at: self.own_moment(at) })
     }
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::named_limit::{NamedLimit, is_of_slots};
 use super::stored::{StoredConfig, StoredConfigError, limits_of};
 use crate::json::{Fields, Json};
-use crate::limit::{Carry, Config, Kind, Limit};
+use crate::limit::{Calendar, Carry, Config, Kind, Limit};
 
 /// The versions of a policy up to the one in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -209,9 +209,6 @@ impl Version {
     }
 }
 
-/// How much later than by its days a window may open: nowhere was more than a day repeated.
-const MAX_SET_BACK_MS: u128 = 86_400_000;
-
 /// How long a bucket with that debt takes to fill, in milliseconds, rounded up; `None` if it never does. With several shards, that of the
 /// last: its capacity may be rounded up.
 pub(super) fn fill_ms(limit: &Limit, max_debt: u64, shards: u8) -> Option<u64> {
@@ -227,7 +224,7 @@ pub(super) fn fill_ms(limit: &Limit, max_debt: u64, shards: u8) -> Option<u64> {
         Kind::FixedWindow | Kind::FirstUseWindow => tokens.div_ceil(rate).saturating_mul(period_ms),
     };
     // A calendar's clocks may be set back.
-    let ms = ms.saturating_add(if calendar.is_some() { MAX_SET_BACK_MS } else { 0 });
+    let ms = ms.saturating_add(if calendar.is_some() { Calendar::MAX_SET_BACK_MS.unsigned_abs().into() } else { 0 });
     u64::try_from(ms).ok()
 }
 

@@ -4,7 +4,7 @@ use js_sys::{Array, Function, Intl, Object, Reflect};
 use wasm_bindgen::JsCast;
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 
-use crate::zones;
+use crate::zones::{self, Found};
 
 /// When this instance starts.
 #[wasm_bindgen(start)]
@@ -12,17 +12,18 @@ fn start() {
     zones::install(offsets);
 }
 
-fn offsets(name: &str) -> Option<Vec<(i64, i32)>> {
-    let format = format_of(name)?;
-    zones::scanned(|ms| {
+fn offsets(name: &str) -> Option<Found> {
+    let (format, is_exact) = format_of(name)?;
+    let offsets = zones::scanned(|ms| {
         #[expect(clippy::cast_precision_loss, reason = "moments are below 2⁵³")]
         let text = format.call1(&JsValue::UNDEFINED, &(ms as f64).into()).ok()?.as_string()?;
         zones::offset_in(&text)
-    })
+    })?;
+    Some(Found { offsets, is_exact })
 }
 
-/// Formats a moment in that zone; `None` if the runtime does not know it.
-fn format_of(name: &str) -> Option<Function> {
+/// Formats a moment in that zone, and whether no other spelling does; `None` if the runtime does not know it.
+fn format_of(name: &str) -> Option<(Function, bool)> {
     let options = Object::new();
     for (option, value) in [("timeZone", name), ("timeZoneName", "longOffset")] {
         Reflect::set(&options, &option.into(), &value.into()).ok()?;
@@ -34,6 +35,6 @@ fn format_of(name: &str) -> Option<Function> {
     let format: Intl::DateTimeFormat = made.unchecked_into();
     let known = Reflect::get(&format.resolved_options(), &"timeZone".into()).ok()?.as_string()?;
     // In its exact spelling, unless it is an older name of the known one: others would be zones of their own.
-    let is_exact = known == name || !known.eq_ignore_ascii_case(name);
-    is_exact.then(|| format.format())
+    let is_exact = known == name;
+    (is_exact || !known.eq_ignore_ascii_case(name)).then(|| (format.format(), is_exact))
 }

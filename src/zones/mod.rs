@@ -14,8 +14,16 @@ use crate::limit::{Calendar, CalendarText};
 #[cfg(any(feature = "lint", feature = "worker"))]
 pub(crate) use scan::{offset_in, scanned};
 
-/// The offsets of the zone of that name, as for [`Zone::new`]; `None` if there is no such zone.
-pub(crate) type Source = fn(&str) -> Option<Vec<(i64, i32)>>;
+/// The zone of that name, if there is one.
+pub(crate) type Source = fn(&str) -> Option<Found>;
+
+/// A zone that a source has found.
+pub(crate) struct Found {
+    /// As for [`Zone::new`].
+    pub(crate) offsets: Vec<(i64, i32)>,
+    /// Whether a source has so few of such names that they need no bound: not in any spelling.
+    pub(crate) is_exact: bool,
+}
 
 /// Sets the source of offsets, unless one is set.
 #[cfg(any(feature = "lint", feature = "worker"))]
@@ -28,7 +36,7 @@ static SOURCE: OnceLock<Source> = OnceLock::new();
 /// The zones read so far. They are never freed: limits refer to them.
 static KNOWN: RwLock<BTreeMap<&'static str, &'static Zone>> = RwLock::new(BTreeMap::new());
 
-/// Maximum zones that stay. The database has 600 names, of which a source may know each in several spellings.
+/// Maximum zones that stay because of names that a source may know in several spellings: requests may bring them.
 const MAX_ZONES: usize = 4_096;
 
 /// The zone of that name.
@@ -43,7 +51,7 @@ pub(crate) fn named(name: &str) -> Option<&'static Zone> {
     if let Some(zone) = KNOWN.read().unwrap_or_else(PoisonError::into_inner).get(name) {
         return Some(zone);
     }
-    let offsets = match SOURCE.get() {
+    let Found { offsets, is_exact } = match SOURCE.get() {
         Some(source) => source(name),
         None => default_source(name),
     }?;
@@ -51,7 +59,7 @@ pub(crate) fn named(name: &str) -> Option<&'static Zone> {
     if let Some(zone) = known.get(name) {
         return Some(zone); // another thread has read it meanwhile
     }
-    if known.len() >= MAX_ZONES {
+    if !is_exact && known.len() >= MAX_ZONES {
         return None;
     }
     let name: &'static str = Box::leak(name.into());
@@ -74,12 +82,14 @@ pub(crate) fn are_known() -> bool {
 }
 
 #[cfg(not(feature = "zones"))]
-fn default_source(_name: &str) -> Option<Vec<(i64, i32)>> {
+fn default_source(_name: &str) -> Option<Found> {
     None
 }
 
 #[cfg(feature = "zones")]
-use with_jiff::offsets as default_source;
+fn default_source(name: &str) -> Option<Found> {
+    with_jiff::offsets(name).map(|offsets| Found { offsets, is_exact: true })
+}
 
 #[cfg(feature = "zones")]
 mod with_jiff {

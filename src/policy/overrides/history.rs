@@ -324,10 +324,13 @@ impl Numbers {
         let (initial, offset_ms) = (rest.number()?.checked_sub(1), rest.number()?.checked_sub(1));
         let calendar = if kind_byte == 3 {
             let len = usize::try_from(rest.number()?).ok()?;
-            Some(Calendar::parse(std::str::from_utf8(rest.slice(len)?).ok()?, zones::named)?)
+            let text = std::str::from_utf8(rest.slice(len)?).ok()?;
+            Calendar::parse(text, zones::named)
         } else {
             None
         };
+        // In a time zone that only a later runtime knows, nothing comes back: what else the override says must hold.
+        let rate = if kind_byte == 3 && calendar.is_none() { 0 } else { rate };
         let config = Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, calendar };
         let account = Some(name).filter(|name| !name.is_empty()).map(str::to_owned);
         Some(Self { account, limit: Limit::new(&config).ok()?, write_ahead })
@@ -382,7 +385,31 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::limit::MAX_TOKENS;
+    use crate::limit::{MAX_TOKENS, Zone};
+
+    #[test]
+    fn numbers_in_an_unknown_time_zone_add_nothing_and_hide_nothing_else() {
+        let of_calendar = |zone| {
+            let calendar = Calendar::month(zone, 15).unwrap();
+            Limit::new(&Config::calendar_window(7, calendar)).unwrap()
+        };
+        let nowhere: &Zone = Box::leak(Box::new(Zone::new("Test/Nowhere", &[]).unwrap()));
+        for (zone, read) in [
+            (&Zone::UTC, of_calendar(&Zone::UTC)),
+            (nowhere, Limit::new(&Config { rate: 0, calendar: None, ..*of_calendar(nowhere).config() }).unwrap()),
+        ] {
+            let history = |limit| {
+                let mut history = History::default();
+                let limits = Plan::Limits(vec![Numbers { account: None, limit, write_ahead: 3 }]);
+                for (since, plan) in [(1, limits), (2, Plan::Banned)] {
+                    history.push(since, Some(InForce { plan, until: None }), None);
+                }
+                history
+            };
+            let bytes = history(of_calendar(zone)).encode();
+            assert_eq!(History::decode(&bytes), Some(history(read)), "the ban is still there");
+        }
+    }
 
     fn history() -> History {
         let numbers = |name: Option<&str>, config: Config, write_ahead| {
