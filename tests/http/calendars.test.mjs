@@ -16,7 +16,11 @@ const POLICIES = {
   },
 };
 const operator = newToken("consume", "adjust", "admin");
-const tollgate = await start({ policies: POLICIES, tokens: { ops: { ...operator.entry, inline: true } }, token: operator.text });
+const tollgate = await start({
+  policies: POLICIES,
+  tokens: { ops: { ...operator.entry, inline: true } },
+  token: operator.text,
+});
 
 const at = (text) => Date.parse(text);
 const consume = (policy, key, now, cost = 10) => tollgate.consume({ policy, key, cost }, { now: at(now) });
@@ -26,7 +30,11 @@ test("a month lasts from its day to the same day of the next, in its time zone",
   const refused = await consume("month", "a", "2026-11-20T12:00:01Z");
   assert.equal(refused.status, 429, refused.text);
   assert.equal(refused.body.retry_at, at("2026-12-15T03:00:00Z"));
-  assert.equal(refused.headers["ratelimit-policy"], '"month";q=10;w=2678400;tollgate-capacity=10', "of the longest month");
+  assert.equal(
+    refused.headers["ratelimit-policy"],
+    '"month";q=10;w=2678400;tollgate-capacity=10',
+    "of the longest month",
+  );
   assert.equal((await consume("month", "a", "2026-12-15T02:59:59.999Z")).status, 429);
   assert.equal((await consume("month", "a", "2026-12-15T03:00:00Z")).status, 200);
 });
