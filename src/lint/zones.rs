@@ -12,12 +12,12 @@ unsafe extern "C" {
 /// Lets policies have time zones.
 pub(super) fn install() {
     zones::install(|name| {
-        let offsets = zones::scanned(|ms| {
+        let offsets = zones::scan::scanned(|ms| {
             let mut text = [0; 64];
             #[expect(clippy::cast_precision_loss, reason = "moments are below 2⁵³")]
             // SAFETY: the name and the room for the text are that long.
             let len = unsafe { moment_in(name.as_ptr(), name.len(), ms as f64, text.as_mut_ptr(), text.len()) };
-            zones::offset_in(std::str::from_utf8(text.get(..len)?).ok()?)
+            zones::scan::offset_in(std::str::from_utf8(text.get(..len)?).ok()?)
         })?;
         // Each lint has memory of its own.
         Some(Found { offsets, is_exact: true })

@@ -14,10 +14,10 @@ fn start() {
 
 fn offsets(name: &str) -> Option<Found> {
     let (format, is_exact) = format_of(name)?;
-    let offsets = zones::scanned(|ms| {
+    let offsets = zones::scan::scanned(|ms| {
         #[expect(clippy::cast_precision_loss, reason = "moments are below 2⁵³")]
         let text = format.call1(&JsValue::UNDEFINED, &(ms as f64).into()).ok()?.as_string()?;
-        zones::offset_in(&text)
+        zones::scan::offset_in(&text)
     })?;
     Some(Found { offsets, is_exact })
 }

@@ -2,7 +2,7 @@
 //! feature `zones`, from the database in the crate `jiff`.
 
 #[cfg(any(test, feature = "lint", feature = "worker"))]
-mod scan;
+pub(crate) mod scan;
 
 use std::collections::BTreeMap;
 use std::sync::{OnceLock, PoisonError, RwLock};
@@ -10,9 +10,6 @@ use std::sync::{OnceLock, PoisonError, RwLock};
 use crate::limit::Zone;
 #[cfg(feature = "serde")]
 use crate::limit::{Calendar, CalendarText};
-
-#[cfg(any(feature = "lint", feature = "worker"))]
-pub(crate) use scan::{offset_in, scanned};
 
 /// The zone of that name, if there is one.
 pub(crate) type Source = fn(&str) -> Option<Found>;
