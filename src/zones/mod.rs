@@ -41,7 +41,7 @@ pub(crate) fn named(name: &str) -> Option<&'static Zone> {
     if name == Zone::UTC.name() {
         return Some(&Zone::UTC);
     }
-    // `Intl` also takes offsets, which are no zones of the database.
+    // `Intl` accepts offsets such as `+03:00` too; the database has no such zones.
     if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
         return None;
     }

@@ -34,7 +34,7 @@ pub(super) fn most_within(calendar: &Calendar, span_ms: u64) -> u128 {
     (most as u128).saturating_mul(spans.into())
 }
 
-/// The longest time from the opening of a window to that of the one so many windows later, in milliseconds.
+/// The longest time in which this many windows open one after the other, from one opening to the last, in milliseconds.
 pub(super) fn longest_ms(calendar: &Calendar, windows: u64) -> u64 {
     if windows > MAX_WINDOWS {
         return windows.saturating_mul(calendar.longest_ms());

@@ -143,7 +143,7 @@ export function linter(compile: () => Promise<WebAssembly.Module>): Lint {
   };
 }
 
-/** A moment in a time zone, with its offset from UTC; empty if there is no zone of that name. */
+/** Formats a moment with the zone's offset from UTC. Empty if `Intl` does not know the zone. */
 function momentIn(zone: string, ms: number): string {
   if (zone !== lastZone?.zone) lastZone = { zone, format: formatIn(zone) };
   return lastZone.format?.format(ms) ?? "";
