@@ -22,6 +22,7 @@ const POLICIES = {
       { name: "tokens", rate: 100, period: "1m", kind: "fixed_window", offset: "0s", max_debt: 50 },
     ],
   },
+  monthly: { rate: 5, kind: "fixed_window", calendar: "month", starts: 15, zone: "America/Sao_Paulo" },
 };
 const backend = newToken("consume");
 const tollgate = await start({
@@ -215,6 +216,15 @@ test("named limits are all reported, and so are snapshots on request", async () 
     assert.equal(answer.status, status, JSON.stringify(answer));
     if (status !== 400) assert.deepEqual(names(answer), [each, each]);
   }
+});
+
+test("answers about windows of a calendar say of which", async () => {
+  const ask = { policy: "monthly", key: "frank" };
+  const { snapshot } = await client.consume({ ...ask, snapshot: true });
+  const { limits } = await client.inspect(ask);
+  const [{ calendar, tokens }] = snapshot;
+  const [{ calendar: inspected, remaining }] = limits;
+  assert.deepEqual([calendar, tokens, inspected, remaining], ["month 15 America/Sao_Paulo", 4, calendar, tokens]);
 });
 
 test("a request repeated with its idempotency key is a replay, and takes nothing", async () => {
