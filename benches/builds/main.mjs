@@ -70,8 +70,8 @@ async function load(folder) {
   const object = new KeyObject("ab".repeat(32), env, host);
   const ask = (path, body) => {
     const url = `http://localhost/v1/${path}`;
-    frontend.head("POST", url, AUTHORIZATION, "application/json", undefined, String(body.length));
-    const [step, call] = frontend.ask(url, AUTHORIZATION, undefined, body);
+    frontend.head("POST", url, AUTHORIZATION, undefined, "application/json", undefined, String(body.length));
+    const [step, call] = frontend.ask(url, AUTHORIZATION, undefined, undefined, body);
     if (step === Step.Reply) return call; // decided without the object
     for (let next = call.next(); next; next = call.next()) {
       const [index, , policies, request, definitions] = next;

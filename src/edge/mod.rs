@@ -18,6 +18,7 @@
 mod answer_time;
 mod batch;
 mod budget;
+mod deliveries;
 mod generations;
 mod lease_pool;
 mod leases;
@@ -32,6 +33,7 @@ mod tap;
 #[cfg(feature = "leases")]
 pub(crate) use answer_time::AnswerTime;
 pub use batch::{BATCH_MS, Batch, CALL_MS, Dialect, Failure, ObjectCall, Outcome};
+pub use deliveries::{Deliveries, Receiver};
 pub use lease_pool::Return;
 #[cfg(feature = "leases")]
 pub(crate) use lease_pool::{LeaseNeeds, LeasePool, Worth};

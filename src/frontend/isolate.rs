@@ -1,12 +1,12 @@
-//! State shared by all frontends of an isolate: counters, live listeners, last known shard levels and request ids.
+//! State shared by all frontends of an isolate: counters, live listeners, deliveries of notices, last known shard levels and request ids.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
 use super::event::Event;
 use super::{Now, Random};
-use crate::edge::{Outbox, ShardLevels, Tap};
-use crate::metrics::{Counts, DecidedBy, LiveDecision, Outcome, Report, Totals};
+use crate::edge::{Deliveries, Outbox, Receiver, ShardLevels, Tap};
+use crate::metrics::{Counts, DecidedBy, LiveDecision, NoticeOutcome, Outcome, Report, Totals};
 
 /// State shared by all frontends of an isolate.
 #[derive(Default)]
@@ -15,6 +15,7 @@ pub struct Isolate {
     /// Totals where there is no registry, from the first request for them.
     own: RefCell<Option<Totals>>,
     tap: RefCell<Tap>,
+    deliveries: RefCell<Deliveries>,
     pub(super) shard_levels: RefCell<ShardLevels>,
     /// The random first half of request ids, and the number of ids so far.
     request_ids: Cell<(Option<u64>, u64)>,
@@ -23,7 +24,7 @@ pub struct Isolate {
 /// What requests are answered by; what is only counted or passed to listeners is left out.
 impl fmt::Debug for Isolate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { outbox: _, own: _, tap: _, shard_levels, request_ids } = self;
+        let Self { outbox: _, own: _, tap: _, deliveries: _, shard_levels, request_ids } = self;
         f.debug_tuple("Isolate").field(&(shard_levels, request_ids)).finish()
     }
 }
@@ -65,6 +66,35 @@ impl Isolate {
     /// Decisions waiting for live listeners.
     pub fn tap<T>(&self, step: impl FnOnce(&mut Tap) -> T) -> T {
         step(&mut self.tap.borrow_mut())
+    }
+
+    /// Starts to deliver a notice: see [`Deliveries::begin`].
+    pub fn deliver(&self, to: Receiver, now: Now) -> Option<u32> {
+        let begun = self.deliveries.borrow_mut().begin(to, now.waiting);
+        if begun.is_none() {
+            self.count(|counts| counts.noticed(NoticeOutcome::Dropped));
+        }
+        begun
+    }
+
+    /// Records that a notice arrived.
+    pub fn delivered(&self, number: u32) {
+        self.deliveries.borrow_mut().arrived(number);
+        self.count(|counts| counts.noticed(NoticeOutcome::Delivered));
+    }
+
+    /// Records a failed attempt: see [`Deliveries::failed`].
+    pub fn not_delivered(&self, number: u32, attempts: usize, reason: &str) -> Option<u32> {
+        let pause_ms = self.deliveries.borrow_mut().failed(number, attempts, reason);
+        if pause_ms.is_none() {
+            self.count(|counts| counts.noticed(NoticeOutcome::Failed));
+        }
+        pause_ms
+    }
+
+    /// The line to log about lost notices: see [`Deliveries::line`].
+    pub fn notices_lost(&self, now: Now) -> Option<String> {
+        self.deliveries.borrow_mut().line(now.waiting)
     }
 
     /// Updates the listeners from the registry's answer to a poll.

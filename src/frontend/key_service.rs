@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::call::Question;
 use super::environment::{Environment, own_policies};
 use crate::api::{KeyQuestion, key_state};
 use crate::ledger::{Kept, KeptError, LedgerError, Storage};
@@ -35,19 +36,18 @@ impl<S: Storage> KeyService<S> {
         (Self { own, latest: None, kept }, errors)
     }
 
-    /// Answers an [`ObjectRequest`] about the policies with these `names`, with an [`ObjectReply`], both as text: see [`crate::protocol`].
-    /// `sent` are the definitions that the isolate knows.
+    /// Answers with an [`ObjectReply`] as text: see [`crate::protocol`]. `sent` are the definitions that the isolate knows.
     ///
     /// # Errors
     /// [`KeptError`].
     pub fn decide(
         &mut self,
-        (names, request, definitions): (&str, &str, Option<String>),
+        Question { policies: names, request, definitions }: Question,
         sent: &mut Definitions,
         now: i64,
         random: impl FnMut() -> Option<u64>,
     ) -> Result<String, KeptError<S::Error>> {
-        let (request, format) = match ObjectRequest::from_text(request) {
+        let (request, format) = match ObjectRequest::from_text(&request) {
             Ok(request) => request,
             Err(Unreadable::Format) => {
                 let reply = ObjectReply::FormatUnknown { newest: Format::NEWEST.number().into() };
@@ -55,7 +55,7 @@ impl<S: Storage> KeyService<S> {
             }
             Err(Unreadable::Malformed) => return Err(LedgerError::new("the request's numbers are malformed").into()),
         };
-        let Some(policies) = self.asked(names, request.known.as_ref(), definitions, sent) else {
+        let Some(policies) = self.asked(&names, request.known.as_ref(), definitions, sent) else {
             return Ok(ObjectReply::PolicyUnknown.to_text(format, Rows::default()));
         };
         let reply = self.kept.ask(&policies, &request, now, random)?;

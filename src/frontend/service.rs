@@ -16,7 +16,7 @@ use crate::api::{
 };
 use crate::edge::{Due, PolicySnapshot};
 use crate::limit::Verb;
-use crate::metrics::{NoticeOutcome, PollOutcome, weight};
+use crate::metrics::{PollOutcome, weight};
 use crate::policy::{Cause, FrontendTerms};
 use crate::protocol::{Action, RequestId};
 
@@ -33,8 +33,9 @@ pub struct Service {
 pub struct Arrival<'a> {
     pub method: &'a str,
     pub url: &'a str,
-    /// The header, or the `props` of the service binding.
     pub authorization: Option<&'a str>,
+    /// The `props` of the service binding through which it came.
+    pub props: Option<&'a str>,
     pub content_type: Option<&'a str>,
     pub content_encoding: Option<&'a str>,
     pub content_length: Option<&'a str>,
@@ -46,11 +47,12 @@ pub struct Arrival<'a> {
 pub struct Asked<'a> {
     /// The URL, or only its path.
     pub url: &'a str,
-    /// The header, or the `props` of the service binding.
     pub authorization: Option<&'a str>,
+    /// The `props` of the service binding through which it came.
+    pub props: Option<&'a str>,
     pub idempotency_key: Option<&'a str>,
     pub body: &'a [u8],
-    /// For a retry under newer policies: the result of [`Call::newer`].
+    /// For a retry under newer policies: that of [`Last::Again`](super::Last::Again).
     pub newer: Option<&'a Newer>,
     pub method: &'a str,
     pub if_match: Option<&'a str>,
@@ -140,7 +142,8 @@ impl Service {
     fn head_of(&self, target: Result<Target<'_>, Problem>, arrival: &Arrival<'_>, now: Now) -> Result<Head, Problem> {
         let settings = self.settings()?;
         let is_open = matches!(target, Ok(Target::Session)) && settings.sessions().is_some();
-        let caller = if is_open { None } else { Some(settings.caller(arrival.authorization, now.at)?) };
+        let caller =
+            if is_open { None } else { Some(settings.caller((arrival.authorization, arrival.props), now.at)?) };
         let target = target?;
         if let (Target::Session, Some(_)) = (target, &caller) {
             return Err(no_sessions());
@@ -185,7 +188,7 @@ impl Service {
         if let Target::Session = target {
             return self.session_call(asked, now, random).map(|call| Step::Call(Box::new(call)));
         }
-        let caller = settings.caller(asked.authorization, now.at)?;
+        let caller = settings.caller((asked.authorization, asked.props), now.at)?;
         // Checked again here: a grant may have ended while the body arrived.
         target.require(&caller)?;
         target.require_len(asked.body.len() as u64)?;
@@ -448,11 +451,6 @@ impl Service {
     #[must_use]
     pub fn point_weight(&self, random: f64) -> Option<f64> {
         weight(self.settings.as_ref().ok()?.sample, random)
-    }
-
-    /// Counts the outcome of a notice.
-    pub fn noticed(&self, outcome: NoticeOutcome) {
-        self.isolate.count(|counts| counts.noticed(outcome));
     }
 
     fn registry<T>(&self, step: impl FnOnce(&mut PolicySnapshot) -> T) -> Option<T> {

@@ -124,13 +124,18 @@ impl Settings {
         }
     }
 
-    /// Authenticates this `Authorization` header or these binding `props` at `now`.
-    pub(super) fn caller(&self, authorization: Option<&str>, now: i64) -> Result<Caller<'_>, Problem> {
+    /// Authenticates the caller of a request at `now`. One that came through a service binding has only the rights in `props`: its header may
+    /// be that of a visitor whose request the caller has passed on.
+    pub(super) fn caller(
+        &self,
+        (authorization, props): (Option<&str>, Option<&str>),
+        now: i64,
+    ) -> Result<Caller<'_>, Problem> {
         match &self.callers {
             Callers::WithCredentials(credentials) => {
                 credentials.check(authorization, now).map_err(|denied| Problem::Unauthorized { denied })
             }
-            Callers::Bound => Caller::binding(authorization).map_err(|errors| {
+            Callers::Bound => Caller::binding(props).map_err(|errors| {
                 let errors = errors.iter().map(|error| format!("the service binding's {error}")).collect();
                 Problem::WrongBinding { errors }
             }),

@@ -19,11 +19,17 @@ const LOOK_MS: i64 = 30 * 86_400_000;
 /// How many buckets of inline policies may wait for the alarm, full or not: each request scans all of them.
 const MANY_INLINE: usize = 64;
 
-/// The pause in milliseconds after `failures` successive failures to clean: an hour after the first, since settings and storage take some
-/// time to mend, then twice as long each time, up to 30 days.
+/// The byte of the row that counts successive failures to clean, after one more than in the row `before`, which is empty if there was none.
 #[must_use]
-pub fn retry_ms(failures: u32) -> i64 {
-    let hours = 1_i64.checked_shl(failures.saturating_sub(1)).filter(|hours| *hours > 0);
+pub fn failed_again(before: &[u8]) -> u8 {
+    before.first().map_or(1, |failures| failures.saturating_add(1))
+}
+
+/// The pause in milliseconds after that many failures: an hour after the first, since settings and storage take some time to
+/// mend, then twice as long each time, up to 30 days.
+#[must_use]
+pub fn retry_ms(failures: u8) -> i64 {
+    let hours = 1_i64.checked_shl(u32::from(failures.saturating_sub(1))).filter(|hours| *hours > 0);
     hours.and_then(|hours| hours.checked_mul(3_600_000)).map_or(LOOK_MS, |ms| ms.min(LOOK_MS))
 }
 
@@ -156,6 +162,9 @@ mod tests {
     fn pauses_after_failures_double_from_an_hour_to_30_days() {
         for (failures, hours) in [(1, 1), (2, 2), (3, 4), (10, 512), (11, 720), (64, 720), (65, 720), (255, 720)] {
             assert_eq!(retry_ms(failures), hours * 3_600_000, "{failures}");
+        }
+        for (before, failures) in [(&[][..], 1), (&[1], 2), (&[254], 255), (&[255], 255)] {
+            assert_eq!(failed_again(before), failures, "{before:?}");
         }
     }
 }

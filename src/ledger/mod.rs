@@ -100,7 +100,7 @@ use self::reservation::Reservation;
 use self::reservations::Reservations;
 
 pub use self::accounts::{MAX_INLINE, MAX_OTHERS};
-pub use self::clean::retry_ms;
+pub use self::clean::{failed_again, retry_ms};
 pub use self::kept::{Kept, KeptError, Storage};
 pub use self::late::{LATE_MS, MAX_KEPT};
 pub use self::leases::MAX_LEASES;

@@ -94,14 +94,6 @@ pub enum NoticeOutcome {
     Dropped,
 }
 
-impl NoticeOutcome {
-    /// The outcome with that word; [`NoticeOutcome::Failed`] for an unknown one.
-    #[must_use]
-    pub fn of(word: &str) -> Self {
-        Self::from_word(word).unwrap_or(Self::Failed)
-    }
-}
-
 impl Word for Outcome {
     const ALL: &'static [Self] = &[
         Self::Allowed,

@@ -9,10 +9,10 @@ use super::isolate::now;
 use super::step;
 #[cfg(doc)]
 use super::step::Step;
-use crate::edge::{Failure, ObjectCall};
-use crate::frontend::{self, Left};
+use crate::edge::Failure;
+use crate::frontend::{self, Left, Question};
 use crate::policy::Cause;
-use crate::protocol::{ObjectReply, definitions_of, names_of};
+use crate::protocol::ObjectReply;
 
 /// A request decided by objects: one object, or one per key of a batch.
 #[wasm_bindgen]
@@ -58,13 +58,11 @@ impl Call {
     /// them, and the timeout in milliseconds. `undefined` while there is nothing to do but wait. Call it until then, at the start and after
     /// each answer.
     pub fn next(&mut self) -> Option<Array> {
-        let ObjectCall { object, request, dialect, wait_ms, .. } = self.0.next(now())?;
-        let call = &self.0;
-        let definitions = dialect.has_definitions.then(|| definitions_of(call.policies_of(object)));
-        let names = shared(names_of(call.policies_of(object)));
+        let next = self.0.next(now())?;
+        let Question { policies, request, definitions } = self.0.question(&next);
         #[expect(clippy::cast_precision_loss, reason = "seconds")]
-        let wait_ms = wait_ms as f64;
-        Some(parts(object, call.object(object), &names, &request.to_text(dialect.format), definitions, wait_ms))
+        let wait_ms = next.wait_ms as f64;
+        Some(parts(next.object, self.0.object(next.object), &shared(policies), &request, definitions, wait_ms))
     }
 
     /// Takes an object's answer. Returns the work left.
@@ -93,13 +91,7 @@ impl Call {
 
     /// The last step: [`Step::Reply`], or [`Step::Again`], [`Step::Record`] or [`Step::Verify`] before it.
     pub fn end(&mut self) -> Array {
-        if let Some(newer) = self.0.newer() {
-            return step::again(newer);
-        }
-        match self.0.after(now()) {
-            Some(after) => step::after(after),
-            None => step::reply(self.0.reply(now())),
-        }
+        step::last(self.0.last(now()))
     }
 
     /// The reply: a text, see [`Reply::to_text`](crate::api::Reply::to_text).

@@ -52,15 +52,19 @@ export function keyVerbs(verb) {
  * The reply, as text, to a request that did not arrive by HTTP. `keys` is the namespace of the objects; `props` are those of the service
  * binding, if it arrived by one.
  */
-export async function ask(frontend, keys, path, request, options, props) {
+export function ask(frontend, keys, path, request, options, props) {
   const { idempotencyKey } = options ?? {};
   const idempotent = idempotencyKey === undefined ? undefined : String(idempotencyKey);
-  const body = JSON.stringify(request) ?? "";
+  return answerTo(frontend, keys, path, JSON.stringify(request) ?? "", idempotent, props);
+}
+
+/** The same for a request whose body is JSON already. */
+export async function answerTo(frontend, keys, path, body, idempotencyKey, props) {
   try {
     await frontend.refreshed();
     const text = await decide(
       frontend,
-      (newer) => frontend.rust().ask_text(path, props, idempotent, body, newer),
+      (newer) => frontend.rust().ask_text(path, props, idempotencyKey, body, newer),
       keys,
     );
     logNote(text);
@@ -77,7 +81,7 @@ function make(env, text, keys) {
   const frontend = new Frontend(() => built.Frontend.trusting(env, text), env);
   const { rust } = frontend;
   const wrong = rust().errors();
-  if (wrong !== undefined) errors.push(...wrong.split("\n"));
+  if (wrong !== undefined) errors.push(...wrong);
   if (errors.length > 0) {
     rust().free(); // each request comes here until the settings are corrected
     throw new SettingsError(errors);

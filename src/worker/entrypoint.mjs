@@ -1,7 +1,7 @@
 // Tollgate for other Workers, which have a service binding to it: by RPC and by `fetch`. The binding is the credential, and its `props` in
 // the caller's configuration say what it may do.
 import { RpcTarget, WorkerEntrypoint } from "cloudflare:workers";
-import { ask, keyVerbs, verbs } from "./embedded.mjs";
+import { answerTo, ask, keyVerbs, verbs } from "./embedded.mjs";
 import { respond } from "./frontend.mjs";
 import { Frontend } from "./policies.mjs";
 import { bodyOf, embeddedHeadersOf, statusOf } from "./reply.mjs";
@@ -10,7 +10,7 @@ import * as built from "./rust/index.js";
 /** A method for each verb, added below. */
 export class Tollgate extends WorkerEntrypoint {
   fetch(request) {
-    return respond(frontendOf(this.env), request, this.env.KEYS, { props: propsOf(this.ctx) });
+    return respond(frontendOf(this.env), request, this.env.KEYS, propsOf(this.ctx));
   }
 
   /** The operators' acts on one key. */
@@ -31,23 +31,12 @@ Object.assign(Tollgate.prototype, verbs(verb));
  */
 export class RateLimit extends WorkerEntrypoint {
   async limit(request) {
-    const { policy, key_prefix, ...wrong } = this.ctx.props ?? {};
-    if (typeof policy !== "string" || Object.keys(wrong).length > 0) throw new Error(WRONG_PROPS);
-    const { key, ...unknown } = Object(request);
-    for (const name in unknown) throw new Error(`tollgate: limit takes { key }, not ${name}`);
-    const props = JSON.stringify({ scopes: ["consume"], policies: [policy], key_prefix });
-    const text = await ask(frontendOf(this.env), this.env.KEYS, "/v1/consume", { policy, key }, undefined, props);
-    const status = statusOf(text);
-    // A 503 is a refusal, too: this policy does not fail open.
-    if (REFUSALS.includes(status)) return { success: false };
-    if (status !== 200) throw new Error(`tollgate: ${JSON.parse(bodyOf(text)).detail}`);
-    return { success: true };
+    const frontend = frontendOf(this.env);
+    const [props, body] = frontend.rust().platform_limit(propsOf(this.ctx), JSON.stringify(request));
+    const text = await answerTo(frontend, this.env.KEYS, "/v1/consume", body, undefined, props);
+    return { success: frontend.rust().platform_success(statusOf(text), bodyOf(text)) };
   }
 }
-
-const REFUSALS = [429, 503];
-const WRONG_PROPS =
-  'tollgate: the `props` of a service binding to the entry point RateLimit have the name of its policy, such as { policy = "api" }, and perhaps a key_prefix';
 
 /** A method for each of {@link keyVerbs}. */
 class Keys extends RpcTarget {

@@ -20,16 +20,13 @@ export const frontend = {
 /** The isolate's only one: `env` is the same for all its requests. */
 let service;
 
-/**
- * Answers a request by HTTP. `keys` is the namespace of the objects. A request through a service binding has only the rights in
- * `binding.props`: its `Authorization` header may be that of a visitor whose request the caller has passed on.
- */
-export async function respond(frontend, request, keys, binding) {
+/** Answers a request by HTTP. `keys` is the namespace of the objects; `props` are those of the service binding, if it came through one. */
+export async function respond(frontend, request, keys, props) {
   const id = requestIdOf(request);
   if (frontend.points) frontend.points.colo = request.cf?.colo ?? "";
   frontend.live.received(request);
   try {
-    const [step, text] = await replied(frontend, request, keys, id, binding);
+    const [step, text] = await replied(frontend, request, keys, id, props);
     return step === Step.Contract ? contractResponse(text, id) : responseOf(text, id);
   } catch (error) {
     log("error", "the frontend failed", { request_id: id, error });
@@ -38,13 +35,12 @@ export async function respond(frontend, request, keys, binding) {
 }
 
 /** The last step of a request: a reply, or the contract. */
-async function replied(frontend, request, keys, id, binding) {
+async function replied(frontend, request, keys, id, props) {
   const { rust } = frontend;
   const { method, url, headers } = request;
   rust().set_clock?.(headers);
-  const authorization = binding ? binding.props : headers.get("authorization");
-  const [type, encoding, length, idempotencyKey] = HEADERS.map((name) => headers.get(name));
-  const first = rust().head(method, url, authorization, type, encoding, length);
+  const [authorization, idempotencyKey, ...more] = HEADERS.map((name) => headers.get(name));
+  const first = rust().head(method, url, authorization, props, ...more);
   if (first[0] !== Step.Read) return first;
   const [, maxLen, needsMore, reports] = first;
   let body;
@@ -55,10 +51,10 @@ async function replied(frontend, request, keys, id, binding) {
   }
   if (reports) await frontend.changed();
   else await frontend.refreshed();
-  const more = needsMore ? [method, headers] : [];
-  const ask = (newer) => rust().ask(url, authorization, idempotencyKey, body, newer, ...more);
+  const rest = needsMore ? [method, headers] : [];
+  const ask = (newer) => rust().ask(url, authorization, props, idempotencyKey, body, newer, ...rest);
   return [Step.Reply, await decide(frontend, ask, keys, id)];
 }
 
 const { Step } = built;
-const HEADERS = ["content-type", "content-encoding", "content-length", "idempotency-key"];
+const HEADERS = ["authorization", "idempotency-key", "content-type", "content-encoding", "content-length"];

@@ -1,7 +1,7 @@
 //! The frontend as called by `frontend.mjs` and its neighbours: [`Service`] decides.
 
 use js_sys::Array;
-use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
+use wasm_bindgen::prelude::{JsError, JsValue, wasm_bindgen};
 use worker::{Env, console_error, console_log};
 
 use super::call::Call;
@@ -10,9 +10,8 @@ use super::isolate::{isolate, now, random};
 use super::step::{self, Step};
 use crate::access::Webhook;
 use crate::api::Reply;
-use crate::edge::{Due, POLL_MS, Tap, WAIT_MS};
-use crate::frontend::{self, Arrival, Asked, Newer, Service, Setup};
-use crate::metrics::NoticeOutcome;
+use crate::edge::{self, Deliveries, Due, POLL_MS, Tap, WAIT_MS};
+use crate::frontend::{self, Arrival, Asked, Newer, PlatformLimit, Service, Setup};
 
 /// Answers requests that need no object, and prepares the calls of those that do. Replies are texts: see [`Reply::to_text`].
 #[wasm_bindgen]
@@ -28,6 +27,14 @@ pub enum Ask {
     Not,
     InBackground,
     BeforeAnswer,
+}
+
+/// Who receives notices.
+#[wasm_bindgen]
+#[derive(Clone, Copy, Debug)]
+pub enum Receiver {
+    Queue,
+    Webhook,
 }
 
 #[wasm_bindgen]
@@ -53,26 +60,28 @@ impl Frontend {
         Self::of(Setup::inside(own, policies))
     }
 
-    /// A frontend of the service for callers with a binding to it: instead of the header `Authorization` they have its `props`, as JSON.
+    /// A frontend of the service for callers with a binding to it: its `props`, as JSON, are their rights.
     /// Logs a line for each error in the settings.
     #[must_use]
     pub fn bound(env: &Env) -> Self {
         Self::logged(Setup::of_binding(&OfWorker(env)))
     }
 
-    /// The errors in the settings, one per line; `undefined` if there are none.
+    /// The errors in the settings; `undefined` if there are none.
     #[must_use]
-    pub fn errors(&self) -> Option<String> {
-        self.service.errors().map(|errors| errors.lines.join("\n"))
+    pub fn errors(&self) -> Option<Vec<String>> {
+        self.service.errors().map(|errors| errors.lines.clone())
     }
 
     /// The first step of a request, before its body is read: [`Step::Reply`], [`Step::Contract`] or [`Step::Read`].
     #[must_use]
+    #[expect(clippy::too_many_arguments, reason = "one crossing")]
     pub fn head(
         &self,
         method: &str,
         url: &str,
         authorization: Option<String>,
+        props: Option<String>,
         content_type: Option<String>,
         content_encoding: Option<String>,
         content_length: Option<String>,
@@ -81,6 +90,7 @@ impl Frontend {
             method,
             url,
             authorization: authorization.as_deref(),
+            props: props.as_deref(),
             content_type: content_type.as_deref(),
             content_encoding: content_encoding.as_deref(),
             content_length: content_length.as_deref(),
@@ -99,6 +109,7 @@ impl Frontend {
         &self,
         url: &str,
         authorization: Option<String>,
+        props: Option<String>,
         idempotency_key: Option<String>,
         body: &[u8],
         newer: Option<Array>,
@@ -111,6 +122,7 @@ impl Frontend {
         let asked = Asked {
             url,
             authorization: authorization.as_deref(),
+            props: props.as_deref(),
             idempotency_key: idempotency_key.as_deref(),
             body,
             newer: newer.as_ref(),
@@ -138,12 +150,29 @@ impl Frontend {
     pub fn ask_text(
         &self,
         path: &str,
-        authorization: Option<String>,
+        props: Option<String>,
         idempotency_key: Option<String>,
         body: &str,
         newer: Option<Array>,
     ) -> Array {
-        self.ask(path, authorization, idempotency_key, body.as_bytes(), newer, None, None)
+        self.ask(path, None, props, idempotency_key, body.as_bytes(), newer, None, None)
+    }
+
+    /// The request for a call of the platform's own rate limiting binding: see [`PlatformLimit`]. Its props and its body.
+    ///
+    /// # Errors
+    /// What the caller is told.
+    pub fn platform_limit(&self, props: Option<String>, argument: Option<String>) -> Result<Vec<String>, JsError> {
+        let PlatformLimit { props, body } = PlatformLimit::of(props.as_deref(), argument.as_deref()).map_err(told)?;
+        Ok(vec![props, body])
+    }
+
+    /// Whether that request was let pass.
+    ///
+    /// # Errors
+    /// What the caller is told.
+    pub fn platform_success(&self, status: u16, body: &str) -> Result<bool, JsError> {
+        PlatformLimit::success(status, body).map_err(told)
     }
 
     /// The reply about an inspected key, from the answers in the order of the questions.
@@ -180,6 +209,12 @@ impl Frontend {
     #[must_use]
     pub fn failed(&self) -> String {
         self.service.failed(now()).to_text()
+    }
+
+    /// See [`frontend::is_request_id`].
+    #[must_use]
+    pub fn is_request_id(id: &str) -> bool {
+        frontend::is_request_id(id)
     }
 
     /// See [`Reply::common`]: name, value, name, value, ...
@@ -291,18 +326,44 @@ impl Frontend {
         self.webhook.is_some()
     }
 
-    /// The webhook's URL, and the signature of a message sent to it at this moment, in Unix seconds. `undefined` if there is no webhook.
+    /// Of a message sent to the webhook now: the URL, the moment in Unix seconds, and the signature. `undefined` if there is no webhook.
     #[must_use]
-    pub fn signed(&self, id: &str, timestamp: f64, body: &str) -> Option<Array> {
+    pub fn signed(&self, id: &str, body: &str) -> Option<Vec<String>> {
         let webhook = self.webhook.as_ref()?;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole seconds since 1970")]
-        let signature = webhook.signature(id, timestamp as u64, body);
-        Some([JsValue::from(webhook.url()), signature.into()].iter().collect())
+        let timestamp = now().waiting.unsigned_abs() / 1_000;
+        Some(vec![webhook.url().to_owned(), timestamp.to_string(), webhook.signature(id, timestamp, body)])
     }
 
-    /// Counts the outcome of a notice, in the words of [`NoticeOutcome`].
-    pub fn noticed(&self, outcome: &str) {
-        self.service.noticed(NoticeOutcome::of(outcome));
+    /// Starts to deliver a notice: its number, for [`Frontend::delivered`] and [`Frontend::not_delivered`]. `undefined` if it is lost.
+    #[must_use]
+    pub fn deliver(&self, to: Receiver) -> Option<u32> {
+        let to = match to {
+            Receiver::Queue => edge::Receiver::Queue,
+            Receiver::Webhook => edge::Receiver::Webhook,
+        };
+        self.service.isolate().deliver(to, now())
+    }
+
+    /// Records that a notice arrived.
+    pub fn delivered(&self, number: u32) {
+        self.service.isolate().delivered(number);
+    }
+
+    /// Records that the last of this many `attempts` failed. Returns the milliseconds before the next; `undefined` if the notice is lost.
+    pub fn not_delivered(&self, number: u32, attempts: usize, reason: &str) -> Option<u32> {
+        self.service.isolate().not_delivered(number, attempts, reason)
+    }
+
+    /// The line to log about lost notices, if one is due.
+    pub fn notices_lost(&self) -> Option<String> {
+        self.service.isolate().notices_lost(now())
+    }
+
+    /// Timeout in milliseconds for each attempt.
+    #[wasm_bindgen(getter)]
+    #[must_use]
+    pub fn attempt_ms(&self) -> u32 {
+        Deliveries::ATTEMPT_MS
     }
 
     /// Whether there are live listeners.
@@ -354,6 +415,11 @@ impl Frontend {
     fn of(Setup { settings, webhook, .. }: Setup) -> Self {
         Self { service: Service::new(settings, isolate()), webhook }
     }
+}
+
+/// An error whose text is for the caller.
+fn told(text: impl AsRef<str>) -> JsError {
+    JsError::new(text.as_ref())
 }
 
 /// The first argument of [`Step::Again`].

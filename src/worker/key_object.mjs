@@ -103,8 +103,7 @@ class Host {
 
   not_cleaned() {
     const { kv } = this.#storage;
-    const [before] = kv.get(FAILURES) ?? [0];
-    const failures = Math.min(before + 1, 255);
+    const failures = built.KeyObject.failed_again(kv.get(FAILURES) ?? new Uint8Array());
     kv.put(FAILURES, Uint8Array.of(failures));
     this.#storage.setAlarm(built.KeyObject.retry_at(failures));
   }

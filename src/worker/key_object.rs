@@ -14,8 +14,8 @@ use worker::Env;
 use super::clock;
 use super::environment::{OfWorker, log_errors};
 use super::isolate::random;
-use crate::frontend::KeyService;
-use crate::ledger::{Background, Kept, KeptError, Ledger, RowWrite, Storage, retry_ms};
+use crate::frontend::{KeyService, Question};
+use crate::ledger::{Background, Kept, KeptError, Ledger, RowWrite, Storage, failed_again, retry_ms};
 use crate::protocol::Definitions;
 
 /// Wrapped by `key_object.mjs` into a class that answers RPC.
@@ -40,11 +40,11 @@ impl KeyObject {
     ///
     /// # Errors
     /// If no decision is possible: the request's numbers are malformed, or the storage fails.
-    pub fn decide(&self, policies: &str, request: &str, definitions: Option<String>) -> Result<String, JsValue> {
+    pub fn decide(&self, policies: String, request: String, definitions: Option<String>) -> Result<String, JsValue> {
         static DEFINITIONS: Mutex<Definitions> = Mutex::new(Definitions::new());
         let mut sent = DEFINITIONS.lock().unwrap_or_else(PoisonError::into_inner);
-        let asked = (policies, request, definitions);
-        self.0.borrow_mut().decide(asked, &mut sent, clock::now(), random).map_err(thrown)
+        let question = Question { policies, request, definitions };
+        self.0.borrow_mut().decide(question, &mut sent, clock::now(), random).map_err(thrown)
     }
 
     /// See [`KeyService::inspect`].
@@ -63,9 +63,15 @@ impl KeyObject {
         self.0.borrow_mut().kept().clean(clock::now()).map_err(thrown)
     }
 
-    /// When to clean again after `failures` successive failures, in Unix milliseconds.
+    /// See [`failed_again`].
     #[must_use]
-    pub fn retry_at(failures: u32) -> f64 {
+    pub fn failed_again(before: &[u8]) -> u8 {
+        failed_again(before)
+    }
+
+    /// When to clean again after that many successive failures, in Unix milliseconds.
+    #[must_use]
+    pub fn retry_at(failures: u8) -> f64 {
         clock::wall_clock_at(clock::now().saturating_add(retry_ms(failures)))
     }
 

@@ -13,7 +13,7 @@ export function tollgateIn({ storage, id }, policies) {
   const [own, text] = [String(id), JSON.stringify(policies ?? {}) ?? "null"];
   const rust = lasting(() => built.Frontend.inside(own, text));
   const wrong = rust().errors();
-  if (wrong !== undefined) throw new SettingsError(wrong.split("\n"));
+  if (wrong !== undefined) throw new SettingsError(wrong);
   const verb = (path) => (request, options) => {
     const key = options?.idempotencyKey === undefined ? undefined : String(options.idempotencyKey);
     return new Decision(decide(rust(), storage, path, JSON.stringify(request) ?? "", key));

@@ -17,7 +17,7 @@ async function endOfOne(call, keys, id, frontend) {
   for (let next = call.next(); next; next = call.next()) {
     const left = await ask(call, next, keys, id);
     if (left === Answered.Reply) return call.into_end();
-    if (left === Answered.Reply || left === Answered.ReplyAndMore) break;
+    if (left === Answered.ReplyAndMore) break;
   }
   const end = ended(call, frontend);
   renewLease(call, keys, id);

@@ -4,7 +4,7 @@ use js_sys::Array;
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 
 use crate::api::Reply;
-use crate::frontend::{After, Head, Newer, Recording, Verification};
+use crate::frontend::{Head, Last, Newer, Recording, Verification};
 
 /// The first element of such a list.
 #[wasm_bindgen]
@@ -46,27 +46,28 @@ pub(super) fn head(head: Head) -> Array {
     }
 }
 
-/// [`Step::Again`].
+/// The last step.
+pub(super) fn last(last: Last<'_>) -> Array {
+    match last {
+        Last::Again(newer) => again(newer),
+        Last::Record(recording) => {
+            let Recording { act, recorded, unrecorded } = *recording;
+            list(Step::Record, [act.to_text(), recorded.to_text(), unrecorded.to_text()].map(JsValue::from))
+        }
+        Last::Verify(Verification { url, secret, captcha, address }) => {
+            list(Step::Verify, [url, secret, captcha, address].map(JsValue::from))
+        }
+        Last::Reply(text) => reply(text),
+    }
+}
+
 #[expect(clippy::cast_precision_loss, reason = "below 2⁵³")]
-pub(super) fn again(newer: Newer) -> Array {
+fn again(newer: Newer) -> Array {
     let needs_registry = newer.needs_registry();
     let Newer { as_of, definitions, tries, id } = newer;
     let parts = [JsValue::from(as_of as f64), definitions.into(), tries.into(), id.to_string().into()];
     let newer: Array = parts.into_iter().collect();
     list(Step::Again, [newer.into(), needs_registry.into()])
-}
-
-/// [`Step::Record`] or [`Step::Verify`].
-pub(super) fn after(after: After) -> Array {
-    match after {
-        After::Record(recording) => {
-            let Recording { act, recorded, unrecorded } = *recording;
-            list(Step::Record, [act.to_text(), recorded.to_text(), unrecorded.to_text()].map(JsValue::from))
-        }
-        After::Verify(Verification { url, secret, captcha, address }) => {
-            list(Step::Verify, [url, secret, captcha, address].map(JsValue::from))
-        }
-    }
 }
 
 /// A list of a step and its arguments.

@@ -1,7 +1,7 @@
 //! Time zones by their names. Their offsets come from the platform: in a Worker and in the npm package's lint from `Intl`, and natively, with the
 //! feature `zones`, from the database in the crate `jiff`.
 
-#[cfg(any(test, feature = "lint", feature = "worker"))]
+#[cfg(any(test, feature = "worker", all(feature = "lint", target_arch = "wasm32", tollgate_module)))]
 pub(crate) mod scan;
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub(crate) struct Found {
 }
 
 /// Sets the source of offsets, unless one is set.
-#[cfg(any(feature = "lint", feature = "worker"))]
+#[cfg(any(feature = "worker", all(feature = "lint", target_arch = "wasm32", tollgate_module)))]
 pub(crate) fn install(source: Source) {
     _ = SOURCE.set(source);
 }

@@ -13,9 +13,7 @@ use tollgate::key_hash::KeyHasher;
 use tollgate::limit::{Carry, Decision, State, Verb};
 use tollgate::policy::overrides::{History, InForce, Overrides, Selector, WrittenOverride};
 use tollgate::policy::{Cause, Policies, Policy};
-use tollgate::protocol::{
-    Action, Decided, Definitions, Known, ObjectReply, ObjectRequest, Rows, Update, Versioned, definitions_of,
-};
+use tollgate::protocol::{Action, Decided, Definitions, Known, ObjectReply, ObjectRequest, Rows, Update, Versioned};
 
 use super::asked::request;
 use super::frontend::{Told, now as moment, path_of};
@@ -435,9 +433,8 @@ impl<'r> World<'r> {
         let mut asked = Vec::new();
         while let Some(next) = call.next(now) {
             let shard = call.object(next.object).split_once('-').map_or(0, |(_, shard)| shard.parse().unwrap());
-            let names: Vec<_> = call.policies_of(next.object).map(Policy::wire_name).collect();
-            assert_eq!(names, [parts[shard].wire_name()]);
-            let definitions = next.dialect.has_definitions.then(|| definitions_of(call.policies_of(next.object)));
+            let question = call.question(&next);
+            assert_eq!(question.policies, parts[shard].wire_name());
             if !next.is_repeated && !next.dialect.has_definitions {
                 asked.push(shard);
             }
@@ -450,10 +447,10 @@ impl<'r> World<'r> {
                 call.failed(next.object, failure, now);
                 continue;
             }
-            let (request, format) = ObjectRequest::from_text(&next.request.to_text(next.dialect.format)).unwrap();
+            let (request, format) = ObjectRequest::from_text(&question.request).unwrap();
             let own = Policies::default();
-            let Some(policies) = self.definitions.asked(&own, names[0], request.known.as_ref(), definitions.as_deref())
-            else {
+            let (known, definitions) = (request.known.as_ref(), question.definitions.as_deref());
+            let Some(policies) = self.definitions.asked(&own, &question.policies, known, definitions) else {
                 call.answered(next.object, Some((ObjectReply::PolicyUnknown, Rows::default())), now);
                 continue;
             };

@@ -12,6 +12,7 @@ const CONSUME: Arrival<'_> = Arrival {
     method: "POST",
     url: "/v1/consume",
     authorization: Some(CONSUMER),
+    props: None,
     content_type: Some("application/json"),
     content_encoding: None,
     content_length: None,

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use tollgate::edge::Failure;
+use tollgate::edge::{Failure, Receiver};
 use tollgate::frontend::{Asked, Step};
-use tollgate::metrics::NoticeOutcome;
 use tollgate::policy::Cause;
 use tollgate::protocol::{ObjectReply, Rows};
 
@@ -200,7 +199,14 @@ fn an_isolate_counts_from_its_first_request() {
 #[test]
 fn notices_are_counted_by_their_outcome() {
     let world = World::new(r#"{"api":"10/1m"}"#);
-    world.service.noticed(NoticeOutcome::Delivered);
-    world.service.noticed(NoticeOutcome::Failed);
-    assert_eq!(world.counted()["notices"].to_string(), r#"{"delivered":1,"failed":1}"#);
+    let (isolate, now) = (&world.isolate, world.now());
+    for number in 0..33 {
+        assert_eq!(isolate.deliver(Receiver::Webhook, now), (number < 32).then_some(number));
+    }
+    isolate.delivered(0);
+    assert_eq!(isolate.not_delivered(1, 2, "down"), Some(5_000), "it is tried again");
+    assert_eq!(isolate.not_delivered(1, 3, "down"), None);
+    let line = "notices are lost: 1 failed, 1 dropped; the last: down";
+    assert_eq!(isolate.notices_lost(now).as_deref(), Some(line));
+    assert_eq!(world.counted()["notices"].to_string(), r#"{"delivered":1,"dropped":1,"failed":1}"#);
 }

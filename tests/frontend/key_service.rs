@@ -1,6 +1,6 @@
 //! The object of a key: its answers to texts.
 
-use tollgate::frontend::{Binding, Environment, KeyService, Variable};
+use tollgate::frontend::{Binding, Environment, KeyService, Question, Variable};
 use tollgate::ledger::Kept;
 use tollgate::limit::Verb;
 use tollgate::policy::Policies;
@@ -31,6 +31,10 @@ fn consume(cost: u64) -> ObjectRequest {
     request(Action::Take(Verb::Consume), vec![vec![cost]])
 }
 
+fn question(policies: &str, request: &str, definitions: Option<String>) -> Question {
+    Question { policies: policies.to_owned(), request: request.to_owned(), definitions }
+}
+
 fn asked(
     service: &mut KeyService<Disk>,
     names: &str,
@@ -38,7 +42,8 @@ fn asked(
     definitions: Option<String>,
 ) -> Result<(ObjectReply, Rows), String> {
     let mut sent = Definitions::new();
-    let reply = service.decide((names, request, definitions), &mut sent, START, || Some(1));
+    let question = question(names, request, definitions);
+    let reply = service.decide(question, &mut sent, START, || Some(1));
     reply.map(|text| ObjectReply::from_text(&text).unwrap()).map_err(|error| error.to_string())
 }
 
@@ -75,7 +80,8 @@ fn each_request_is_decided_under_the_version_that_it_names() {
             let known = Known { as_of: 1, ids: vec![policy.id()] };
             let _ = sent.asked(&Policies::default(), policy.wire_name(), Some(&known), Some(&policy.definition()));
         }
-        let reply = service.decide((first.wire_name(), &text, definition), &mut sent, START, || Some(1)).unwrap();
+        let question = question(first.wire_name(), &text, definition);
+        let reply = service.decide(question, &mut sent, START, || Some(1)).unwrap();
         match ObjectReply::from_text(&reply).unwrap().0 {
             ObjectReply::Decided(decided) => decided.limits[0].remaining,
             reply => panic!("{reply:?}"),

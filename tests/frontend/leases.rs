@@ -1,7 +1,7 @@
 //! Tokens taken in advance: the background calls that a request leaves, and their effects.
 
 use tollgate::edge::Failure;
-use tollgate::frontend::{After, Asked, Call, Callers, Left, Newer, Settings};
+use tollgate::frontend::{Asked, Call, Callers, Last, Left, Newer, Settings};
 use tollgate::limit::Verb;
 use tollgate::policy::Cause;
 use tollgate::protocol::{Action, LeaseRequest, ObjectReply, Rows};
@@ -15,6 +15,7 @@ const CONSUME: Asked<'_> = Asked {
     url: "/v1/consume",
     method: "POST",
     authorization: Some(CONSUMER),
+    props: None,
     idempotency_key: None,
     body: br#"{"policy":"api","key":"k","cost":{"a":1,"b":2}}"#,
     newer: None,
@@ -80,7 +81,8 @@ fn a_lease_that_is_nearly_spent_is_renewed_in_the_background() {
         assert!(wants_any(request.lease.as_ref()));
         let answer = world.object_reply(&renewal, &next);
         assert_eq!(renewal.answered(next.object, Some(answer), world.now()), Left::ReplyAndMore);
-        assert!(renewal.lease_ms().is_some() && renewal.after(world.now()).is_none());
+        assert!(renewal.lease_ms().is_some());
+        assert!(matches!(renewal.last(world.now()), Last::Reply(_)));
     }
 }
 
@@ -208,10 +210,10 @@ fn a_session_that_a_lease_grants_is_verified() {
             assert_eq!(call.answered(next.object, Some(answer), world.now()), Left::ReplyAndMore);
         }
         assert!(!call.needs_only_reply());
-        assert!(matches!(call.after(world.now()), Some(After::Verify(_))));
+        assert!(matches!(call.last(world.now()), Last::Verify(_)));
         if let Some(mut renewal) = call.renewal(world.now()) {
             world.carry_out(&mut renewal);
-            assert!(renewal.after(world.now()).is_none());
+            assert!(matches!(renewal.last(world.now()), Last::Reply(_)));
             verified += 1;
         }
     }

@@ -1,6 +1,6 @@
 //! Visitors' sessions: limited by their address, then verified.
 
-use tollgate::frontend::{After, Asked, Service, Verification};
+use tollgate::frontend::{Asked, Last, Service, Verification};
 use tollgate::policy::Cause;
 
 use super::world::{Deployment, World, answer, failure};
@@ -23,14 +23,14 @@ fn a_visitor_is_limited_first_and_only_then_verified() {
     for (address, is_verified) in [("192.0.2.1", true), ("192.0.2.1", false), ("192.0.2.2", true)] {
         let mut call = world.begin(&asked(address)).ok().unwrap();
         world.carry_out(&mut call);
-        let after = call.after(world.now());
         let expected = Verification {
             url: "https://captcha.example/verify".to_owned(),
             secret: "the-secret-of-the-captcha".to_owned(),
             captcha: "two\nlines".to_owned(),
             address: address.to_owned(),
         };
-        assert!(after == is_verified.then_some(After::Verify(expected)), "{address}");
+        let is_sent = call.last(world.now()) == Last::Verify(expected);
+        assert_eq!(is_sent, is_verified, "{address}");
         assert_eq!(call.reply(world.now()).status, if is_verified { 200 } else { 429 });
     }
     // A visitor's `Idempotency-Key` repeats nothing: each attempt counts.
@@ -87,7 +87,7 @@ fn a_session_without_a_decision_is_verified_if_its_policy_fails_open() {
             } else {
                 world.carry_out(&mut call);
             }
-            let is_verified = matches!(call.after(world.now()), Some(After::Verify(_)));
+            let is_verified = matches!(call.last(world.now()), Last::Verify(_));
             assert_eq!((call.reply(world.now()).status, is_verified), (status, status == 200), "{on_error} {is_lost}");
         }
     }

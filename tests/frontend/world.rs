@@ -37,6 +37,7 @@ pub(crate) const ABOUT_K: Asked<'_> = Asked {
     url: "/v1/consume",
     method: "POST",
     authorization: None,
+    props: None,
     idempotency_key: None,
     body: br#"{"policy":"api","key":"k"}"#,
     newer: None,

@@ -8,8 +8,8 @@ use serde_json::Value;
 use tollgate::access::key_hash_in;
 use tollgate::edge::{Failure, PolicySnapshot};
 use tollgate::frontend::{
-    Asked, Binding, Call, Environment, KeyService, Newer, Now, Receivers, Service, Settings, Step as Asks, Variable,
-    own_policies,
+    Asked, Binding, Call, Environment, KeyService, Last, Newer, Now, Question, Receivers, Service, Settings,
+    Step as Asks, Variable, own_policies,
 };
 use tollgate::key_hash::KeyHasher;
 use tollgate::ledger::Kept;
@@ -17,7 +17,6 @@ use tollgate::limit::{Carry, Decision, Verb};
 use tollgate::policy::{Cause, Policies, Policy, Unsettled};
 use tollgate::protocol::{
     Action, Condition, Decided, Definitions, ObjectReply, ObjectRequest, OverridesChange, PolicyChange, Poll,
-    definitions_of, names_of,
 };
 use tollgate::registry::{AUDIT, Registry, Writes};
 
@@ -175,17 +174,11 @@ struct Request {
 #[derive(Debug)]
 struct Message {
     object: String,
-    names: String,
-    definitions: Option<String>,
+    question: Question,
     /// The limits of each policy, and whether a reservation costs nothing once it has expired.
     limits: Vec<(Vec<String>, bool)>,
-    content: Content,
-}
-
-#[derive(Debug)]
-enum Content {
-    Request(String),
-    Reply(String),
+    /// Once it is there.
+    reply: Option<String>,
 }
 
 /// The variables of the objects' Worker.
@@ -310,7 +303,7 @@ impl World {
                 let request = self.calls.get_mut(&id.0).unwrap();
                 request.awaited.remove(&id.1);
                 request.call.failed(id.1, failure, now);
-                if matches!(self.messages[id].content, Content::Reply(_)) {
+                if self.messages[id].reply.is_some() {
                     self.messages.remove(id);
                 }
                 self.drive(plan, id.0, answers);
@@ -337,7 +330,7 @@ impl World {
             Step::Ask(ask) if ask.more.contains('$') && self.clients[client].id.is_empty() => {} // it has none to close
             Step::Ask(ask) => {
                 self.clients[client].is_waiting = true;
-                self.ask(plan, (client, number), &ask, answers);
+                self.ask(plan, (client, number), &ask, None, answers);
             }
             Step::Poll(frontend) => self.poll(plan, frontend),
             Step::Put(texts, times) => {
@@ -386,13 +379,9 @@ impl World {
         }
     }
 
-    fn ask(&mut self, plan: &Plan, id: CallId, ask: &Ask, answers: &mut Vec<String>) {
-        let mut newer = None;
-        let calls = self.calls.remove(&id).map_or(0, |request: Request| {
-            newer = request.call.newer();
-            request.calls
-        });
-        if newer.as_ref().is_some_and(Newer::needs_registry) {
+    fn ask(&mut self, plan: &Plan, id: CallId, ask: &Ask, newer: Option<&Newer>, answers: &mut Vec<String>) {
+        let calls = self.calls.remove(&id).map_or(0, |request: Request| request.calls);
+        if newer.is_some_and(Newer::needs_registry) {
             self.poll(plan, ask.frontend);
         }
         let Ask { url, key, idempotency_key, .. } = *ask;
@@ -402,7 +391,7 @@ impl World {
             "/v1/batch" => format!(r#"{{"requests":[{more}]}}"#),
             _ => format!(r#"{{"policy":"p","key":"{key}"{cost}{more}}}"#),
         };
-        let (method, newer) = ("POST", newer.as_ref());
+        let method = "POST";
         let asked = Asked { url, method, idempotency_key, body: body.as_bytes(), newer, ..Asked::default() };
         let now = self.now(plan);
         let mut random = (id.0 as u64 * 64 + id.1 as u64) << 32 | calls << 16;
@@ -437,21 +426,22 @@ impl World {
             });
             let message = Message {
                 object: request.call.object(next.object).to_owned(),
-                names: names_of(policies.iter().copied()),
-                definitions: next.dialect.has_definitions.then(|| definitions_of(policies.iter().copied())),
+                question: request.call.question(&next),
                 limits: limits.collect(),
-                content: Content::Request(next.request.to_text(next.dialect.format)),
+                reply: None,
             };
             messages.insert((id, next.object, request.calls), message);
         }
         let Step::Ask(ask) = plan.clients[id.0][id.1] else { unreachable!() };
         if request.call.is_decided() && self.clients[id.0].is_waiting && self.clients[id.0].steps == id.1 + 1 {
-            if request.call.newer().is_some() {
-                self.ask(plan, id, &ask, answers);
-                return;
+            match request.call.last(now) {
+                Last::Again(newer) => return self.ask(plan, id, &ask, Some(&newer), answers),
+                Last::Reply(reply) => {
+                    let reply = reply.clone();
+                    self.answered(id, &ask, (reply.status, &reply.body()), answers);
+                }
+                Last::Record(_) | Last::Verify(_) => panic!("{ask:?}"),
             }
-            let reply = request.call.reply(now).clone();
-            self.answered(id, &ask, (reply.status, &reply.body()), answers);
         }
         if !self.clients[id.0].is_waiting {
             self.calls.retain(|of, request| *of != id || !request.awaited.is_empty());
@@ -498,38 +488,35 @@ impl World {
         let now = self.now(plan);
         let mut message = self.messages.remove(&id).unwrap();
         let is_awaited = self.is_awaited(&id);
-        match &message.content {
-            Content::Request(text) => {
-                let name = &message.object;
-                let (key, disk) = self.objects.entry(name.clone()).or_insert_with(|| object(plan, Disk::default()));
-                confirm(key, disk);
-                let mut random = ((id.0.0 * 64 + id.0.1) as u64) << 16 | id.2 << 8 | id.1 as u64;
-                let random = || {
-                    random += 1 << 32;
-                    Some(random)
-                };
-                let asked = (&*message.names, &**text, message.definitions.clone());
-                let reply = key.decide(asked, &mut self.definitions, now.at, random).unwrap();
-                let (request, _) = ObjectRequest::from_text(text).unwrap();
-                self.trace(plan, &message, &request, &reply);
-                self.record(plan, &id, &message, &request, &reply);
-                if is_awaited {
-                    message.content = Content::Reply(reply);
-                    self.messages.insert(id, message);
-                }
+        let Some(text) = &message.reply else {
+            let name = &message.object;
+            let (key, disk) = self.objects.entry(name.clone()).or_insert_with(|| object(plan, Disk::default()));
+            confirm(key, disk);
+            let mut random = ((id.0.0 * 64 + id.0.1) as u64) << 16 | id.2 << 8 | id.1 as u64;
+            let random = || {
+                random += 1 << 32;
+                Some(random)
+            };
+            let reply = key.decide(message.question.clone(), &mut self.definitions, now.at, random).unwrap();
+            let (request, _) = ObjectRequest::from_text(&message.question.request).unwrap();
+            self.trace(plan, &message, &request, &reply);
+            self.record(plan, &id, &message, &request, &reply);
+            if is_awaited {
+                message.reply = Some(reply);
+                self.messages.insert(id, message);
             }
-            Content::Reply(_) if !is_awaited => {}
-            Content::Reply(text) => {
-                let request = self.calls.get_mut(&id.0).unwrap();
-                let answer = ObjectReply::from_text(text).unwrap();
-                if let (ObjectReply::Decided(decided), 1) = (&answer.0, request.call.count()) {
-                    request.is_refused |= !decided.decision().is_allow();
-                }
-                request.is_outdated = matches!(answer.0, ObjectReply::PolicyOutdated { .. });
-                request.awaited.remove(&id.1);
-                request.call.answered(id.1, Some(answer), now);
-                self.drive(plan, id.0, answers);
+            return;
+        };
+        if is_awaited {
+            let request = self.calls.get_mut(&id.0).unwrap();
+            let answer = ObjectReply::from_text(text).unwrap();
+            if let (ObjectReply::Decided(decided), 1) = (&answer.0, request.call.count()) {
+                request.is_refused |= !decided.decision().is_allow();
             }
+            request.is_outdated = matches!(answer.0, ObjectReply::PolicyOutdated { .. });
+            request.awaited.remove(&id.1);
+            request.call.answered(id.1, Some(answer), now);
+            self.drive(plan, id.0, answers);
         }
     }
 
@@ -539,8 +526,8 @@ impl World {
             return;
         }
         let (now, (own, _)) = (self.now(plan).at, own_policies(&deployed(plan)));
-        let (known, definitions) = (request.known.as_ref(), message.definitions.as_deref());
-        if let Some(asked) = self.definitions.asked(&own, &message.names, known, definitions) {
+        let Question { policies, definitions, .. } = &message.question;
+        if let Some(asked) = self.definitions.asked(&own, policies, request.known.as_ref(), definitions.as_deref()) {
             let (reply, _) = ObjectReply::from_text(reply).unwrap();
             self.trace.answered(key_hash_in(&message.object), &asked, request, &reply, now);
         }
@@ -678,13 +665,9 @@ impl World {
             };
             let hash = key_hash_in(call.object(0)).to_owned();
             while let Some(next) = call.next(now) {
-                let (names, definitions) =
-                    (names_of(call.policies_of(next.object)), definitions_of(call.policies_of(next.object)));
                 let name = call.object(next.object).to_owned();
                 let (key, _) = self.objects.entry(name).or_insert_with(|| object(plan, Disk::default()));
-                let text = next.request.to_text(next.dialect.format);
-                let asked = (&*names, &*text, Some(definitions));
-                let reply = key.decide(asked, &mut self.definitions, now.at, || Some(1)).unwrap();
+                let reply = key.decide(call.question(&next), &mut self.definitions, now.at, || Some(1)).unwrap();
                 call.answered(next.object, ObjectReply::from_text(&reply).ok(), now);
             }
             let body: Value = serde_json::from_str(&call.reply(now).body()).unwrap();

@@ -8,6 +8,7 @@ mod asked;
 mod lease_calls;
 mod leases;
 mod plan;
+mod question;
 mod report;
 mod requests;
 
@@ -22,6 +23,7 @@ use requests::{batch_of, requests_of};
 
 pub use asked::Verification;
 pub(super) use asked::{Asked, Purpose, Terms};
+pub use question::Question;
 
 use super::event::{End, Event};
 use super::isolate::Isolate;
@@ -70,13 +72,17 @@ pub struct Recording {
     pub unrecorded: Reply,
 }
 
-/// A step before the reply is sent.
+/// The last step of a decided request.
 #[derive(Clone, PartialEq, Eq)]
-pub enum After {
+pub enum Last<'a> {
+    /// Make the request again: nothing was decided.
+    Again(Newer),
     /// Record an act; the reply depends on whether that succeeds.
     Record(Box<Recording>),
     /// Call the captcha's verifier and make the reply from its answer.
     Verify(Verification),
+    /// Send the reply.
+    Reply(&'a Reply),
 }
 
 /// The work left after an answer.
@@ -84,7 +90,7 @@ pub enum After {
 pub enum Left {
     /// Make more calls.
     Calls,
-    /// Reply, and handle reports, leases and retries: [`Call::events`], [`Call::notices`], [`Call::newer`], [`Call::renewal`] and
+    /// Take the [last step](Call::last), and handle reports and leases: [`Call::events`], [`Call::notices`], [`Call::renewal`] and
     /// [`Call::lease_ms`].
     ReplyAndMore,
     /// Reply, nothing else.
@@ -275,9 +281,26 @@ impl Call {
         matches!(self.asked.purpose, Purpose::Answer) && self.leasing.is_over() && !is_reported
     }
 
+    /// The last step, once it is [decided](Call::is_decided).
+    pub fn last(&mut self, now: Now) -> Last<'_> {
+        if let Some(newer) = self.newer() {
+            return Last::Again(newer);
+        }
+        let status = self.reply(now).status;
+        match &self.asked.purpose {
+            Purpose::Act { by } => {
+                if let Some(recording) = self.recording(by) {
+                    return Last::Record(Box::new(recording));
+                }
+            }
+            Purpose::Session(verification) if status == 200 => return Last::Verify(verification.clone()),
+            Purpose::Session(_) | Purpose::Answer => {}
+        }
+        Last::Reply(self.reply(now))
+    }
+
     /// What to retry with, if objects know newer policies and a try is left.
-    #[must_use]
-    pub fn newer(&self) -> Option<Newer> {
+    fn newer(&self) -> Option<Newer> {
         let newer = self.next_try()?;
         self.isolate.count(|counts| counts.repeated(Repeat::PolicyOutdated));
         Some(newer)
@@ -288,22 +311,14 @@ impl Call {
         Newer::after((self.asked.terms.id, self.asked.terms.tries), *as_of, definitions)
     }
 
-    /// The step before the reply is sent, if any.
-    pub fn after(&mut self, now: Now) -> Option<After> {
-        let status = self.reply(now).status;
-        match &self.asked.purpose {
-            Purpose::Answer => None,
-            Purpose::Act { by } => {
-                let Some(Outcome::Decided(replies)) = self.plan.calls.outcome() else { return None };
-                let [Ok(reply)] = replies.as_slice() else { return None };
-                let act = self.asked.whole.key_act(reply, by, key_hash_in(self.object(0)))?;
-                let said = |is_recorded| {
-                    self.done.clone().map(|reply| reply.marked(|marks| marks.recorded = Some(is_recorded)))
-                };
-                Some(After::Record(Box::new(Recording { act, recorded: said(true)?, unrecorded: said(false)? })))
-            }
-            Purpose::Session(verification) => (status == 200).then(|| After::Verify(verification.clone())),
-        }
+    /// The act of the operator with that name to record, if it was done.
+    fn recording(&self, by: &str) -> Option<Recording> {
+        let Some(Outcome::Decided(replies)) = self.plan.calls.outcome() else { return None };
+        let [Ok(reply)] = replies.as_slice() else { return None };
+        let act = self.asked.whole.key_act(reply, by, key_hash_in(self.object(0)))?;
+        let said =
+            |is_recorded| self.done.clone().map(|reply| reply.marked(|marks| marks.recorded = Some(is_recorded)));
+        Some(Recording { act, recorded: said(true)?, unrecorded: said(false)? })
     }
 
     /// The reply.
