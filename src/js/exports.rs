@@ -15,8 +15,8 @@ use crate::limit::{Carry, Config, ConfigError, Decision, Kind, Limit, Snapshot, 
 #[repr(C)]
 pub struct Bucket {
     state: State,
-    limit: Limit,
     answer: Decision,
+    limit: Limit,
 }
 
 /// The size of a bucket in bytes; its address must be a multiple of 8.

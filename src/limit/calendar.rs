@@ -55,6 +55,29 @@ enum Every {
     Year { first: u8 },
 }
 
+/// The days on which windows open, in the numbers of [`Calendar`]'s functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Days {
+    All,
+    Weekly(u8),
+    Monthly(u8),
+    Quarterly(MonthDay),
+    Yearly(MonthDay),
+}
+
+/// A day of a year.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MonthDay {
+    pub(crate) month: u8,
+    pub(crate) day: u8,
+}
+
+impl MonthDay {
+    const fn new(months_before: u8, day: u8) -> Self {
+        Self { month: months_before.wrapping_add(1), day }
+    }
+}
+
 impl Every {
     const fn months(self) -> (i64, u8) {
         match self {
@@ -129,6 +152,17 @@ impl Calendar {
             Steps::Months { every: Every::Year { .. }, .. } => 366,
         };
         days.wrapping_mul(DAY_MS.cast_unsigned())
+    }
+
+    /// The days on which windows open.
+    pub(crate) const fn days(&self) -> Days {
+        match self.steps {
+            Steps::Day => Days::All,
+            Steps::Week { first } => Days::Weekly((first.wrapping_add(3) % 7).wrapping_add(1)),
+            Steps::Months { every: Every::Month, day } => Days::Monthly(day),
+            Steps::Months { every: Every::Quarter { first }, day } => Days::Quarterly(MonthDay::new(first, day)),
+            Steps::Months { every: Every::Year { first }, day } => Days::Yearly(MonthDay::new(first, day)),
+        }
     }
 
     /// Whether a window opens whenever one of `other` does.
@@ -231,18 +265,21 @@ impl Calendar {
 /// The days on which its windows open, and its zone: `day UTC`, `week 1 UTC`, `month 15 UTC`, `quarter 02-15 UTC`, `year 04-06 UTC`.
 impl fmt::Display for Calendar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.steps {
-            Steps::Day => write!(f, "day")?,
-            Steps::Week { first } => write!(f, "week {}", (first.wrapping_add(3) % 7).wrapping_add(1))?,
-            Steps::Months { every: Every::Month, day } => write!(f, "month {day}")?,
-            Steps::Months { every: Every::Quarter { first }, day } => {
-                write!(f, "quarter {:02}-{day:02}", first.wrapping_add(1))?;
-            }
-            Steps::Months { every: Every::Year { first }, day } => {
-                write!(f, "year {:02}-{day:02}", first.wrapping_add(1))?;
-            }
+        match self.days() {
+            Days::All => write!(f, "day")?,
+            Days::Weekly(weekday) => write!(f, "week {weekday}")?,
+            Days::Monthly(day) => write!(f, "month {day}")?,
+            Days::Quarterly(date) => write!(f, "quarter {date}")?,
+            Days::Yearly(date) => write!(f, "year {date}")?,
         }
         write!(f, " {}", self.zone.name)
+    }
+}
+
+/// Two digits each.
+impl fmt::Display for MonthDay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:02}-{:02}", self.month, self.day)
     }
 }
 

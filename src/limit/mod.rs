@@ -66,6 +66,8 @@ pub(crate) use arithmetic::gcd;
 #[cfg(all(feature = "serde", feature = "api"))]
 pub(crate) use calendar::Text as CalendarText;
 pub use calendar::{Calendar, Zone};
+#[cfg(feature = "api")]
+pub(crate) use calendar::{Days, MonthDay};
 pub use carry::Carry;
 pub use config::{Config, ConfigError, Kind, MAX_SPAN_MS, MAX_TOKENS};
 #[cfg(feature = "service")]

@@ -4,7 +4,7 @@ use super::reader::Reader;
 use super::shown::shown_value;
 use crate::json::Json;
 use crate::length;
-use crate::limit::{Calendar, Config, Kind, Zone};
+use crate::limit::{Calendar, Config, Days, Kind, MonthDay, Zone};
 use crate::zones;
 
 const UNITS: [&str; 5] = ["day", "week", "month", "quarter", "year"];
@@ -98,24 +98,26 @@ fn calendar(unit: &str, starts: Option<Json<'_>>, zone: &'static Zone) -> Option
 /// The time in which a limit adds its tokens: `1m`, or `calendar month from day 15 in America/Sao_Paulo`.
 pub(crate) fn shown_period(config: &Config) -> String {
     let Some(calendar) = config.calendar else { return length::shown(config.period_ms) };
-    let text = calendar.to_string();
-    let (steps, zone) = text.rsplit_once(' ').unwrap_or((&text, ""));
-    let (unit, starts) = steps.split_once(' ').unwrap_or((steps, ""));
-    let from = match (unit, starts) {
-        (_, "" | "01-01") | ("month", "1") => String::new(),
-        ("week", number) => {
-            let place = number.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
-            let weekday = place.and_then(|place| WEEKDAYS.get(place)).copied().unwrap_or_default();
-            format!(
-                " from {}{}",
-                weekday.get(..1).unwrap_or_default().to_uppercase(),
-                weekday.get(1..).unwrap_or_default()
-            )
-        }
-        ("month", day) => format!(" from day {day}"),
-        (_, date) => format!(" from {date}"),
+    let from = |date: MonthDay| match date {
+        MonthDay { month: 1, day: 1 } => String::new(),
+        date => format!(" from {date}"),
     };
-    format!("calendar {unit}{from} in {zone}")
+    let days = match calendar.days() {
+        Days::All => "day".to_owned(),
+        Days::Weekly(weekday) => format!("week from {}", name_of(weekday)),
+        Days::Monthly(1) => "month".to_owned(),
+        Days::Monthly(day) => format!("month from day {day}"),
+        Days::Quarterly(date) => format!("quarter{}", from(date)),
+        Days::Yearly(date) => format!("year{}", from(date)),
+    };
+    format!("calendar {days} in {}", calendar.zone().name())
+}
+
+/// The weekday's name as in a sentence.
+fn name_of(weekday: u8) -> String {
+    let place = usize::from(weekday).checked_sub(1);
+    let mut letters = place.and_then(|place| WEEKDAYS.get(place)).copied().unwrap_or_default().chars();
+    letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
 }
 
 #[cfg(test)]

@@ -2,8 +2,11 @@
 //!
 //! It has only what an object needs to decide: the frontend decides what to answer when an object fails. It is never stored.
 
+use std::sync::OnceLock;
+
 use serde::Serialize;
 
+use super::labels::hash_of;
 use super::named::{Policy, Standing};
 use super::named_limit::NamedLimit;
 use super::object_terms::{self, ObjectTerms};
@@ -64,6 +67,25 @@ impl Policy {
     #[cfg(any(test, feature = "service"))]
     pub(crate) fn definition_alone(&self) -> String {
         self.definition_with(Timeline::fields_alone)
+    }
+
+    /// Identifies it: a hash of its definition.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        *self.id.get_or_init(|| hash_of(&self.definition()))
+    }
+
+    /// The policy with the id under which it was sent: a newer version may have put more into the definition.
+    #[must_use]
+    pub(crate) fn with_id(mut self, id: u64) -> Self {
+        self.id = OnceLock::from(id);
+        self
+    }
+
+    /// The policy as sent in this definition.
+    fn defined_by(self, definition: &str) -> Self {
+        self.with_id(hash_of(definition))
     }
 
     fn definition_with(&self, timeline: fn(&Timeline) -> Option<TimelineFields>) -> String {

@@ -1,7 +1,5 @@
 //! A policy's names for objects and storage: hashes of what it is.
 
-use std::sync::OnceLock;
-
 use sha2::{Digest, Sha256};
 
 use super::named::{Labels, Policy};
@@ -32,25 +30,6 @@ impl Policy {
         self.labels().version
     }
 
-    /// Identifies its [definition](Policy::definition): a hash of it.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn id(&self) -> u64 {
-        *self.id.get_or_init(|| hash_of(&self.definition()))
-    }
-
-    /// The policy with the id under which it was sent: a newer version may have put more into the definition.
-    #[must_use]
-    pub(crate) fn with_id(mut self, id: u64) -> Self {
-        self.id = OnceLock::from(id);
-        self
-    }
-
-    /// The policy as sent in this definition.
-    pub(super) fn defined_by(self, definition: &str) -> Self {
-        self.with_id(hash_of(definition))
-    }
-
     fn labels(&self) -> &Labels {
         self.labels.get_or_init(|| {
             let numbers = numbers_of(self.limits().iter().map(|limit| (limit.account(), limit.limit())));
@@ -67,6 +46,6 @@ impl Policy {
 }
 
 /// 64 bits of a cryptographic hash, so that no two policies share them.
-fn hash_of(text: &str) -> u64 {
+pub(super) fn hash_of(text: &str) -> u64 {
     Sha256::digest(text).first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }

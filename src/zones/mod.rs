@@ -4,12 +4,12 @@
 #[cfg(any(test, feature = "worker", all(feature = "lint", target_arch = "wasm32", tollgate_module)))]
 pub(crate) mod scan;
 
-use std::collections::BTreeMap;
 use std::sync::{OnceLock, PoisonError, RwLock};
 
 use crate::limit::Zone;
 #[cfg(feature = "serde")]
 use crate::limit::{Calendar, CalendarText};
+use crate::sorted::SortedMap;
 
 /// The zone of that name, if there is one.
 pub(crate) type Source = fn(&str) -> Option<Found>;
@@ -31,7 +31,7 @@ pub(crate) fn install(source: Source) {
 static SOURCE: OnceLock<Source> = OnceLock::new();
 
 /// The zones read so far. They are never freed: limits refer to them.
-static KNOWN: RwLock<BTreeMap<&'static str, &'static Zone>> = RwLock::new(BTreeMap::new());
+static KNOWN: RwLock<SortedMap<&'static str, &'static Zone>> = RwLock::new(SortedMap::new());
 
 /// Maximum zones that stay because of names that a source may know in several spellings: requests may bring them.
 const MAX_ZONES: usize = 4_096;
