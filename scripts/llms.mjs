@@ -8,6 +8,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 /** Those that users read, in the order in which they need them. */
 const DOCUMENTS = {
   "README.md": "Start here",
+  "docs/limits.md": "Which limit for what",
   "docs/policies.md": "Policies, and deployment",
   "www/package/README.md": "The npm package",
   "docs/http.md": "HTTP",
