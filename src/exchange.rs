@@ -1,4 +1,4 @@
-//! The text that a WebAssembly module without imports exchanges with its JavaScript: the modules of the npm package in `lint` and `answers`.
+//! The text that a module of the npm package exchanges with its JavaScript: those in `lint`, `answers` and `js::kinds`.
 //!
 //! Only numbers cross. JavaScript calls [`text`] with a question's length in bytes, writes the question at the address it returns, calls an
 //! export that replaces the question by its answer and returns the answer's length, and reads it from where [`text`] says.

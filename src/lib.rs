@@ -131,7 +131,7 @@ mod chance;
 #[doc(hidden)]
 pub mod edge;
 mod error;
-#[cfg(any(feature = "answers", feature = "lint"))]
+#[cfg(any(feature = "answers", feature = "kinds", feature = "lint"))]
 #[doc(hidden)]
 pub mod exchange;
 #[cfg(feature = "service")]

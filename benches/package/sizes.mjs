@@ -23,6 +23,10 @@ const IMPORTS = [
   { name: "tollgate/node", source: `export * from "tollgate/node"` },
   { name: "tollgate/hono", source: `export * from "tollgate/hono"`, external: ["hono"] },
   { name: "tollgate/react", source: `export * from "tollgate/react"`, external: ["react"] },
+  {
+    name: "tollgate/kinds (Limiter)",
+    source: `export { Limiter } from "tollgate"; export * from "tollgate/kinds"`,
+  },
   { name: "tollgate/rate", source: `export * from "tollgate/rate"` },
   { name: "tollgate/lint", source: `export * from "tollgate/lint"` },
   {

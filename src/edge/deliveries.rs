@@ -48,13 +48,13 @@ impl Deliveries {
         Some(number)
     }
 
-    /// Records that one arrived.
-    pub fn arrived(&mut self, number: u32) {
-        self.under_way.retain(|one| one.number != number);
+    /// Records that one arrived. What another instance had begun has no number.
+    pub fn arrived(&mut self, number: Option<u32>) {
+        self.under_way.retain(|one| Some(one.number) != number);
     }
 
     /// Records that the last of this many `attempts` failed. Returns the milliseconds before the next; `None` if it is given up.
-    pub fn failed(&mut self, number: u32, attempts: usize, reason: &str) -> Option<u32> {
+    pub fn failed(&mut self, number: Option<u32>, attempts: usize, reason: &str) -> Option<u32> {
         if let Some(&pause_ms) = attempts.checked_sub(1).and_then(|index| PAUSES_MS.get(index)) {
             return Some(pause_ms);
         }
@@ -64,8 +64,8 @@ impl Deliveries {
         None
     }
 
-    /// The line to log about those lost, unless there are none or there was one a short time ago.
-    pub fn line(&mut self, now: i64) -> Option<String> {
+    /// The line to log about those lost; `None` if nothing was lost since the last line, or that was less than a minute ago.
+    pub fn loss_line(&mut self, now: i64) -> Option<String> {
         let is_silent = |at: i64| (0..LOG_MS).contains(&now.saturating_sub(at));
         if (self.failed, self.dropped) == (0, 0) || self.logged_at.is_some_and(is_silent) {
             return None;
@@ -101,7 +101,7 @@ const MAX_UNDER_WAY: usize = 32;
 /// them after 30.
 const PAUSES_MS: [u32; 2] = [1_000, 5_000];
 
-/// When the runtime has stopped a delivery, without a word.
+/// The age at which a delivery counts as killed by the runtime.
 const LIFE_MS: i64 = 30_000;
 
 /// Minimum interval between log lines, so that a receiver that is down for a day costs one line per minute and isolate.
@@ -128,13 +128,16 @@ mod tests {
         let mut deliveries = Deliveries::default();
         for number in 0..32 {
             deliveries.begin(Receiver::Queue, NOW);
-            assert_eq!(deliveries.failed(number, 1, "busy"), Some(1_000), "still under way");
+            assert_eq!(deliveries.failed(Some(number), 1, "busy"), Some(1_000), "still under way");
         }
         assert_eq!(deliveries.begin(Receiver::Queue, NOW), None);
-        deliveries.arrived(7);
+        deliveries.arrived(Some(7));
         assert_eq!(deliveries.begin(Receiver::Queue, NOW), Some(32));
         assert_eq!(deliveries.begin(Receiver::Queue, NOW), None);
-        assert_eq!(deliveries.failed(8, 3, "busy"), None);
+        deliveries.arrived(None);
+        assert_eq!(deliveries.failed(None, 3, "busy"), None, "begun by another instance");
+        assert_eq!(deliveries.begin(Receiver::Queue, NOW), None);
+        assert_eq!(deliveries.failed(Some(8), 3, "busy"), None);
         assert_eq!(deliveries.begin(Receiver::Queue, NOW), Some(33));
     }
 
@@ -144,7 +147,7 @@ mod tests {
         let mut took_ms = 0;
         for attempts in 1.. {
             took_ms += Deliveries::ATTEMPT_MS;
-            let Some(pause_ms) = deliveries.failed(0, attempts, "down") else {
+            let Some(pause_ms) = deliveries.failed(Some(0), attempts, "down") else {
                 assert_eq!(attempts, 3);
                 break;
             };
@@ -156,22 +159,22 @@ mod tests {
     #[test]
     fn losses_are_logged_once_a_minute() {
         let mut deliveries = Deliveries::default();
-        assert_eq!(deliveries.line(NOW), None);
-        assert_eq!(deliveries.failed(0, 2, "busy"), Some(5_000));
-        assert_eq!(deliveries.line(NOW), None, "not lost yet");
-        deliveries.failed(0, 3, "the webhook answered 500");
+        assert_eq!(deliveries.loss_line(NOW), None);
+        assert_eq!(deliveries.failed(Some(0), 2, "busy"), Some(5_000));
+        assert_eq!(deliveries.loss_line(NOW), None, "not lost yet");
+        deliveries.failed(Some(0), 3, "the webhook answered 500");
         let line = "notices are lost: 1 failed, 0 dropped; the last: the webhook answered 500";
-        assert_eq!(deliveries.line(NOW).as_deref(), Some(line));
-        assert_eq!(deliveries.line(NOW + LOG_MS), None, "nothing since");
-        deliveries.failed(1, 3, "down");
+        assert_eq!(deliveries.loss_line(NOW).as_deref(), Some(line));
+        assert_eq!(deliveries.loss_line(NOW + LOG_MS), None, "nothing since");
+        deliveries.failed(Some(1), 3, "down");
         for number in 0..33 {
             assert_eq!(deliveries.begin(Receiver::Webhook, NOW), (number < 32).then_some(number));
         }
-        assert_eq!(deliveries.line(NOW + LOG_MS - 1), None);
+        assert_eq!(deliveries.loss_line(NOW + LOG_MS - 1), None);
         let line = "notices are lost: 1 failed, 1 dropped; the last: too many are under way";
-        assert_eq!(deliveries.line(NOW + LOG_MS).as_deref(), Some(line));
-        deliveries.failed(2, 3, "down");
-        assert!(deliveries.line(NOW).is_some(), "the clock was set back");
+        assert_eq!(deliveries.loss_line(NOW + LOG_MS).as_deref(), Some(line));
+        deliveries.failed(Some(2), 3, "down");
+        assert!(deliveries.loss_line(NOW).is_some(), "the clock was set back");
     }
 
     #[test]
@@ -185,8 +188,8 @@ mod tests {
             ("(http://a/http://b) no http here, https neither", "(the webhook no http here, https neither"),
         ] {
             let mut deliveries = Deliveries::default();
-            deliveries.failed(0, 3, text);
-            let line = deliveries.line(NOW).unwrap();
+            deliveries.failed(Some(0), 3, text);
+            let line = deliveries.loss_line(NOW).unwrap();
             assert_eq!(line.strip_prefix("notices are lost: 1 failed, 0 dropped; the last: "), Some(safe));
         }
     }

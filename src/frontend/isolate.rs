@@ -77,14 +77,14 @@ impl Isolate {
         begun
     }
 
-    /// Records that a notice arrived.
-    pub fn delivered(&self, number: u32) {
+    /// Records that a notice arrived; one begun by another instance has no number.
+    pub fn delivered(&self, number: Option<u32>) {
         self.deliveries.borrow_mut().arrived(number);
         self.count(|counts| counts.noticed(NoticeOutcome::Delivered));
     }
 
     /// Records a failed attempt: see [`Deliveries::failed`].
-    pub fn not_delivered(&self, number: u32, attempts: usize, reason: &str) -> Option<u32> {
+    pub fn not_delivered(&self, number: Option<u32>, attempts: usize, reason: &str) -> Option<u32> {
         let pause_ms = self.deliveries.borrow_mut().failed(number, attempts, reason);
         if pause_ms.is_none() {
             self.count(|counts| counts.noticed(NoticeOutcome::Failed));
@@ -92,9 +92,9 @@ impl Isolate {
         pause_ms
     }
 
-    /// The line to log about lost notices: see [`Deliveries::line`].
+    /// The line to log about lost notices: see [`Deliveries::loss_line`].
     pub fn notices_lost(&self, now: Now) -> Option<String> {
-        self.deliveries.borrow_mut().line(now.waiting)
+        self.deliveries.borrow_mut().loss_line(now.waiting)
     }
 
     /// Updates the listeners from the registry's answer to a poll.

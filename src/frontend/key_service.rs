@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::call::Question;
+use super::call::SentRequest;
 use super::environment::{Environment, own_policies};
 use crate::api::{KeyQuestion, key_state};
 use crate::ledger::{Kept, KeptError, LedgerError, Storage};
@@ -42,7 +42,7 @@ impl<S: Storage> KeyService<S> {
     /// [`KeptError`].
     pub fn decide(
         &mut self,
-        Question { policies: names, request, definitions }: Question,
+        SentRequest { names, request, definitions }: SentRequest,
         sent: &mut Definitions,
         now: i64,
         random: impl FnMut() -> Option<u64>,

@@ -39,7 +39,7 @@ mod shards;
 mod target;
 
 pub use address::Address;
-pub use call::{Call, Last, Left, Question, Recording, Verification};
+pub use call::{Call, LastStep, Left, Recording, SentRequest, Verification};
 pub use environment::{Binding, Environment, Setup, Variable, hasher_in, own_policies};
 pub use event::Event;
 pub use isolate::Isolate;

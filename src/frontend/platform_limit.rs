@@ -5,10 +5,10 @@ use serde_json::value::RawValue;
 
 use crate::json::{Fields, Json};
 
-/// The request for which a call of `limit` stands.
+/// The request to consume that is equivalent to a call of `limit`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlatformLimit {
-    /// The `props` of a service binding that has no right but to take tokens under the policy.
+    /// The `props` of a service binding that may only take tokens under the policy.
     pub props: String,
     /// The body for `/v1/consume`.
     pub body: String,
@@ -18,14 +18,15 @@ impl PlatformLimit {
     /// The request for a call with this `argument`, through a service binding with these `props`. Both are JSON; `None` is `undefined`.
     ///
     /// # Errors
-    /// What the caller is told.
+    /// The message for the caller.
     pub fn of(props: Option<&str>, argument: Option<&str>) -> Result<Self, String> {
         let props = props.and_then(fields).ok_or(WRONG_PROPS)?;
         let policy = props.get("policy").filter(|policy| policy.string().is_some()).ok_or(WRONG_PROPS)?;
         if props.names().any(|name| !["policy", "key_prefix"].contains(&name)) {
             return Err(WRONG_PROPS.to_owned());
         }
-        let argument = argument.and_then(fields);
+        let argument = argument.map_or(Some(None), |text| fields(text).map(Some));
+        let argument = argument.ok_or("tollgate: limit takes { key }, an object")?;
         let mut names = argument.iter().flat_map(Fields::names);
         if let Some(unknown) = names.find(|name| *name != "key") {
             return Err(format!("tollgate: limit takes {{ key }}, not {unknown}"));
@@ -41,10 +42,10 @@ impl PlatformLimit {
         Ok(Self { props, body })
     }
 
-    /// Whether the request with that reply was let pass.
+    /// Whether that reply allows the request.
     ///
     /// # Errors
-    /// What the caller is told.
+    /// The message for the caller.
     pub fn success(status: u16, body: &str) -> Result<bool, String> {
         match status {
             200 => Ok(true),
@@ -106,7 +107,7 @@ mod tests {
             ]
         );
         // The request says what is wrong with it.
-        for argument in [None, Some("{}"), Some("7"), Some("\"alice\"")] {
+        for argument in [None, Some("{}")] {
             let of = PlatformLimit::of(Some(r#"{"policy":"api"}"#), argument).unwrap();
             assert_eq!(of.body, r#"{"policy":"api"}"#, "{argument:?}");
         }
@@ -131,6 +132,10 @@ mod tests {
             of(Some(r#"{"policy":"api"}"#), r#"{"key":"a","delta":2}"#),
             Err("tollgate: limit takes { key }, not delta".to_owned())
         );
+        for argument in ["7", "null", "\"alice\"", r#"["alice"]"#] {
+            let no_object = Err("tollgate: limit takes { key }, an object".to_owned());
+            assert_eq!(of(Some(r#"{"policy":"api"}"#), argument), no_object, "{argument}");
+        }
     }
 
     #[test]

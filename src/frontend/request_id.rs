@@ -1,6 +1,6 @@
 //! The id of an HTTP request, which is in its response and in its log lines.
 
-/// The longest, in bytes: those of tracing systems have up to 55.
+/// Maximum length in bytes; tracing systems use up to 55.
 const MAX_LEN: usize = 128;
 
 /// Whether a caller's `X-Request-Id` is safe in headers and logs. Otherwise the request gets a random one.

@@ -52,7 +52,7 @@ pub struct Asked<'a> {
     pub props: Option<&'a str>,
     pub idempotency_key: Option<&'a str>,
     pub body: &'a [u8],
-    /// For a retry under newer policies: that of [`Last::Again`](super::Last::Again).
+    /// For a retry under newer policies: that of [`LastStep::Again`](super::LastStep::Again).
     pub newer: Option<&'a Newer>,
     pub method: &'a str,
     pub if_match: Option<&'a str>,

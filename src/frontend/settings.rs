@@ -125,7 +125,7 @@ impl Settings {
     }
 
     /// Authenticates the caller of a request at `now`. One that came through a service binding has only the rights in `props`: its header may
-    /// be that of a visitor whose request the caller has passed on.
+    /// be that of a visitor whose request the caller has forwarded.
     pub(super) fn caller(
         &self,
         (authorization, props): (Option<&str>, Option<&str>),

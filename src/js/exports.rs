@@ -7,7 +7,7 @@
 use core::mem::MaybeUninit;
 
 use super::number::{f64_from_i64, f64_from_u64, i64_from_f64, u64_from_f64};
-use crate::limit::{Carry, Config, ConfigError, Decision, Kind, Limit, Snapshot, State, Verb};
+use crate::limit::{Calendar, Carry, Config, ConfigError, Decision, Kind, Limit, Snapshot, State, Verb};
 
 /// One limit, one key's state, and the last answer. The state comes first and has 16 bytes, so that JavaScript can keep copies of it for
 /// many keys.
@@ -25,13 +25,14 @@ pub extern "C" fn size() -> usize {
     size_of::<Bucket>()
 }
 
-/// Makes a bucket at an unused address. Returns 0, or the position of the parameter that is too large, counting from 1 for `rate`; then
+/// Makes a bucket at an unused address. Kinds: 0 is a token bucket, 1 a fixed window; with the feature `kinds`, 2 is a window from first use, and
+/// 3 and above are calendars, by their number. Returns 0, or the position of the parameter that is too large, counting from 1 for `rate`; then
 /// `*max` is its largest valid value.
 #[unsafe(no_mangle)]
 pub extern "C" fn make(
     bucket: &mut MaybeUninit<Bucket>,
     max: &mut f64,
-    windows: bool,
+    kind: KindNumber,
     now: f64,
     rate: f64,
     period_ms: f64,
@@ -40,15 +41,16 @@ pub extern "C" fn make(
     initial: f64,
     offset_ms: f64,
 ) -> u32 {
+    let (kind, calendar) = kind_of(kind);
     let config = Config {
-        kind: if windows { Kind::FixedWindow } else { Kind::TokenBucket },
+        kind,
         rate: u64_from_f64(rate),
         period_ms: u64_from_f64(period_ms),
         capacity: u64_from_f64(capacity),
         max_debt: u64_from_f64(max_debt),
-        initial: Some(u64_from_f64(initial)),
-        offset_ms: windows.then_some(u64_from_f64(offset_ms)),
-        calendar: None,
+        initial: (kind != Kind::FirstUseWindow).then_some(u64_from_f64(initial)),
+        offset_ms: (kind == Kind::FixedWindow && calendar.is_none()).then_some(u64_from_f64(offset_ms)),
+        calendar,
     };
     let (position, largest) = match Limit::new(&config) {
         Ok(limit) => {
@@ -66,6 +68,28 @@ pub extern "C" fn make(
     };
     *max = f64_from_u64(largest);
     position
+}
+
+/// The number of a kind. The package's small module has only two.
+#[cfg(feature = "kinds")]
+type KindNumber = u32;
+#[cfg(not(feature = "kinds"))]
+type KindNumber = bool;
+
+/// The kind with that number, and the calendar of its windows, if they have one.
+#[cfg(feature = "kinds")]
+fn kind_of(number: KindNumber) -> (Kind, Option<Calendar>) {
+    match number {
+        0 => (Kind::TokenBucket, None),
+        1 => (Kind::FixedWindow, None),
+        2 => (Kind::FirstUseWindow, None),
+        _ => (Kind::FixedWindow, super::kinds::numbered(number.wrapping_sub(3))),
+    }
+}
+
+#[cfg(not(feature = "kinds"))]
+const fn kind_of(windows: KindNumber) -> (Kind, Option<Calendar>) {
+    (if windows { Kind::FixedWindow } else { Kind::TokenBucket }, None)
 }
 
 /// [`Limit::try_consume`]: a separate export because it is called most.
@@ -150,7 +174,18 @@ mod tests {
     fn made(windows: bool, now: f64, numbers: [f64; 6]) -> Result<Bucket, (u32, f64)> {
         let [rate, period_ms, capacity, max_debt, initial, offset_ms] = numbers;
         let (mut bucket, mut max) = (MaybeUninit::uninit(), f64::NAN);
-        match make(&mut bucket, &mut max, windows, now, rate, period_ms, capacity, max_debt, initial, offset_ms) {
+        match make(
+            &mut bucket,
+            &mut max,
+            KindNumber::from(windows),
+            now,
+            rate,
+            period_ms,
+            capacity,
+            max_debt,
+            initial,
+            offset_ms,
+        ) {
             // SAFETY: 0 means that the bucket was written.
             0 => Ok(unsafe { bucket.assume_init() }),
             position => Err((position, max)),

@@ -8,11 +8,13 @@
 //! does without wasm-bindgen, whose glue alone would be as large. Measure every addition with `npm run bench:package -- --sizes`: one
 //! growing `Vec` brings 2 KB of panic messages.
 //!
-//! Leases are in a separate module for servers: it allocates.
+//! Leases are in a separate module for servers, and so are other kinds of limit than `Bucket` has: both allocate.
 
 // Also without either feature: tests/browser includes these files without the crate's features.
 #[cfg(any(feature = "js", not(feature = "leases")))]
 mod exports;
+#[cfg(feature = "kinds")]
+pub mod kinds;
 #[cfg(feature = "leases")]
 pub mod leases;
 mod number;

@@ -19,7 +19,7 @@ const LOOK_MS: i64 = 30 * 86_400_000;
 /// How many buckets of inline policies may wait for the alarm, full or not: each request scans all of them.
 const MANY_INLINE: usize = 64;
 
-/// The byte of the row that counts successive failures to clean, after one more than in the row `before`, which is empty if there was none.
+/// The new count of successive failures to clean, from the stored row, which is empty at first.
 #[must_use]
 pub fn failed_again(before: &[u8]) -> u8 {
     before.first().map_or(1, |failures| failures.saturating_add(1))

@@ -75,7 +75,7 @@ impl Limit {
     /// A [`ConfigError`] if the numbers could not be kept exact, with the largest value that could.
     pub fn new(config: &Config) -> Result<Self, ConfigError> {
         let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, calendar } = *config;
-        let calendar = if cfg!(tollgate_small) { None } else { calendar };
+        let calendar = if cfg!(tollgate_small) { None } else { calendar }; // see `Limit::calendar`
         match calendar {
             Some(_) if kind != Kind::FixedWindow => return Err(ConfigError::CalendarWithoutWindows),
             Some(_) if offset_ms.is_some() => return Err(ConfigError::OffsetBesideCalendar),

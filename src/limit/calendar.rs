@@ -55,7 +55,7 @@ enum Every {
     Year { first: u8 },
 }
 
-/// The days on which windows open, in the numbers of [`Calendar`]'s functions.
+/// The days on which windows open, numbered as in [`Calendar`]'s constructors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Days {
     All,

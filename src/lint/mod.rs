@@ -5,9 +5,6 @@
 
 #[cfg(target_arch = "wasm32")]
 mod arena;
-// In a build for a browser's tests, nothing would provide the import.
-#[cfg(all(target_arch = "wasm32", tollgate_module))]
-mod zones;
 
 use serde::Serialize;
 
@@ -18,7 +15,7 @@ use crate::policy::{Lint, Policies};
 #[unsafe(no_mangle)]
 pub extern "C" fn lint() -> usize {
     #[cfg(all(target_arch = "wasm32", tollgate_module))]
-    zones::install();
+    crate::zones::imported::install();
     replace(answer)
 }
 

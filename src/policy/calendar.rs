@@ -2,7 +2,7 @@
 
 use super::reader::Reader;
 use super::shown::shown_value;
-use crate::json::Json;
+use crate::json::{Fields, Json};
 use crate::length;
 use crate::limit::{Calendar, Config, Days, Kind, MonthDay, Zone};
 use crate::zones;
@@ -64,6 +64,34 @@ impl Reader<'_> {
     }
 }
 
+/// The fields of a calendar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CalendarField {
+    Calendar,
+    Starts,
+    Zone,
+}
+
+impl CalendarField {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Calendar => "calendar",
+            Self::Starts => "starts",
+            Self::Zone => "zone",
+        }
+    }
+}
+
+/// The calendar in these fields, or the field that is wrong.
+pub(crate) fn calendar_in(fields: &Fields<'_>) -> Result<Calendar, CalendarField> {
+    let unit = fields.get("calendar").and_then(Json::string).filter(|unit| UNITS.contains(&&**unit));
+    let zone = match fields.get("zone") {
+        Some(zone) => zone.string().and_then(|name| zones::named(&name)).ok_or(CalendarField::Zone)?,
+        None => &Zone::UTC,
+    };
+    calendar(&unit.ok_or(CalendarField::Calendar)?, fields.get("starts"), zone).ok_or(CalendarField::Starts)
+}
+
 fn calendar(unit: &str, starts: Option<Json<'_>>, zone: &'static Zone) -> Option<Calendar> {
     let number = || match starts {
         Some(number) => u8::try_from(number.integer()?).ok(),
@@ -113,7 +141,7 @@ pub(crate) fn shown_period(config: &Config) -> String {
     format!("calendar {days} in {}", calendar.zone().name())
 }
 
-/// The weekday's name as in a sentence.
+/// The weekday's name, capitalized.
 fn name_of(weekday: u8) -> String {
     let place = usize::from(weekday).checked_sub(1);
     let mut letters = place.and_then(|place| WEEKDAYS.get(place)).copied().unwrap_or_default().chars();

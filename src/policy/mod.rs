@@ -44,6 +44,8 @@ mod timeline;
 mod weakest;
 
 pub(crate) use calendar::shown_period;
+#[cfg(feature = "kinds")]
+pub(crate) use calendar::{CalendarField, calendar_in};
 pub use error::{PolicyError, PolicyErrors};
 pub use lint::{Admitted, Code, CrashCost, DebtFacts, Finding, Level, LimitFacts, Lint, LongRun};
 pub use named::Policy;

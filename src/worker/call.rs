@@ -10,7 +10,7 @@ use super::step;
 #[cfg(doc)]
 use super::step::Step;
 use crate::edge::Failure;
-use crate::frontend::{self, Left, Question};
+use crate::frontend::{self, Left, SentRequest};
 use crate::policy::Cause;
 use crate::protocol::ObjectReply;
 
@@ -59,10 +59,10 @@ impl Call {
     /// each answer.
     pub fn next(&mut self) -> Option<Array> {
         let next = self.0.next(now())?;
-        let Question { policies, request, definitions } = self.0.question(&next);
+        let SentRequest { names, request, definitions } = self.0.sent(&next);
         #[expect(clippy::cast_precision_loss, reason = "seconds")]
         let wait_ms = next.wait_ms as f64;
-        Some(parts(next.object, self.0.object(next.object), &shared(policies), &request, definitions, wait_ms))
+        Some(parts(next.object, self.0.object(next.object), &shared(names), &request, definitions, wait_ms))
     }
 
     /// Takes an object's answer. Returns the work left.

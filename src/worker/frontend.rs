@@ -161,18 +161,19 @@ impl Frontend {
     /// The request for a call of the platform's own rate limiting binding: see [`PlatformLimit`]. Its props and its body.
     ///
     /// # Errors
-    /// What the caller is told.
+    /// The message for the caller.
     pub fn platform_limit(&self, props: Option<String>, argument: Option<String>) -> Result<Vec<String>, JsError> {
-        let PlatformLimit { props, body } = PlatformLimit::of(props.as_deref(), argument.as_deref()).map_err(told)?;
+        let PlatformLimit { props, body } =
+            PlatformLimit::of(props.as_deref(), argument.as_deref()).map_err(error_for_caller)?;
         Ok(vec![props, body])
     }
 
-    /// Whether that request was let pass.
+    /// Whether that reply allows the request.
     ///
     /// # Errors
-    /// What the caller is told.
+    /// The message for the caller.
     pub fn platform_success(&self, status: u16, body: &str) -> Result<bool, JsError> {
-        PlatformLimit::success(status, body).map_err(told)
+        PlatformLimit::success(status, body).map_err(error_for_caller)
     }
 
     /// The reply about an inspected key, from the answers in the order of the questions.
@@ -334,7 +335,8 @@ impl Frontend {
         Some(vec![webhook.url().to_owned(), timestamp.to_string(), webhook.signature(id, timestamp, body)])
     }
 
-    /// Starts to deliver a notice: its number, for [`Frontend::delivered`] and [`Frontend::not_delivered`]. `undefined` if it is lost.
+    /// Starts to deliver a notice: its number, for [`Frontend::delivered`] and [`Frontend::not_delivered`], which get `undefined` from another
+    /// instance. `undefined` if it is lost.
     #[must_use]
     pub fn deliver(&self, to: Receiver) -> Option<u32> {
         let to = match to {
@@ -345,12 +347,12 @@ impl Frontend {
     }
 
     /// Records that a notice arrived.
-    pub fn delivered(&self, number: u32) {
+    pub fn delivered(&self, number: Option<u32>) {
         self.service.isolate().delivered(number);
     }
 
     /// Records that the last of this many `attempts` failed. Returns the milliseconds before the next; `undefined` if the notice is lost.
-    pub fn not_delivered(&self, number: u32, attempts: usize, reason: &str) -> Option<u32> {
+    pub fn not_delivered(&self, number: Option<u32>, attempts: usize, reason: &str) -> Option<u32> {
         self.service.isolate().not_delivered(number, attempts, reason)
     }
 
@@ -417,8 +419,8 @@ impl Frontend {
     }
 }
 
-/// An error whose text is for the caller.
-fn told(text: impl AsRef<str>) -> JsError {
+/// An error with a message for the caller.
+fn error_for_caller(text: impl AsRef<str>) -> JsError {
     JsError::new(text.as_ref())
 }
 

@@ -14,7 +14,7 @@ use worker::Env;
 use super::clock;
 use super::environment::{OfWorker, log_errors};
 use super::isolate::random;
-use crate::frontend::{KeyService, Question};
+use crate::frontend::{KeyService, SentRequest};
 use crate::ledger::{Background, Kept, KeptError, Ledger, RowWrite, Storage, failed_again, retry_ms};
 use crate::protocol::Definitions;
 
@@ -40,11 +40,11 @@ impl KeyObject {
     ///
     /// # Errors
     /// If no decision is possible: the request's numbers are malformed, or the storage fails.
-    pub fn decide(&self, policies: String, request: String, definitions: Option<String>) -> Result<String, JsValue> {
+    pub fn decide(&self, names: String, request: String, definitions: Option<String>) -> Result<String, JsValue> {
         static DEFINITIONS: Mutex<Definitions> = Mutex::new(Definitions::new());
         let mut sent = DEFINITIONS.lock().unwrap_or_else(PoisonError::into_inner);
-        let question = Question { policies, request, definitions };
-        self.0.borrow_mut().decide(question, &mut sent, clock::now(), random).map_err(thrown)
+        let request = SentRequest { names, request, definitions };
+        self.0.borrow_mut().decide(request, &mut sent, clock::now(), random).map_err(thrown)
     }
 
     /// See [`KeyService::inspect`].

@@ -37,16 +37,20 @@ class Notices {
   }
 
   #begin(receiver, attempt) {
-    const number = this.#rust().deliver(receiver);
+    const rust = this.#rust();
+    const number = rust.deliver(receiver);
     if (number === undefined) this.#lost();
-    else waitUntil(this.#deliver(number, attempt));
+    else waitUntil(this.#deliver(rust, number, attempt));
   }
 
-  async #deliver(number, attempt) {
+  async #deliver(begunBy, number, attempt) {
     for (let attempts = 1; ; attempts++) {
       const reason = await attempt().then(() => undefined, reasonOf);
-      if (reason === undefined) return this.#rust().delivered(number);
-      const pauseMs = this.#rust().not_delivered(number, attempts, reason);
+      const rust = this.#rust();
+      // After a panic the new instance does not know the number.
+      const known = rust === begunBy ? number : undefined;
+      if (reason === undefined) return rust.delivered(known);
+      const pauseMs = rust.not_delivered(known, attempts, reason);
       if (pauseMs === undefined) return this.#lost();
       await new Promise((done) => setTimeout(done, pauseMs));
     }

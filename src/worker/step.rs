@@ -4,7 +4,7 @@ use js_sys::Array;
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 
 use crate::api::Reply;
-use crate::frontend::{Head, Last, Newer, Recording, Verification};
+use crate::frontend::{Head, LastStep, Newer, Recording, Verification};
 
 /// The first element of such a list.
 #[wasm_bindgen]
@@ -47,17 +47,17 @@ pub(super) fn head(head: Head) -> Array {
 }
 
 /// The last step.
-pub(super) fn last(last: Last<'_>) -> Array {
+pub(super) fn last(last: LastStep<'_>) -> Array {
     match last {
-        Last::Again(newer) => again(newer),
-        Last::Record(recording) => {
+        LastStep::Again(newer) => again(newer),
+        LastStep::Record(recording) => {
             let Recording { act, recorded, unrecorded } = *recording;
             list(Step::Record, [act.to_text(), recorded.to_text(), unrecorded.to_text()].map(JsValue::from))
         }
-        Last::Verify(Verification { url, secret, captcha, address }) => {
+        LastStep::Verify(Verification { url, secret, captcha, address }) => {
             list(Step::Verify, [url, secret, captcha, address].map(JsValue::from))
         }
-        Last::Reply(text) => reply(text),
+        LastStep::Reply(last) => reply(last),
     }
 }
 

@@ -1,7 +1,14 @@
 //! Time zones by their names. Their offsets come from the platform: in a Worker and in the npm package's lint from `Intl`, and natively, with the
 //! feature `zones`, from the database in the crate `jiff`.
 
-#[cfg(any(test, feature = "worker", all(feature = "lint", target_arch = "wasm32", tollgate_module)))]
+// In a build for a browser's tests, nothing would provide the import.
+#[cfg(all(any(feature = "lint", feature = "kinds"), target_arch = "wasm32", tollgate_module))]
+pub(crate) mod imported;
+#[cfg(any(
+    test,
+    feature = "worker",
+    all(any(feature = "lint", feature = "kinds"), target_arch = "wasm32", tollgate_module)
+))]
 pub(crate) mod scan;
 
 use std::sync::{OnceLock, PoisonError, RwLock};
@@ -23,7 +30,7 @@ pub(crate) struct Found {
 }
 
 /// Sets the source of offsets, unless one is set.
-#[cfg(any(feature = "worker", all(feature = "lint", target_arch = "wasm32", tollgate_module)))]
+#[cfg(any(feature = "worker", all(any(feature = "lint", feature = "kinds"), target_arch = "wasm32", tollgate_module)))]
 pub(crate) fn install(source: Source) {
     _ = SOURCE.set(source);
 }

@@ -433,8 +433,8 @@ impl<'r> World<'r> {
         let mut asked = Vec::new();
         while let Some(next) = call.next(now) {
             let shard = call.object(next.object).split_once('-').map_or(0, |(_, shard)| shard.parse().unwrap());
-            let question = call.question(&next);
-            assert_eq!(question.policies, parts[shard].wire_name());
+            let sent = call.sent(&next);
+            assert_eq!(sent.names, parts[shard].wire_name());
             if !next.is_repeated && !next.dialect.has_definitions {
                 asked.push(shard);
             }
@@ -447,10 +447,10 @@ impl<'r> World<'r> {
                 call.failed(next.object, failure, now);
                 continue;
             }
-            let (request, format) = ObjectRequest::from_text(&question.request).unwrap();
+            let (request, format) = ObjectRequest::from_text(&sent.request).unwrap();
             let own = Policies::default();
-            let (known, definitions) = (request.known.as_ref(), question.definitions.as_deref());
-            let Some(policies) = self.definitions.asked(&own, &question.policies, known, definitions) else {
+            let (known, definitions) = (request.known.as_ref(), sent.definitions.as_deref());
+            let Some(policies) = self.definitions.asked(&own, &sent.names, known, definitions) else {
                 call.answered(next.object, Some((ObjectReply::PolicyUnknown, Rows::default())), now);
                 continue;
             };

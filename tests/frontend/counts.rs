@@ -203,9 +203,9 @@ fn notices_are_counted_by_their_outcome() {
     for number in 0..33 {
         assert_eq!(isolate.deliver(Receiver::Webhook, now), (number < 32).then_some(number));
     }
-    isolate.delivered(0);
-    assert_eq!(isolate.not_delivered(1, 2, "down"), Some(5_000), "it is tried again");
-    assert_eq!(isolate.not_delivered(1, 3, "down"), None);
+    isolate.delivered(Some(0));
+    assert_eq!(isolate.not_delivered(Some(1), 2, "down"), Some(5_000), "it is tried again");
+    assert_eq!(isolate.not_delivered(Some(1), 3, "down"), None);
     let line = "notices are lost: 1 failed, 1 dropped; the last: down";
     assert_eq!(isolate.notices_lost(now).as_deref(), Some(line));
     assert_eq!(world.counted()["notices"].to_string(), r#"{"delivered":1,"dropped":1,"failed":1}"#);

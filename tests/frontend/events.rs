@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use serde_json::Value;
 use tollgate::access::{Names, key_hash_in};
-use tollgate::frontend::{Asked, Callers, Last, Settings};
+use tollgate::frontend::{Asked, Callers, LastStep, Settings};
 use tollgate::metrics::Word;
 use tollgate::policy::Cause;
 
@@ -116,7 +116,7 @@ fn a_reply_is_built_once_however_often_it_is_requested() {
     world.carry_out(&mut call);
     let now = world.now();
     let first = call.reply(now).clone();
-    assert!(call.last(now) == Last::Reply(&first));
+    assert!(call.last(now) == LastStep::Reply(&first));
     assert_eq!(call.reply(now), &first);
     assert_eq!(world.counted()["policies"]["api"]["decisions"]["allowed"], 1);
 }

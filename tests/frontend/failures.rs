@@ -1,7 +1,7 @@
 //! Failures as callers see them.
 
 use tollgate::edge::Failure;
-use tollgate::frontend::{Asked, Last, Left, Newer, Step};
+use tollgate::frontend::{Asked, LastStep, Left, Newer, Step};
 use tollgate::policy::Cause;
 use tollgate::protocol::{Action, Decided, ObjectReply, Rows};
 
@@ -198,7 +198,7 @@ fn newer_policies_do_not_fail_open_and_apply_to_one_request() {
     let outdated = ObjectReply::PolicyOutdated { as_of: 9, definitions: newer };
     call.answered(next.object, Some((outdated, Rows::default())), world.now());
     assert_eq!(call.reply(world.now()).status, 503);
-    let Last::Again(newer) = call.last(world.now()) else { panic!("there is a try left") };
+    let LastStep::Again(newer) = call.last(world.now()) else { panic!("there is a try left") };
     assert_eq!((newer.as_of, newer.tries, newer.needs_registry()), (9, 1, false));
     assert_eq!(world.counted()["repeats"]["policy_outdated"], 1);
     // Under the numbers that it knows, 50 can never pass; under those that it has learned they can.
@@ -223,7 +223,7 @@ fn a_request_is_sent_at_most_three_times() {
         let outdated = ObjectReply::PolicyOutdated { as_of: 9, definitions: String::new() };
         call.answered(next.object, Some((outdated, Rows::default())), world.now());
         newer = match call.last(world.now()) {
-            Last::Again(newer) => Some(newer),
+            LastStep::Again(newer) => Some(newer),
             _ => None,
         };
         assert_eq!(
@@ -242,7 +242,7 @@ fn a_request_is_sent_at_most_three_times() {
         let next = call.next(world.now()).unwrap();
         let outdated = ObjectReply::PolicyOutdated { as_of: 9, definitions: String::new() };
         call.answered(next.object, Some((outdated, Rows::default())), world.now());
-        assert!(matches!(call.last(world.now()), Last::Reply(_)), "{tries}");
+        assert!(matches!(call.last(world.now()), LastStep::Reply(_)), "{tries}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! The object of a key: its answers to texts.
 
-use tollgate::frontend::{Binding, Environment, KeyService, Question, Variable};
+use tollgate::frontend::{Binding, Environment, KeyService, SentRequest, Variable};
 use tollgate::ledger::Kept;
 use tollgate::limit::Verb;
 use tollgate::policy::Policies;
@@ -31,8 +31,8 @@ fn consume(cost: u64) -> ObjectRequest {
     request(Action::Take(Verb::Consume), vec![vec![cost]])
 }
 
-fn question(policies: &str, request: &str, definitions: Option<String>) -> Question {
-    Question { policies: policies.to_owned(), request: request.to_owned(), definitions }
+fn sent(names: &str, request: &str, definitions: Option<String>) -> SentRequest {
+    SentRequest { names: names.to_owned(), request: request.to_owned(), definitions }
 }
 
 fn asked(
@@ -41,9 +41,8 @@ fn asked(
     request: &str,
     definitions: Option<String>,
 ) -> Result<(ObjectReply, Rows), String> {
-    let mut sent = Definitions::new();
-    let question = question(names, request, definitions);
-    let reply = service.decide(question, &mut sent, START, || Some(1));
+    let mut known = Definitions::new();
+    let reply = service.decide(sent(names, request, definitions), &mut known, START, || Some(1));
     reply.map(|text| ObjectReply::from_text(&text).unwrap()).map_err(|error| error.to_string())
 }
 
@@ -80,8 +79,8 @@ fn each_request_is_decided_under_the_version_that_it_names() {
             let known = Known { as_of: 1, ids: vec![policy.id()] };
             let _ = sent.asked(&Policies::default(), policy.wire_name(), Some(&known), Some(&policy.definition()));
         }
-        let question = question(first.wire_name(), &text, definition);
-        let reply = service.decide(question, &mut sent, START, || Some(1)).unwrap();
+        let request = self::sent(first.wire_name(), &text, definition);
+        let reply = service.decide(request, &mut sent, START, || Some(1)).unwrap();
         match ObjectReply::from_text(&reply).unwrap().0 {
             ObjectReply::Decided(decided) => decided.limits[0].remaining,
             reply => panic!("{reply:?}"),

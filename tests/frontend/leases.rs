@@ -1,7 +1,7 @@
 //! Tokens taken in advance: the background calls that a request leaves, and their effects.
 
 use tollgate::edge::Failure;
-use tollgate::frontend::{Asked, Call, Callers, Last, Left, Newer, Settings};
+use tollgate::frontend::{Asked, Call, Callers, LastStep, Left, Newer, Settings};
 use tollgate::limit::Verb;
 use tollgate::policy::Cause;
 use tollgate::protocol::{Action, LeaseRequest, ObjectReply, Rows};
@@ -82,7 +82,7 @@ fn a_lease_that_is_nearly_spent_is_renewed_in_the_background() {
         let answer = world.object_reply(&renewal, &next);
         assert_eq!(renewal.answered(next.object, Some(answer), world.now()), Left::ReplyAndMore);
         assert!(renewal.lease_ms().is_some());
-        assert!(matches!(renewal.last(world.now()), Last::Reply(_)));
+        assert!(matches!(renewal.last(world.now()), LastStep::Reply(_)));
     }
 }
 
@@ -210,10 +210,10 @@ fn a_session_that_a_lease_grants_is_verified() {
             assert_eq!(call.answered(next.object, Some(answer), world.now()), Left::ReplyAndMore);
         }
         assert!(!call.needs_only_reply());
-        assert!(matches!(call.last(world.now()), Last::Verify(_)));
+        assert!(matches!(call.last(world.now()), LastStep::Verify(_)));
         if let Some(mut renewal) = call.renewal(world.now()) {
             world.carry_out(&mut renewal);
-            assert!(matches!(renewal.last(world.now()), Last::Reply(_)));
+            assert!(matches!(renewal.last(world.now()), LastStep::Reply(_)));
             verified += 1;
         }
     }

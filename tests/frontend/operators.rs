@@ -1,6 +1,6 @@
 //! Operators' requests: recorded acts, and queries of the registry and of objects.
 
-use tollgate::frontend::{Asked, Last, Recording, Step};
+use tollgate::frontend::{Asked, LastStep, Recording, Step};
 
 use super::world::{Deployment, OPERATOR, OPERATOR_OF_API, World, failure};
 use tollgate::policy::{Cause, Policy};
@@ -19,7 +19,7 @@ fn an_act_is_recorded_after_it_is_done_and_the_answer_says_whether() {
         let mut call = world.begin(&asked("/v1/keys/credit", body)).ok().unwrap();
         assert!(call.must_finish());
         world.carry_out(&mut call);
-        let Last::Record(recording) = call.last(world.now()) else { panic!("nothing to record") };
+        let LastStep::Record(recording) = call.last(world.now()) else { panic!("nothing to record") };
         let Recording { act, recorded, unrecorded } = *recording;
         assert_eq!((&*act.act, &*act.by, &*act.policy, act.is_replayed), ("key.credited", "operator", "api", false));
         let object = tollgate::access::Names::without_secret().object_name(b"k");
@@ -30,13 +30,13 @@ fn an_act_is_recorded_after_it_is_done_and_the_answer_says_whether() {
     let mut call = world.begin(&asked("/v1/keys/reset", r#"{"policy":"api","key":"k"}"#)).ok().unwrap();
     assert!(call.must_finish());
     world.carry_out(&mut call);
-    let Last::Record(recording) = call.last(world.now()) else { panic!("nothing to record") };
+    let LastStep::Record(recording) = call.last(world.now()) else { panic!("nothing to record") };
     assert_eq!(recording.act.act, "key.reset");
     // A failed act is not recorded, and the answer does not mention it.
     world.failure = Some(failure(Cause::Failed));
     let mut call = world.begin(&asked("/v1/keys/reset", r#"{"policy":"api","key":"k"}"#)).ok().unwrap();
     world.carry_out(&mut call);
-    let Last::Reply(reply) = call.last(world.now()) else { panic!("it failed") };
+    let LastStep::Reply(reply) = call.last(world.now()) else { panic!("it failed") };
     let answer = super::world::answer(reply.clone());
     assert_eq!((answer.status, answer.body.get("recorded")), (503, None));
     // Explaining is no act.
@@ -44,7 +44,7 @@ fn an_act_is_recorded_after_it_is_done_and_the_answer_says_whether() {
     let mut call = world.begin(&asked("/v1/keys/explain", r#"{"policy":"api","key":"k"}"#)).ok().unwrap();
     world.carry_out(&mut call);
     assert!(!call.must_finish());
-    assert!(matches!(call.last(world.now()), Last::Reply(_)));
+    assert!(matches!(call.last(world.now()), LastStep::Reply(_)));
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn an_act_on_all_shards_is_recorded_once() {
         let mut call = world.begin(&asked(url, body)).ok().unwrap();
         assert!(call.must_finish());
         world.carry_out(&mut call);
-        let Last::Record(recording) = call.last(world.now()) else { panic!("nothing to record") };
+        let LastStep::Record(recording) = call.last(world.now()) else { panic!("nothing to record") };
         let after = format!(r#"[{{"limit":"wide","level":{level}}}]"#);
         let KeyAct { act: found, by, key: of, after: level, .. } = recording.act;
         assert_eq!((&*found, &*by, &*of, level), (act, "operator", &*key, Some(after)));

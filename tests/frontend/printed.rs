@@ -1,6 +1,6 @@
 //! A frontend and its calls, printed: what they answer by, and no secret.
 
-use tollgate::frontend::{Asked, Last};
+use tollgate::frontend::{Asked, LastStep};
 
 use super::sessions::DEPLOYMENT;
 use super::world::{ABOUT_K, CONSUMER, World};
@@ -28,7 +28,7 @@ fn no_secret_is_printed() {
     let visit = Asked { url: "/v1/session", address: Some("192.0.2.1"), body, ..Asked::default() };
     let mut call = world.begin(&visit).ok().unwrap();
     world.carry_out(&mut call);
-    let Last::Verify(verification) = call.last(world.now()) else { panic!("it is not to be verified") };
+    let LastStep::Verify(verification) = call.last(world.now()) else { panic!("it is not to be verified") };
     assert_eq!(verification.secret, "the-secret-of-the-captcha");
     assert_eq!(format!("{verification:?}"), "Verification { .. }");
     let printed = format!("{:?} {call:?}", world.service);

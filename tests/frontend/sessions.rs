@@ -1,6 +1,6 @@
 //! Visitors' sessions: limited by their address, then verified.
 
-use tollgate::frontend::{Asked, Last, Service, Verification};
+use tollgate::frontend::{Asked, LastStep, Service, Verification};
 use tollgate::policy::Cause;
 
 use super::world::{Deployment, World, answer, failure};
@@ -29,7 +29,7 @@ fn a_visitor_is_limited_first_and_only_then_verified() {
             captcha: "two\nlines".to_owned(),
             address: address.to_owned(),
         };
-        let is_sent = call.last(world.now()) == Last::Verify(expected);
+        let is_sent = call.last(world.now()) == LastStep::Verify(expected);
         assert_eq!(is_sent, is_verified, "{address}");
         assert_eq!(call.reply(world.now()).status, if is_verified { 200 } else { 429 });
     }
@@ -87,7 +87,7 @@ fn a_session_without_a_decision_is_verified_if_its_policy_fails_open() {
             } else {
                 world.carry_out(&mut call);
             }
-            let is_verified = matches!(call.last(world.now()), Last::Verify(_));
+            let is_verified = matches!(call.last(world.now()), LastStep::Verify(_));
             assert_eq!((call.reply(world.now()).status, is_verified), (status, status == 200), "{on_error} {is_lost}");
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use tollgate::edge::ObjectCall;
-use tollgate::frontend::{Asked, Call, Last};
+use tollgate::frontend::{Asked, Call, LastStep};
 use tollgate::policy::{Policies, Policy};
 use tollgate::protocol::{Action, ObjectReply, Rows};
 
@@ -105,7 +105,7 @@ fn a_refund_during_a_change_of_policies_is_whole() {
         };
         call.answered(next.object, Some(answer), world.now());
     }
-    let Last::Again(newer) = call.last(world.now()) else { panic!("there is a try left") };
+    let LastStep::Again(newer) = call.last(world.now()) else { panic!("there is a try left") };
     let answer = world.ask(&Asked { newer: Some(&newer), ..refund });
     assert_eq!((answer.status, &answer.body["tokens"]), (200, &11.into()), "{}", answer.body);
     assert!(answer.body.get("replayed").is_none(), "it is the same request");

@@ -295,6 +295,14 @@ describe("a Worker", () => {
       exercise: EXPECTED_KEYED,
     });
   });
+  test("has more kinds of limit, with their module", async () => {
+    await bundle("worker-kinds", "--conditions=workerd", "--loader:.wasm=copy");
+    assert.equal(wasmOf("worker-kinds", "worker-kinds.js").isInText, false);
+    assert.deepEqual(await workerd("worker-kinds", "worker-kinds.js"), [
+      [true, Date.UTC(2027, 1, 15, 3)],
+      [true, Date.UTC(2027, 0, 20, 0, 1)],
+    ]);
+  });
   test("has the lint, with its module", async () => {
     await bundle("worker-lint", "--conditions=workerd", "--loader:.wasm=copy");
     assert.equal(wasmOf("worker-lint", "worker-lint.js").files.length, 1);

@@ -28,7 +28,7 @@ test("importing the package reads no clock and draws no random number", async ()
   const program = `
     for (const [of, name] of [[Date, "now"], [performance, "now"], [Math, "random"], [crypto, "getRandomValues"], [crypto, "randomUUID"]])
       Object.defineProperty(of, name, { value() { throw new Error(name); } });
-    for (const name of ["index", "shared", "keyed", "leases", "client", "grants", "node", "hono", "react", "rate", "testing", "slim"])
+    for (const name of ["index", "shared", "keyed", "kinds", "leases", "client", "grants", "node", "hono", "react", "rate", "testing", "slim"])
       await import(\`${new URL("../../build/package/", import.meta.url)}\${name}.js\`);
   `;
   await promisify(execFile)(process.execPath, ["--input-type=module", "-e", program]);

@@ -17,11 +17,13 @@ for (const [, said, policy, worst] of rows) {
     const { errors, policies } = await lint(parse(policy));
     assert.deepEqual(errors, []);
     const [{ text, limits, together }] = policies;
-    const most = limits.map(({ debt }) => debt).find(Boolean) ?? limits[0];
-    const { burst, within } = limits.length > 1 ? { burst: limits[0].burst, within: together } : most;
-    const lengths = [...text.matchAll(/within any (\w+)/g)].map(([, length]) => length);
-    const periods = lengths.length > 0 ? lengths : ["1day"]; // a budget that is spent once has no other interval
-    const numbers = within.map(({ tokens }, at) => `, ${tokens} within any ${periods[at]}`);
-    assert.equal(`${burst} at once${numbers.join("")}`, worst);
+    const [{ rate, burst, within, debt }] = limits;
+    // As the command prints lengths of time.
+    const periods = [...text.matchAll(/within any (\d+\w+(?: \d+\w+)*)/g)].map(([, period]) => period);
+    const most = (burst, within) =>
+      [`${burst} at once`, ...within.map(({ tokens }, at) => `${tokens} within any ${periods[at]}`)].join(", ");
+    if (limits.length > 1) assert.equal(worst, most(burst, together));
+    else if (rate === 0 && within.length > 0) assert.equal(worst, `${burst}, once`);
+    else assert.equal(worst, debt ? `with debt ${most(debt.burst, debt.within)}` : most(burst, within));
   });
 }

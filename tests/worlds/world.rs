@@ -8,7 +8,7 @@ use serde_json::Value;
 use tollgate::access::key_hash_in;
 use tollgate::edge::{Failure, PolicySnapshot};
 use tollgate::frontend::{
-    Asked, Binding, Call, Environment, KeyService, Last, Newer, Now, Question, Receivers, Service, Settings,
+    Asked, Binding, Call, Environment, KeyService, LastStep, Newer, Now, Receivers, SentRequest, Service, Settings,
     Step as Asks, Variable, own_policies,
 };
 use tollgate::key_hash::KeyHasher;
@@ -174,7 +174,7 @@ struct Request {
 #[derive(Debug)]
 struct Message {
     object: String,
-    question: Question,
+    sent: SentRequest,
     /// The limits of each policy, and whether a reservation costs nothing once it has expired.
     limits: Vec<(Vec<String>, bool)>,
     /// Once it is there.
@@ -426,7 +426,7 @@ impl World {
             });
             let message = Message {
                 object: request.call.object(next.object).to_owned(),
-                question: request.call.question(&next),
+                sent: request.call.sent(&next),
                 limits: limits.collect(),
                 reply: None,
             };
@@ -435,12 +435,12 @@ impl World {
         let Step::Ask(ask) = plan.clients[id.0][id.1] else { unreachable!() };
         if request.call.is_decided() && self.clients[id.0].is_waiting && self.clients[id.0].steps == id.1 + 1 {
             match request.call.last(now) {
-                Last::Again(newer) => return self.ask(plan, id, &ask, Some(&newer), answers),
-                Last::Reply(reply) => {
+                LastStep::Again(newer) => return self.ask(plan, id, &ask, Some(&newer), answers),
+                LastStep::Reply(reply) => {
                     let reply = reply.clone();
                     self.answered(id, &ask, (reply.status, &reply.body()), answers);
                 }
-                Last::Record(_) | Last::Verify(_) => panic!("{ask:?}"),
+                LastStep::Record(_) | LastStep::Verify(_) => panic!("{ask:?}"),
             }
         }
         if !self.clients[id.0].is_waiting {
@@ -497,8 +497,8 @@ impl World {
                 random += 1 << 32;
                 Some(random)
             };
-            let reply = key.decide(message.question.clone(), &mut self.definitions, now.at, random).unwrap();
-            let (request, _) = ObjectRequest::from_text(&message.question.request).unwrap();
+            let reply = key.decide(message.sent.clone(), &mut self.definitions, now.at, random).unwrap();
+            let (request, _) = ObjectRequest::from_text(&message.sent.request).unwrap();
             self.trace(plan, &message, &request, &reply);
             self.record(plan, &id, &message, &request, &reply);
             if is_awaited {
@@ -526,8 +526,8 @@ impl World {
             return;
         }
         let (now, (own, _)) = (self.now(plan).at, own_policies(&deployed(plan)));
-        let Question { policies, definitions, .. } = &message.question;
-        if let Some(asked) = self.definitions.asked(&own, policies, request.known.as_ref(), definitions.as_deref()) {
+        let SentRequest { names, definitions, .. } = &message.sent;
+        if let Some(asked) = self.definitions.asked(&own, names, request.known.as_ref(), definitions.as_deref()) {
             let (reply, _) = ObjectReply::from_text(reply).unwrap();
             self.trace.answered(key_hash_in(&message.object), &asked, request, &reply, now);
         }
@@ -667,7 +667,7 @@ impl World {
             while let Some(next) = call.next(now) {
                 let name = call.object(next.object).to_owned();
                 let (key, _) = self.objects.entry(name).or_insert_with(|| object(plan, Disk::default()));
-                let reply = key.decide(call.question(&next), &mut self.definitions, now.at, || Some(1)).unwrap();
+                let reply = key.decide(call.sent(&next), &mut self.definitions, now.at, || Some(1)).unwrap();
                 call.answered(next.object, ObjectReply::from_text(&reply).ok(), now);
             }
             let body: Value = serde_json::from_str(&call.reply(now).body()).unwrap();

@@ -8,9 +8,9 @@ mod asked;
 mod lease_calls;
 mod leases;
 mod plan;
-mod question;
 mod report;
 mod requests;
+mod sent_request;
 
 use std::cell::RefCell;
 use std::fmt;
@@ -23,7 +23,7 @@ use requests::{batch_of, requests_of};
 
 pub use asked::Verification;
 pub(super) use asked::{Asked, Purpose, Terms};
-pub use question::Question;
+pub use sent_request::SentRequest;
 
 use super::event::{End, Event};
 use super::isolate::Isolate;
@@ -72,9 +72,9 @@ pub struct Recording {
     pub unrecorded: Reply,
 }
 
-/// The last step of a decided request.
+/// The last step of a request.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Last<'a> {
+pub enum LastStep<'a> {
     /// Make the request again: nothing was decided.
     Again(Newer),
     /// Record an act; the reply depends on whether that succeeds.
@@ -281,22 +281,22 @@ impl Call {
         matches!(self.asked.purpose, Purpose::Answer) && self.leasing.is_over() && !is_reported
     }
 
-    /// The last step, once it is [decided](Call::is_decided).
-    pub fn last(&mut self, now: Now) -> Last<'_> {
+    /// The last step, once it is [decided](Call::is_decided) or [lost](Call::lose).
+    pub fn last(&mut self, now: Now) -> LastStep<'_> {
         if let Some(newer) = self.newer() {
-            return Last::Again(newer);
+            return LastStep::Again(newer);
         }
         let status = self.reply(now).status;
         match &self.asked.purpose {
             Purpose::Act { by } => {
                 if let Some(recording) = self.recording(by) {
-                    return Last::Record(Box::new(recording));
+                    return LastStep::Record(Box::new(recording));
                 }
             }
-            Purpose::Session(verification) if status == 200 => return Last::Verify(verification.clone()),
+            Purpose::Session(verification) if status == 200 => return LastStep::Verify(verification.clone()),
             Purpose::Session(_) | Purpose::Answer => {}
         }
-        Last::Reply(self.reply(now))
+        LastStep::Reply(self.reply(now))
     }
 
     /// What to retry with, if objects know newer policies and a try is left.

@@ -94,8 +94,10 @@ let compiled: WebAssembly.Module | undefined;
 
 /** A limit as the service reads it. */
 function settingsOf({ kind, rate, periodMs, capacity = rate, maxDebt = 0, offsetMs = 0 }: Limit): object {
-  const offset = kind === "fixed_window" ? { offset: `${offsetMs % periodMs}ms` } : {};
-  return { kind, rate, period: `${periodMs}ms`, capacity, max_debt: maxDebt, ...offset };
+  const settings = { kind, rate, period: `${periodMs}ms`, capacity, max_debt: maxDebt };
+  if (kind === "fixed_window") return { ...settings, offset: `${offsetMs % periodMs}ms` };
+  if ((kind as string) === "first_use_window") return { ...settings, kind: "fixed_window", offset: "first_use" };
+  return settings;
 }
 
 /** A limit as the service reads it, with a name, which every one of several has there. */

@@ -3,10 +3,13 @@ import type { Cost } from "./budget.js";
 import { allocate, consume, core, load, NUMBER_BYTES } from "./core.js";
 import { checkIndex, checkOptions, checkWhole, TollgateError } from "./errors.js";
 
+/** The kind of a limit that `tollgate/kinds` has made. */
+export type OtherKind = string & { readonly "tollgate/kinds": never };
+
 /** One rule: a token bucket or a fixed window. All numbers are whole; `tollgate/rate` makes them of 2.5 per second. */
 export interface Limit<Name extends string = string> {
-  /** `token_bucket` (the default) refills evenly; `fixed_window` refills all at once when a window opens. */
-  readonly kind?: "token_bucket" | "fixed_window";
+  /** `token_bucket` (the default) refills evenly; `fixed_window` refills all at once when a window opens. Others are those of `tollgate/kinds`. */
+  readonly kind?: "token_bucket" | "fixed_window" | OtherKind;
   /** Names this limit in costs, if a policy has several limits. */
   readonly name?: Name;
   /** How many tokens are added in each period. With 0 the budget never refills. */
@@ -226,6 +229,6 @@ function checkMoment(now: number): number {
 /** The core is exact for moments this far from the epoch: some 142 000 years. */
 export const LAST_MOMENT = 2 ** 52;
 
-/** In the order of the core's numbers. */
-const KINDS = ["token_bucket", "fixed_window"];
+/** In the order of the core's numbers. `tollgate/kinds` adds some. */
+export const KINDS = ["token_bucket", "fixed_window"];
 const VERBS: readonly Verb[] = ["consume", "reserve", "borrow", "charge", "consumeUpTo", "refund", "reset"];

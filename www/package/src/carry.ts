@@ -10,6 +10,10 @@ interface Carrier {
 
 /** The bucket at an address in the core's memory takes over the tokens that another, `old`, has at `now`. */
 export function carry(bucket: number, old: number, now: number): void {
+  if (core.carry) {
+    core.carry(bucket, old, now);
+    return;
+  }
   if (!carrier) {
     // Seldom: when tabs have different numbers.
     carrier = exportsOf(wasm) as Carrier;

@@ -21,6 +21,8 @@ export interface Core {
   decide(bucket: number, verb: number, now: number, cost: number, maxWaitMs: number, apply: boolean): number;
   get(bucket: number, which: number, now: number): number;
   restore(bucket: number, tokens: number, drops: number, at: number, apply: boolean): number;
+  /** Only in the module of `tollgate/kinds`. */
+  carry?(bucket: number, old: number, now: number): void;
 }
 
 /**
@@ -39,6 +41,12 @@ export type CoreSource = object & { readonly then?: never; readonly instance?: n
  */
 export function init(wasm: CoreSource | (() => CoreSource)): void {
   source ??= wasm;
+}
+
+/** Replaces the module, unless the first limiter has been made already. */
+export function replace(wasm: () => CoreSource): boolean {
+  if (!core) source = wasm;
+  return !core;
 }
 
 /** The module's exports, set by {@link load}. */

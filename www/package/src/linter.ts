@@ -2,6 +2,7 @@
 import { exportsOf } from "./core.js";
 import { type Exchange, exchanged } from "./exchange.js";
 import type { PolicySettings } from "./worker.js";
+import { zoneImports } from "./zones.js";
 
 /** The result for policies. One of the two lists is empty. */
 export interface LintResult {
@@ -130,37 +131,12 @@ export function linter(compile: () => Promise<WebAssembly.Module>): Lint {
     const json = typeof policies === "string" ? policies : (JSON.stringify(policies) ?? "null");
     compiled ??= (async () => compile())();
     const module = await compiled.catch(failed);
-    let memory: { readonly buffer: ArrayBuffer } | undefined;
-    const moment_in = (name: number, nameLength: number, ms: number, text: number, room: number): number => {
-      const { buffer } = memory!;
-      const zone = new TextDecoder().decode(new Uint8Array(buffer, name, nameLength));
-      return new TextEncoder().encodeInto(momentIn(zone, ms), new Uint8Array(buffer, text, room)).written;
-    };
-    const { exports } = await WebAssembly.instantiate(module, { tollgate: { moment_in } });
-    const ours = exports as unknown as Exports;
-    memory = ours.memory;
+    const zones = zoneImports();
+    const instance = await WebAssembly.instantiate(module, zones.imports);
+    zones.of(instance);
+    const ours = instance.exports as unknown as Exports;
     return JSON.parse(exchanged(ours, json, ours.lint));
   };
-}
-
-/** Formats a moment with the zone's offset from UTC. Empty if `Intl` does not know the zone. */
-function momentIn(zone: string, ms: number): string {
-  if (zone !== lastZone?.zone) lastZone = { zone, format: formatIn(zone) };
-  return lastZone.format?.format(ms) ?? "";
-}
-
-/** The module wants many moments of one zone. */
-let lastZone: { readonly zone: string; readonly format: Intl.DateTimeFormat | undefined } | undefined;
-
-function formatIn(timeZone: string): Intl.DateTimeFormat | undefined {
-  try {
-    const format = new Intl.DateTimeFormat("en", { timeZone, timeZoneName: "longOffset" });
-    const known = format.resolvedOptions().timeZone;
-    // As in src/worker/zones.rs: in its exact spelling, unless it is an older name of the known one.
-    return known === timeZone || known.toLowerCase() !== timeZone.toLowerCase() ? format : undefined;
-  } catch {
-    return undefined;
-  }
 }
 
 /** Throws what the other modules throw if they cannot be compiled. */

@@ -77,6 +77,7 @@ import {
 import { Client as ClientAlone } from "tollgate/client";
 import { type RenewingOptions, renewing } from "tollgate/grants";
 import { type KeyedDecision, KeyedLimiter, type KeyedLimiterOptions, type Key as KeyOfMany } from "tollgate/keyed";
+import { type CalendarWindow, calendarWindow, type FirstUseWindow, firstUseWindow } from "tollgate/kinds";
 import { type LeasedGrant, type LeasedRefusal, LeasingLimiter, type LeasingOptions } from "tollgate/leases";
 import { type Finding, type LintResult, lint } from "tollgate/lint";
 import {
@@ -201,6 +202,9 @@ const decided: Promise<Decision> = shared.decide({ cost: 2, verb: "borrow" });
 const reserved: Promise<Decision> = shared.reserve({ cost });
 
 // Many keys.
+const inHours: FirstUseWindow<"a"> = { name: "a", rate: 20, periodMs: 18_000_000 };
+const monthly: CalendarWindow = { rate: 1000, calendar: "month", starts: 15, zone: "UTC", initial: 0 };
+const byKind = [new Limiter(firstUseWindow(inHours)).tryConsume({ a: 1 }), new Limiter(calendarWindow(monthly))];
 const keys: KeyedLimiterOptions = { maxKeys: 10, ipv6Prefix: 56, clock };
 const keyed: KeyedLimiter<"day"> = new KeyedLimiter([limit], keys);
 const caller: KeyOfMany = { ip: "192.0.2.1" };
@@ -438,6 +442,7 @@ export {
   Button,
   borrowed,
   both,
+  byKind,
   consumed,
   counts,
   decided,

@@ -1,4 +1,4 @@
-//! What a call asks an object, as text.
+//! A request to an object, as text.
 
 use super::Call;
 use crate::edge::ObjectCall;
@@ -6,9 +6,9 @@ use crate::protocol::{definitions_of, names_of};
 
 /// The [request](crate::protocol::ObjectRequest) to an object, in the form in which it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct SentRequest {
     /// The names of the policies.
-    pub policies: String,
+    pub names: String,
     /// The request, in the format that the object knows.
     pub request: String,
     /// The policies' definitions, if the object lacks them.
@@ -16,12 +16,12 @@ pub struct Question {
 }
 
 impl Call {
-    /// What to ask the object of that [`Call::next`].
+    /// The request of that [`Call::next`] as it is sent.
     #[must_use]
-    pub fn question(&self, next: &ObjectCall) -> Question {
+    pub fn sent(&self, next: &ObjectCall) -> SentRequest {
         let ObjectCall { object, request, dialect, .. } = next;
-        Question {
-            policies: names_of(self.policies_of(*object)),
+        SentRequest {
+            names: names_of(self.policies_of(*object)),
             request: request.to_text(dialect.format),
             definitions: dialect.has_definitions.then(|| definitions_of(self.policies_of(*object))),
         }

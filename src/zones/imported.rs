@@ -1,6 +1,7 @@
-//! Time zones as JavaScript knows them: the module's only import.
+//! Time zones as JavaScript knows them: the only import of the package's modules.
+#![expect(unsafe_code, reason = "an import")]
 
-use crate::zones::{self, Found};
+use super::{Found, scan};
 
 #[link(wasm_import_module = "tollgate")]
 unsafe extern "C" {
@@ -10,16 +11,16 @@ unsafe extern "C" {
 }
 
 /// Lets policies have time zones.
-pub(super) fn install() {
-    zones::install(|name| {
-        let offsets = zones::scan::scanned(|ms| {
+pub(crate) fn install() {
+    super::install(|name| {
+        let offsets = scan::scanned(|ms| {
             let mut text = [0; 64];
             #[expect(clippy::cast_precision_loss, reason = "moments are below 2⁵³")]
             // SAFETY: the name and the room for the text are that long.
             let len = unsafe { moment_in(name.as_ptr(), name.len(), ms as f64, text.as_mut_ptr(), text.len()) };
-            zones::scan::offset_in(std::str::from_utf8(text.get(..len)?).ok()?)
+            scan::offset_in(std::str::from_utf8(text.get(..len)?).ok()?)
         })?;
-        // Each lint has memory of its own.
+        // Programs name zones here, not visitors.
         Some(Found { offsets, is_exact: true })
     });
 }

@@ -1,0 +1,120 @@
+// `tollgate/kinds`: windows from first use and of a calendar, in each class of the package.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { carry } from "../../build/package/carry.js";
+import { Bucket, Budget, Limiter } from "../../build/package/index.js";
+import { KeyedLimiter } from "../../build/package/keyed.js";
+import { calendarWindow, firstUseWindow } from "../../build/package/kinds.js";
+import { rateLimit } from "../../build/package/node.js";
+import { FakeClock } from "./clock.mjs";
+import { root, run } from "./stranger.mjs";
+
+const moment = (text) => Date.parse(`${text}Z`);
+
+test("windows of a calendar open at midnight in their zone", () => {
+  for (const [window, from, ...opens] of [
+    [{ calendar: "day" }, "2027-03-01T12:00", "2027-03-02T00:00", "2027-03-03T00:00"],
+    // A day of 23 hours, and one of 25.
+    [{ calendar: "day", zone: "Europe/Berlin" }, "2027-03-27T23:00", "2027-03-28T22:00", "2027-03-29T22:00"],
+    [{ calendar: "day", zone: "Europe/Berlin" }, "2027-10-30T22:00", "2027-10-31T23:00", "2027-11-01T23:00"],
+    [{ calendar: "day", zone: "Asia/Kathmandu" }, "2027-03-01T12:00", "2027-03-01T18:15"],
+    // Midnight is skipped.
+    [{ calendar: "day", zone: "Africa/Cairo" }, "2027-04-29T12:00", "2027-04-29T22:00", "2027-04-30T21:00"],
+    [{ calendar: "week" }, "2026-12-30T12:00", "2027-01-04T00:00", "2027-01-11T00:00"],
+    [{ calendar: "week", starts: "sunday" }, "2026-12-30T12:00", "2027-01-03T00:00"],
+    [{ calendar: "month", starts: 31 }, "2027-01-31T00:00", "2027-02-28T00:00", "2027-03-31T00:00", "2027-04-30T00:00"],
+    [{ calendar: "month", starts: 31 }, "2028-01-31T00:00", "2028-02-29T00:00"],
+    [{ calendar: "month", starts: 15, zone: "America/Sao_Paulo" }, "2027-01-20T00:00", "2027-02-15T03:00"],
+    [{ calendar: "quarter" }, "2027-01-20T00:00", "2027-04-01T00:00", "2027-07-01T00:00"],
+    [{ calendar: "year", starts: "04-06" }, "2027-04-05T23:59", "2027-04-06T00:00", "2028-04-06T00:00"],
+  ]) {
+    let now = moment(from);
+    const bucket = new Bucket(now, calendarWindow({ rate: 3, ...window }));
+    for (const opens_at of opens) {
+      assert.ok(bucket.tryConsume(now, 3), `${JSON.stringify(window)} ${new Date(now).toISOString()}`);
+      const { retryAt } = bucket.peek(now);
+      assert.equal(new Date(retryAt).toISOString(), new Date(moment(opens_at)).toISOString(), JSON.stringify(window));
+      assert.ok(!bucket.tryConsume(retryAt - 1));
+      now = retryAt;
+    }
+  }
+});
+
+test("a calendar that is not there says which field is wrong and what would be right", () => {
+  for (const [window, code, message] of [
+    [{}, "calendar_unknown", /^calendar must be day, week, month, quarter or year, not undefined$/],
+    [{ calendar: "fortnight" }, "calendar_unknown", /not fortnight$/],
+    [{ calendar: "month", starts: 0 }, "starts_unknown", /1 to 31.*not 0$/],
+    [{ calendar: "month", starts: "15" }, "starts_unknown", /not 15$/],
+    [{ calendar: "week", starts: "Monday" }, "starts_unknown", /not Monday$/],
+    [{ calendar: "day", starts: 1 }, "starts_unknown", /is not for days, not 1$/],
+    [{ calendar: "day", zone: "Mars/Olympus" }, "zone_unknown", /not Mars\/Olympus$/],
+    [{ calendar: "day", zone: "europe/berlin" }, "zone_unknown", /not europe\/berlin$/],
+    [{ calendar: "day", periodMs: 7 }, "periodMs_unknown", /is not for this kind of limit$/],
+    [{ calendar: "day", offsetMs: 7 }, "offsetMs_unknown", /is not for this kind of limit$/],
+    [{ calendar: "day", kind: "token_bucket" }, "kind_unknown", /is not for this kind of limit$/],
+  ]) {
+    assert.throws(() => calendarWindow({ rate: 1, ...window }), { code, message }, JSON.stringify(window));
+  }
+  for (const field of ["kind", "initial", "offsetMs"]) {
+    assert.throws(() => firstUseWindow({ rate: 1, periodMs: 1, [field]: 1 }), { code: `${field}_unknown` });
+  }
+  const tooLarge = { code: "maxDebt_too_large" };
+  assert.throws(() => new Bucket(0, calendarWindow({ rate: 1, calendar: "day", maxDebt: 2 ** 53 - 1 })), tooLarge);
+  assert.throws(() => new Bucket(0, { kind: "month 1 UTC", rate: 1, periodMs: 1 }), { code: "kind_unknown" });
+});
+
+test("each class has them", async () => {
+  const clock = new FakeClock(moment("2027-01-20T00:00"));
+  const month = calendarWindow({ name: "month", rate: 5, calendar: "month" });
+  const first = firstUseWindow({ name: "first", rate: 2, periodMs: 60_000 });
+  const limiter = new Limiter([month, first], { clock });
+  assert.ok(limiter.tryConsume({ month: 1, first: 2 }));
+  assert.equal(limiter.decide({ cost: { month: 1, first: 1 } }).retryAfterMs, 60_000);
+  const waiting = limiter.acquire({ cost: { month: 4, first: 1 } });
+  await clock.advance(60_000);
+  await waiting;
+  assert.equal(limiter.decide({ cost: { month: 1, first: 1 } }).retryAt, moment("2027-02-01T00:00"));
+
+  const budget = new Budget(clock.now(), [month, first]);
+  budget.decide(clock.now(), { cost: { month: 5, first: 0 } });
+  const again = new Budget(clock.now(), [month, first]);
+  again.restore(JSON.parse(JSON.stringify(budget.save(clock.now()))));
+  assert.equal(again.peek(clock.now(), { cost: { month: 1, first: 0 } }).retryAt, moment("2027-02-01T00:00"));
+
+  const { name: _, ...unnamed } = first;
+  const keyed = new KeyedLimiter(unnamed, { clock });
+  for (const [ms, key, allowed] of [
+    [0, "a", true],
+    [59_999, "a", true],
+    [0, "a", false],
+    [0, "b", true],
+    [1, "a", true],
+  ]) {
+    await clock.advance(ms);
+    assert.equal(keyed.tryConsume(key), allowed, `${ms} ${key}`);
+  }
+  assert.equal(typeof rateLimit({ limiter: keyed }), "function", "its fields of headers have this kind");
+  const { name: __, ...monthly } = month;
+  const code = "policy_unknown";
+  assert.throws(() => rateLimit({ limiter: new KeyedLimiter(monthly, { clock }) }), { code }, "they lack calendars");
+});
+
+test("a bucket of other numbers takes over what another one has", () => {
+  const now = moment("2027-01-20T00:00");
+  const [before, after] = [5, 8].map((rate) => new Bucket(now, calendarWindow({ rate, calendar: "month" })));
+  before.tryConsume(now, 4);
+  carry(Bucket.addressOf(after), Bucket.addressOf(before), now);
+  assert.equal(after.remaining(now), 1);
+  assert.equal(after.peek(now, { cost: 2 }).retryAt, moment("2027-02-01T00:00"));
+});
+
+test("it must be there before the first limiter, and without it its kinds are unknown", async () => {
+  const late = `import { Bucket } from "./build/package/index.js";
+    for (const kind of ["first_use_window", "month 1 UTC"])
+      try { new Bucket(0, { kind, rate: 1, periodMs: 1 }); } catch ({ code }) { console.log(code); }
+    await import("./build/package/kinds.js").catch(({ code, message }) => console.log(code, message));`;
+  const { stdout } = await run(process.execPath, ["--input-type=module", "--eval", late], root);
+  const said = "kinds_unknown import tollgate/kinds before the first limiter is made";
+  assert.deepEqual(stdout.trim().split("\n"), ["kind_unknown", "kind_unknown", said]);
+});

@@ -1,0 +1,18 @@
+import { Limiter } from "tollgate";
+import { calendarWindow, firstUseWindow } from "tollgate/kinds";
+
+/** A limiter's clock that stands still. */
+const clock = { now: () => Date.UTC(2027, 0, 20) };
+
+export default {
+  fetch() {
+    const window = { rate: 1, calendar: "month", starts: 15, zone: "America/Sao_Paulo" };
+    const limits = [calendarWindow(window), firstUseWindow({ rate: 1, periodMs: 60_000 })];
+    return Response.json(
+      limits.map((limit) => {
+        const limiter = new Limiter(limit, { clock });
+        return [limiter.tryConsume(), limiter.decide().retryAt];
+      }),
+    );
+  },
+};

@@ -1,0 +1,98 @@
+// Kinds of limit that need the larger module: windows from first use, and windows of a calendar.
+import { KINDS, type Limit, type OtherKind } from "./bucket.js";
+import { core, load } from "./core.js";
+import { TollgateError } from "./errors.js";
+import { type Exchange, exchanged } from "./exchange.js";
+
+/** A limit without the fields that say how tokens come back. */
+type Rest<Name extends string> = Omit<Limit<Name>, "kind" | "initial" | "offsetMs" | "periodMs">;
+
+/** A window that opens when something is taken from a full bucket, and lasts `periodMs`. It starts full. */
+export interface FirstUseWindow<Name extends string = string> extends Rest<Name> {
+  readonly periodMs: number;
+}
+
+/** Windows that open at midnight on certain days in a time zone. */
+export interface CalendarWindow<Name extends string = string> extends Rest<Name> {
+  readonly calendar: "day" | "week" | "month" | "quarter" | "year";
+  /**
+   * The first day: of a month 1 to 31, or the month's last day if it is shorter; of a week a day such as `"monday"`; of quarters and years
+   * month and day, such as `"04-06"`. Default: the first; of a week, Monday.
+   */
+  readonly starts?: number | string;
+  /** A time zone of the IANA's database, such as `"America/Sao_Paulo"`. Default: `"UTC"`. */
+  readonly zone?: string;
+  /** How many tokens it starts with. Default: `capacity`. */
+  readonly initial?: number;
+}
+
+/**
+ * A limit of so many tokens in the time from the first use: "20 messages in the five hours from your first".
+ *
+ * ```js
+ * import { Limiter } from "tollgate";
+ * import { firstUseWindow } from "tollgate/kinds";
+ *
+ * const limiter = new Limiter(firstUseWindow({ rate: 20, periodMs: 5 * 3_600_000 }));
+ * ```
+ */
+export function firstUseWindow<Name extends string = string>(window: FirstUseWindow<Name>): Limit<Name> {
+  forbid(window, ["kind", "initial", "offsetMs"]);
+  return { ...window, kind: FIRST_USE };
+}
+
+/**
+ * A limit of so many tokens in each window of a calendar: "1000 in each month from the 15th, in São Paulo". Throws a {@link TollgateError} if
+ * there is no such calendar.
+ *
+ * ```js
+ * import { Limiter } from "tollgate";
+ * import { calendarWindow } from "tollgate/kinds";
+ *
+ * const limiter = new Limiter(calendarWindow({ rate: 1000, calendar: "month", starts: 15, zone: "America/Sao_Paulo" }));
+ * ```
+ */
+export function calendarWindow<Name extends string = string>({
+  calendar,
+  starts,
+  zone,
+  ...window
+}: CalendarWindow<Name>): Limit<Name> {
+  forbid(window, ["kind", "periodMs", "offsetMs"]);
+  load();
+  const ours = core as unknown as Exchange & { calendar(): number };
+  const answer = JSON.parse(exchanged(ours, JSON.stringify({ calendar, starts, zone }), ours.calendar)) as Answer;
+  if ("field" in answer) {
+    const { field } = answer;
+    throw new TollgateError(
+      `${field}_unknown`,
+      `${field} must be ${RULES[field]}, not ${{ calendar, starts, zone }[field]}`,
+    );
+  }
+  const { kind, number, period_ms: periodMs } = answer;
+  KINDS[FIRST_CALENDAR + number] = kind;
+  return { ...window, kind: kind as OtherKind, periodMs };
+}
+
+/** See src/js/kinds.rs. */
+type Answer =
+  | { readonly kind: string; readonly number: number; readonly period_ms: number }
+  | { readonly field: keyof typeof RULES };
+
+const RULES = {
+  calendar: "day, week, month, quarter or year",
+  starts:
+    "a day of the month, 1 to 31, for months; a weekday such as monday for weeks; month and day such as 04-06 for quarters and years; and is not for days",
+  zone: "the name of a time zone that this platform knows, such as America/Sao_Paulo",
+};
+
+function forbid(window: object, fields: readonly string[]): void {
+  for (const field of fields) {
+    if (field in window) throw new TollgateError(`${field}_unknown`, `${field} is not for this kind of limit`);
+  }
+}
+
+const FIRST_USE = "first_use_window" as OtherKind;
+/** The numbers of the kinds: see `kind_of` in src/js/exports.rs. */
+KINDS[2] = FIRST_USE;
+const FIRST_CALENDAR = 3;
