@@ -378,7 +378,7 @@ fn more_since(new: &Config, old: &Config, idle_ms: u64, quiet_ms: u64) -> i128 {
     match (new.kind, old.kind) {
         (Kind::TokenBucket, Kind::TokenBucket) => {
             let faster = faster(new, old).saturating_mul(idle_ms.into());
-            faster.checked_div_euclid(product(new.period_ms, old.period_ms)).unwrap_or(0)
+            faster.checked_div_euclid(product(new.period_ms, old.period_ms)).unwrap_or(0) // buckets have no calendar
         }
         (_, Kind::TokenBucket) => {
             let less = product(old.rate, idle_ms).saturating_neg().checked_div_euclid(old.period_ms.into());
@@ -391,7 +391,17 @@ fn more_since(new: &Config, old: &Config, idle_ms: u64, quiet_ms: u64) -> i128 {
 
 /// By how much `new` is faster, in tokens per the product of the periods.
 fn faster(new: &Config, old: &Config) -> i128 {
-    product(new.rate, old.period_ms).saturating_sub(product(old.rate, new.period_ms))
+    product(new.rate, mean_ms(old)).saturating_sub(product(old.rate, mean_ms(new)))
+}
+
+/// The period. Windows of a calendar differ in length.
+fn mean_ms(config: &Config) -> u64 {
+    config.calendar.map_or(config.period_ms, |calendar| calendar.mean_ms())
+}
+
+/// How many tokens more or fewer uneven windows of a calendar may add in any time than windows of their mean length.
+fn uneven(config: &Config) -> i128 {
+    config.calendar.map_or(0, |_| config.rate.div_ceil(4).into()) // see `Calendar::mean_ms`
 }
 
 /// The level after that time if the capacity did not cap it, in whole tokens.
@@ -422,49 +432,74 @@ fn is_in_step(one: &Config, other: &Config) -> bool {
 fn excess(other: &Config, new: &Config, quiet_ms: u64) -> i128 {
     let is_in_step = is_in_step(other, new);
     let window = |config: &Config| match config.kind {
-        Kind::FixedWindow | Kind::FirstUseWindow if !is_in_step => i128::from(config.rate),
+        Kind::FixedWindow | Kind::FirstUseWindow if !is_in_step => {
+            i128::from(config.rate).saturating_add(uneven(config))
+        }
         _ => 0,
     };
     let off_step = window(other).saturating_add(window(new));
+    let smaller = i128::from(other.capacity).saturating_sub(new.capacity.into());
     let faster = faster(new, other);
     let as_slow = if faster <= 0 { off_step } else { i128::MAX };
     let as_fast = if faster < 0 {
         i128::MAX
     } else {
         // Of windows in step, only whole ones count.
-        let periods = product(new.period_ms, other.period_ms);
-        let counted_ms = match new.kind {
+        let (counted_ms, periods) = match new.kind {
             Kind::FixedWindow if is_in_step => {
-                quiet_ms.saturating_sub(quiet_ms.checked_rem(new.period_ms).unwrap_or(0))
+                let opened = quiet_ms.checked_div(new.period_ms).unwrap_or(0);
+                (product(opened, mean_ms(new)), product(mean_ms(new), mean_ms(other)))
             }
-            _ => quiet_ms,
+            _ => (quiet_ms.into(), product(mean_ms(new), mean_ms(other))),
         };
         // A saturated product makes the result too large, which is safe.
-        let since = faster.saturating_mul(counted_ms.into()).checked_div(periods).unwrap_or(0);
-        i128::from(other.capacity).saturating_sub(new.capacity.into()).saturating_add(off_step).saturating_sub(since)
+        let since = faster.saturating_mul(counted_ms).checked_div(periods).unwrap_or(0);
+        smaller.saturating_add(off_step).saturating_sub(since)
     };
-    as_slow.min(as_fast)
+    let bound = as_slow.min(as_fast);
+    if !is_in_step && alternate(other, new) {
+        // Between two windows of one, a single one of the other opens.
+        let as_slow = if faster <= 0 { new.rate.into() } else { i128::MAX };
+        let as_fast = if faster >= 0 { smaller.saturating_add(other.rate.into()) } else { i128::MAX };
+        return bound.min(as_slow).min(as_fast);
+    }
+    bound
+}
+
+/// Whether windows of both open in turn, because both follow calendars that do.
+fn alternate(one: &Config, other: &Config) -> bool {
+    one.calendar.zip(other.calendar).is_some_and(|(one, other)| one.alternates_with(&other))
 }
 
 /// When the tokens of numbers refill.
 struct Refills<'a> {
     config: &'a Config,
+    /// Now, or if the clock stepped back, when the window opened.
+    now: i64,
     /// How long the window has been open. A bucket refills continuously.
     open_ms: u64,
+    /// How long until the next one opens.
+    opens_in_ms: u64,
 }
 
 impl<'a> Refills<'a> {
     fn of(limit: &'a Limit, state: &State, now: i64) -> Self {
+        let config = limit.config();
         let opened_at = limit.snapshot(&limit.refilled(state, now)).at;
-        Self { config: limit.config(), open_ms: now.saturating_sub(opened_at).max(0).cast_unsigned() }
+        let open_ms = now.saturating_sub(opened_at).max(0).cast_unsigned();
+        let now = now.max(opened_at);
+        let opens_in_ms = match config.calendar {
+            Some(calendar) => calendar.window(now).1.saturating_sub(now).max(0).cast_unsigned(),
+            None => config.period_ms.saturating_sub(open_ms),
+        };
+        Self { config, now, open_ms, opens_in_ms }
     }
 
     /// [`excess`] now. If the two are out of step, the moments of their windows bound their difference: how much more the slower one can
     /// have given until now, or the faster one can give first.
     fn excess_of(&self, new: &Self, quiet_ms: u64) -> i128 {
         let bound = excess(self.config, new.config, quiet_ms);
-        let is_of_calendar = |of: &Self| of.config.calendar.is_some();
-        if is_in_step(self.config, new.config) || is_of_calendar(self) || is_of_calendar(new) {
+        if is_in_step(self.config, new.config) {
             return bound;
         }
         let faster = faster(new.config, self.config);
@@ -476,16 +511,40 @@ impl<'a> Refills<'a> {
 
     /// The latest opening of a window at least that long ago: how many windows before the last one, and how long ago.
     fn opening_before(&self, quiet_ms: u64) -> (u64, u64) {
+        if let Some(calendar) = self.config.calendar {
+            let (opened_at, _) = calendar.window(self.now.saturating_sub_unsigned(quiet_ms));
+            let ms = self.now.saturating_sub(opened_at).max(0).cast_unsigned();
+            return (calendar.openings(opened_at, self.now), ms);
+        }
         let period_ms = self.config.period_ms;
         let windows = quiet_ms.saturating_sub(self.open_ms).div_ceil(period_ms.max(1));
         let ms = product(windows, period_ms).saturating_add(self.open_ms.into());
         (windows, u64::try_from(ms).unwrap_or(u64::MAX))
     }
 
+    /// How many windows have opened since the last one of `other` did.
+    fn opened_since(&self, other: &Self) -> u64 {
+        match self.config.calendar {
+            Some(calendar) => calendar.openings(other.now.saturating_sub_unsigned(other.open_ms), self.now),
+            None => openings(self.open_ms, other.open_ms, self.config.period_ms),
+        }
+    }
+
+    /// How many windows will open before the next one of `other` does.
+    fn opening_until(&self, other: &Self) -> u64 {
+        match self.config.calendar {
+            Some(calendar) => {
+                let until = other.now.saturating_add_unsigned(other.opens_in_ms).saturating_sub(1);
+                calendar.openings(self.now, until)
+            }
+            None => openings(self.opens_in_ms, other.opens_in_ms, self.config.period_ms),
+        }
+    }
+
     /// How much more these have given than the others, which are at least as fast, in any time until now of `quiet_ms` or longer.
     fn more_than(&self, faster: &Self, quiet_ms: u64) -> i128 {
         let (own, other) = (self.config, faster.config);
-        match (own.kind, other.kind) {
+        let more = match (own.kind, other.kind) {
             // The most since just after a window of the others opened.
             (Kind::TokenBucket, _) => {
                 let (windows, ms) = faster.opening_before(quiet_ms);
@@ -498,32 +557,38 @@ impl<'a> Refills<'a> {
                 with_next.max(product(own.rate, windows).saturating_sub(refill(other, quiet_ms)))
             }
             (Kind::FixedWindow | Kind::FirstUseWindow, _) => {
+                let opened = self.opened_since(faster);
+                if alternate(own, other) {
+                    // Since just before the last own one, or nothing.
+                    return if opened > 0 || self.open_ms == faster.open_ms { own.rate.into() } else { 0 };
+                }
                 // Own windows opened since the others' last, plus one before.
-                let opened = openings(self.open_ms, faster.open_ms, own.period_ms);
+                let by_windows = product(own.rate, opened.saturating_add(1));
                 // Or since just before the last own one: its tokens, and what the others still lack of a whole window; or else nothing.
-                let smooth = product(other.rate, self.open_ms).checked_div(other.period_ms.into()).unwrap_or(0);
+                let smooth = product(other.rate, self.open_ms).checked_div(mean_ms(other).into()).unwrap_or(0);
                 let by_rate = i128::from(own.rate).saturating_add(other.rate.into()).saturating_sub(smooth);
-                let by_rate = by_rate.max(refill(other, quiet_ms).saturating_neg());
-                product(own.rate, opened.saturating_add(1)).min(by_rate)
+                by_windows.min(by_rate.max(refill(other, quiet_ms).saturating_neg()))
             }
-        }
+        };
+        more.saturating_add(uneven(own)).saturating_add(uneven(other))
     }
 
     /// How much more these will have given than the others, which are at least as fast, at any time from now on.
     fn sooner_than(&self, faster: &Self) -> i128 {
         let (own, other) = (self.config, faster.config);
-        let opens_in = |of: &Self| of.config.period_ms.saturating_sub(of.open_ms);
         let more = match (own.kind, other.kind) {
             (Kind::FixedWindow | Kind::FirstUseWindow, Kind::TokenBucket) => {
-                i128::from(own.rate).saturating_sub(refill(other, opens_in(self)))
+                i128::from(own.rate).saturating_sub(refill(other, self.opens_in_ms))
             }
-            (Kind::TokenBucket, _) => refill(own, opens_in(faster)).saturating_add(1),
+            (Kind::TokenBucket, _) => refill(own, faster.opens_in_ms).saturating_add(1),
             (Kind::FixedWindow | Kind::FirstUseWindow, _) => {
-                let opens = openings(opens_in(self), opens_in(faster), own.period_ms);
-                product(own.rate, opens.saturating_add(1))
+                if alternate(own, other) {
+                    return if self.opens_in_ms > faster.opens_in_ms { 0 } else { own.rate.into() };
+                }
+                product(own.rate, self.opening_until(faster).saturating_add(1))
             }
         };
-        more.max(0)
+        more.saturating_add(uneven(own)).saturating_add(uneven(other)).max(0)
     }
 }
 

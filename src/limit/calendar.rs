@@ -165,6 +165,46 @@ impl Calendar {
         }
     }
 
+    /// The mean length of its windows in milliseconds. Over any time, at most one window and a quarter more open than it divides into, and at
+    /// least as many fewer: months and leap years differ by less than six days in all, and clocks change by less than six hours.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn mean_ms(&self) -> u64 {
+        // 400 years have 146 097 days.
+        const YEAR_MS: u64 = DAY_MS.cast_unsigned() / 400 * 146_097;
+        match self.steps {
+            Steps::Day => DAY_MS.cast_unsigned(),
+            Steps::Week { .. } => DAY_MS.cast_unsigned().wrapping_mul(7),
+            Steps::Months { every: Every::Month, .. } => YEAR_MS / 12,
+            Steps::Months { every: Every::Quarter { .. }, .. } => YEAR_MS / 4,
+            Steps::Months { every: Every::Year { .. }, .. } => YEAR_MS,
+        }
+    }
+
+    /// How many windows open after the first moment, until the second at the latest.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn openings(&self, after: i64, until: i64) -> u64 {
+        let number = |at: i64| self.number(self.zone.day(at.clamp(-FARTHEST_MS, FARTHEST_MS)));
+        number(until).saturating_sub(number(after)).max(0).cast_unsigned()
+    }
+
+    /// Whether windows of both open in turn: between two of one, exactly one of the other, or together with one of the two.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn alternates_with(&self, other: &Self) -> bool {
+        let is_as_long = match (self.steps, other.steps) {
+            (Steps::Day, Steps::Day) | (Steps::Week { .. }, Steps::Week { .. }) => true,
+            (Steps::Months { every, .. }, Steps::Months { every: every_other, .. }) => {
+                every.months().0 == every_other.months().0
+            }
+            _ => false,
+        };
+        let is_in_order =
+            self.zone == other.zone || self.steps == other.steps && self.zone.keeps_order_with(other.zone);
+        is_as_long && is_in_order
+    }
+
     /// Whether a window opens whenever one of `other` does.
     #[doc(hidden)]
     #[must_use]
@@ -384,6 +424,23 @@ impl Zone {
                 }
             }
         }
+    }
+
+    /// Whether its days never begin later than those of `other`, or never earlier.
+    fn keeps_order_with(&self, other: &Self) -> bool {
+        let offset_at = |zone: &Self, at: i64| {
+            zone.offset_ms(zone.offsets.partition_point(|(from, _)| *from <= at).saturating_sub(1))
+        };
+        let ahead = |at: i64| offset_at(self, at).wrapping_sub(offset_at(other, at));
+        let changes = self.offsets.iter().chain(other.offsets);
+        let (mut is_ahead, mut is_behind) = (ahead(i64::MAX) > 0, ahead(i64::MAX) < 0);
+        for (from, _) in changes {
+            for at in [from.wrapping_sub(1), *from] {
+                is_ahead |= ahead(at) > 0;
+                is_behind |= ahead(at) < 0;
+            }
+        }
+        !(is_ahead && is_behind)
     }
 
     fn offset_ms(&self, index: usize) -> i64 {

@@ -2,7 +2,9 @@
 
 use super::reader::Reader;
 use super::shown::shown_value;
-use crate::json::{Fields, Json};
+#[cfg(feature = "kinds")]
+use crate::json::Fields;
+use crate::json::Json;
 use crate::length;
 use crate::limit::{Calendar, Config, Days, Kind, MonthDay, Zone};
 use crate::zones;
@@ -65,6 +67,7 @@ impl Reader<'_> {
 }
 
 /// The fields of a calendar.
+#[cfg(feature = "kinds")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CalendarField {
     Calendar,
@@ -72,6 +75,7 @@ pub(crate) enum CalendarField {
     Zone,
 }
 
+#[cfg(feature = "kinds")]
 impl CalendarField {
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -83,6 +87,7 @@ impl CalendarField {
 }
 
 /// The calendar in these fields, or the field that is wrong.
+#[cfg(feature = "kinds")]
 pub(crate) fn calendar_in(fields: &Fields<'_>) -> Result<Calendar, CalendarField> {
     let unit = fields.get("calendar").and_then(Json::string).filter(|unit| UNITS.contains(&&**unit));
     let zone = match fields.get("zone") {

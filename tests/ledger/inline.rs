@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use tollgate::ledger::MAX_OTHERS;
-use tollgate::limit::{Kind, Verb};
+use tollgate::limit::{Calendar, Kind, Verb, Zone};
 use tollgate::policy::{Policies, Policy};
 use tollgate::protocol::{Action, ObjectReply};
 
@@ -21,19 +21,31 @@ pub(crate) struct Numbers {
     pub(crate) capacity: u64,
     pub(crate) max_debt: u64,
     pub(crate) write_ahead: u64,
+    /// The text of its windows' calendar.
+    pub(crate) calendar: Option<&'static str>,
 }
 
 impl Numbers {
     pub(crate) const fn bucket(rate: u64, period_ms: u64, capacity: u64) -> Self {
-        Self { kind: Kind::TokenBucket, rate, period_ms, capacity, max_debt: 0, write_ahead: 0 }
+        Self { kind: Kind::TokenBucket, rate, period_ms, capacity, max_debt: 0, write_ahead: 0, calendar: None }
     }
 
     pub(crate) const fn window(rate: u64, period_ms: u64, capacity: u64) -> Self {
         Self { kind: Kind::FixedWindow, ..Self::bucket(rate, period_ms, capacity) }
     }
 
+    const fn of_calendar(rate: u64, calendar: &'static str, capacity: u64) -> Self {
+        Self { calendar: Some(calendar), ..Self::window(rate, 1, capacity) }
+    }
+
     /// The most that it grants from `from` to `to`. The windows of these tests begin at multiples of their period.
     pub(crate) fn most(&self, from: i64, to: i64) -> u64 {
+        if let Some(calendar) = self.calendar {
+            let calendar = Calendar::parse(calendar, Zone::named).unwrap();
+            let next = |at: &i64| Some(calendar.window(*at).1);
+            let openings = std::iter::successors(next(&from), next).take_while(|opens_at| *opens_at <= to).count();
+            return self.capacity + self.rate * openings as u64;
+        }
         let (period_ms, ms) = (self.period_ms.cast_signed(), (to - from).cast_unsigned());
         self.capacity
             + match self.kind {
@@ -55,11 +67,12 @@ fn inline(limits: &[(&str, Numbers)]) -> Arc<Policy> {
 /// One with an empty name has none.
 pub(crate) fn defined(limits: &[(&str, Numbers)], is_inline: bool) -> Policy {
     let numbers = limits.iter().map(|(name, numbers)| {
-        let Numbers { kind, rate, period_ms, capacity, max_debt, .. } = numbers;
+        let Numbers { kind, rate, period_ms, capacity, max_debt, calendar, .. } = numbers;
         let kind = kind.word();
+        let calendar = calendar.map(|calendar| format!(r#","calendar":"{calendar}""#)).unwrap_or_default();
         let name = if name.is_empty() { String::new() } else { format!(r#""name":"{name}","#) };
         format!(
-            r#"{{{name}"kind":"{kind}","rate":{rate},"period_ms":{period_ms},"capacity":{capacity},"max_debt":{max_debt},"initial":null,"offset_ms":null}}"#
+            r#"{{{name}"kind":"{kind}","rate":{rate},"period_ms":{period_ms},"capacity":{capacity},"max_debt":{max_debt},"initial":null,"offset_ms":null{calendar}}}"#
         )
     });
     let numbers = numbers.collect::<Vec<_>>().join(",");
@@ -600,9 +613,33 @@ pub(crate) fn numbers() -> impl Strategy<Value = Numbers> {
     (kind, small(), period, small(), block, ends_full).prop_map(
         |(kind, rate, period_ms, capacity, block, ends_full)| {
             let capacity = if kind == Kind::FirstUseWindow && ends_full { capacity.min(rate) } else { capacity };
-            Numbers { kind, rate, period_ms, capacity, max_debt: 0, write_ahead: block.min(capacity) }
+            Numbers { kind, rate, period_ms, capacity, max_debt: 0, write_ahead: block.min(capacity), calendar: None }
         },
     )
+}
+
+/// Numbers with windows of calendars, and others of periods as long.
+fn long_numbers() -> impl Strategy<Value = Numbers> {
+    const CALENDARS: [&str; 12] = [
+        "day UTC",
+        "day Europe/Berlin",
+        "day Europe/London",
+        "day America/Sao_Paulo",
+        "week 1 UTC",
+        "week 4 Europe/Berlin",
+        "month 1 UTC",
+        "month 15 UTC",
+        "month 31 Europe/Berlin",
+        "month 1 America/New_York",
+        "quarter 01-01 UTC",
+        "year 04-06 UTC",
+    ];
+    let period = prop::sample::select(vec![DAY_MS as u64, 7 * DAY_MS as u64, 30 * DAY_MS as u64, 31 * DAY_MS as u64]);
+    let calendar = prop::option::weighted(0.6, prop::sample::select(CALENDARS.to_vec()));
+    (numbers(), period, calendar).prop_map(|(numbers, period_ms, calendar)| match calendar {
+        Some(_) => Numbers { kind: Kind::FixedWindow, period_ms, calendar, ..numbers },
+        None => Numbers { period_ms, ..numbers },
+    })
 }
 
 /// Numbers where faster ones never have a smaller capacity, as in most tables of plans: all of one period.
@@ -628,6 +665,11 @@ struct Grant {
 
 /// Plays the steps, and checks after each grant that no interval ending with it exceeds `most`.
 fn follow(all: &[Numbers], steps: &[Step], most: impl Fn(&[Numbers], i64, i64) -> u64) {
+    follow_slowly(all, steps, 1, most);
+}
+
+/// The same, with each wait that many times as long.
+fn follow_slowly(all: &[Numbers], steps: &[Step], times: i64, most: impl Fn(&[Numbers], i64, i64) -> u64) {
     let policies: Vec<_> = all.iter().map(|&numbers| plan(numbers)).collect();
     let mut world = World::empty(&policies[0]);
     // Since the bucket was last forgotten.
@@ -679,7 +721,7 @@ fn follow(all: &[Numbers], steps: &[Step], most: impl Fn(&[Numbers], i64, i64) -
                 0
             }
             Step::Wait(ms) => {
-                world.now += ms;
+                world.now += ms * times;
                 0
             }
             Step::Arrive(count) => {
@@ -784,6 +826,15 @@ proptest! {
         follow(&all, &steps, most_generous);
     }
 
+    /// The same with windows of calendars, whose months and days differ in length.
+    #[test]
+    fn calendars_grant_no_more_than_the_most_generous(
+        all in prop::collection::vec(long_numbers(), 1..9),
+        steps in prop::collection::vec(step(), 1..80),
+    ) {
+        follow_slowly(&all, &steps, 50_000, most_generous);
+    }
+
     #[test]
     fn any_number_of_plans_grants_no_more_than_the_largest(
         all in prop::collection::vec(numbers(), 1..13).prop_map(plans),
@@ -799,5 +850,46 @@ proptest! {
     ) {
         let buckets: Vec<_> = all.iter().map(|numbers| Numbers { kind: Kind::TokenBucket, ..*numbers }).collect();
         follow(&buckets, &steps, most_of_each);
+    }
+}
+
+/// 2026-11-10, and the moments after it that many days and milliseconds later.
+const fn in_november(days: i64, ms: i64) -> i64 {
+    1_794_268_800_000 + days * DAY_MS + ms
+}
+
+#[test]
+fn another_billing_day_begins_at_most_one_window_lower() {
+    let [first, mid] = ["month 1 UTC", "month 15 UTC"].map(|calendar| plan(Numbers::of_calendar(100, calendar, 100)));
+    let mut world = World::empty(&first);
+    world.now = in_november(0, 0);
+    assert_eq!(world.take(&first, Verb::Consume, 10), 10);
+    world.now += 60_000;
+    assert_eq!(world.left(&mid), -10);
+    world.now = in_november(5, 0);
+    assert_eq!(world.left(&mid), 90, "on the 15th");
+}
+
+/// A year of months has more than a year of 31 days, by which their windows are counted.
+#[test]
+fn short_months_gain_nothing_beside_a_slower_period() {
+    let slow = Numbers::bucket(100, 31 * DAY_MS as u64, 500);
+    let months = Numbers::of_calendar(100, "month 1 UTC", 100);
+    let [slow, months] = [slow, months].map(|numbers| (numbers, plan(numbers)));
+    let mut world = World::empty(&slow.1);
+    world.now = in_november(61, 0); // 10 January
+    let mut grants = vec![(world.now, world.take(&slow.1, Verb::Consume, 1))];
+    grants.push((world.now, world.take(&months.1, Verb::Consume, 1)));
+    world.now = in_november(83, -1); // the last millisecond of January
+    grants.push((world.now, world.take(&slow.1, Verb::Consume, 500)));
+    let calendar = Calendar::parse("month 1 UTC", Zone::named).unwrap();
+    for _ in 0..13 {
+        world.now = calendar.window(world.now).1;
+        grants.push((world.now, world.take(&months.1, Verb::Consume, 100)));
+        for (index, (from, _)) in grants.iter().enumerate() {
+            let granted: u64 = grants[index..].iter().map(|(_, tokens)| tokens).sum();
+            let bound = most_generous(&[slow.0, months.0], *from, world.now);
+            assert!(granted <= bound, "{granted} of {bound} from {from} to {}", world.now);
+        }
     }
 }
