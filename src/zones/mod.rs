@@ -43,13 +43,35 @@ static KNOWN: RwLock<SortedMap<&'static str, &'static Zone>> = RwLock::new(Sorte
 /// Maximum zones that stay because of names that a source may know in several spellings: requests may bring them.
 const MAX_ZONES: usize = 4_096;
 
+/// Whether each word of a name has capitals as in the database, up to a few spellings of short ones.
+fn has_capitals(name: &str) -> bool {
+    const OTHERS: [&str; 10] = [
+        "of",
+        "es",
+        "au",
+        "BajaNorte",
+        "BajaSur",
+        "ComodRivadavia",
+        "DeNoronha",
+        "DumontDUrville",
+        "EasterIsland",
+        "McMurdo",
+    ];
+    name.split(|c: char| !c.is_ascii_alphabetic()).all(|word| {
+        let (first, rest) = word.split_at_checked(1).unwrap_or_default();
+        let is_upper = |part: &str| part.bytes().all(|byte| byte.is_ascii_uppercase());
+        let is_name = is_upper(first) && rest.bytes().all(|byte| byte.is_ascii_lowercase());
+        is_name || word.len() <= 4 && is_upper(word) || OTHERS.contains(&word)
+    })
+}
+
 /// The zone of that name.
 pub(crate) fn named(name: &str) -> Option<&'static Zone> {
     if name == Zone::UTC.name() {
         return Some(&Zone::UTC);
     }
     // `Intl` accepts offsets such as `+03:00` too; the database has no such zones.
-    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || !has_capitals(name) {
         return None;
     }
     if let Some(zone) = KNOWN.read().unwrap_or_else(PoisonError::into_inner).get(name) {
@@ -126,6 +148,22 @@ mod with_jiff {
 #[cfg(all(test, feature = "zones"))]
 mod tests {
     use super::*;
+
+    /// `Intl` knows a name in any spelling, and each would be a zone of its own.
+    #[test]
+    fn a_name_has_the_capitals_of_the_database() {
+        let mut count = 0;
+        for name in jiff::tz::db().available() {
+            let name = name.as_str();
+            assert!(has_capitals(name), "{name}");
+            assert!(!has_capitals(&name.to_ascii_lowercase()), "{name}");
+            count += 1;
+        }
+        assert!(count > 500, "{count} zones");
+        for other in ["Asia/KOLKATA", "Asia/kolkata", "asia/Kolkata", "US/EASTERN", "America/New_york", "Europe/kYIV"] {
+            assert!(!has_capitals(other), "{other}");
+        }
+    }
 
     #[test]
     fn a_zone_is_known_by_its_name() {

@@ -92,6 +92,16 @@ test("requests can bring a calendar", async () => {
 });
 
 // Intl's offsets, found by asking for one moment after the other, beside what Intl says of the very moment.
+test("a zone has one spelling, also by an older or newer name", async () => {
+  const limits = { ...WINDOW, calendar: "day" };
+  const status = async (zone) =>
+    (await tollgate.consume({ policy: "spelled", key: zone, limits: { ...limits, zone } })).status;
+  for (const zone of ["Asia/Kolkata", "Asia/Calcutta", "US/Eastern", "Europe/Kyiv"]) {
+    assert.equal(await status(zone), 200, zone);
+    for (const other of [zone.toLowerCase(), zone.toUpperCase()]) assert.equal(await status(other), 400, other);
+  }
+});
+
 test("midnights of all time zones are Intl's", async () => {
   const zones = Intl.supportedValuesOf("timeZone");
   let seed = 4_711;
