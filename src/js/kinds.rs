@@ -1,4 +1,4 @@
-//! Calendars for the package's larger module, which `tollgate/kinds` brings: each is made once, and a bucket's kind is its number.
+//! Calendars for the package's larger module, which `tollgate/kinds` brings: each is made once, and a bucket's kind is its number plus 3.
 
 #![expect(unsafe_code, reason = "an export keeps its name; nothing else here is unsafe")]
 

@@ -59,7 +59,8 @@
 //!
 //! What a settlement takes above its reservation is not a grant: it was already used. So it may exceed the bound, but later grants do not.
 //!
-//! If the refills of X and Z are out of step, because one of them is a window, they may differ by one more window's tokens.
+//! If the refills of X and Z are out of step, because one of them is a window, they may differ by one more window's tokens, and if its windows
+//! are those of a calendar, which differ in length, by a quarter of one more.
 //!
 //! # More numbers than accounts
 //!
@@ -71,7 +72,7 @@
 //! A bucket that is full under all its accounts is forgotten, and the next numbers start full.
 
 use super::row::NamedState;
-use crate::limit::{Carry, Config, Cuts, Kind, Limit, Snapshot, State, Verb};
+use crate::limit::{Calendar, Carry, Config, Cuts, Kind, Limit, Snapshot, State, Verb};
 use crate::policy::Policy;
 
 /// Maximum buckets of a key that have numbers from requests and are not full again. Callers choose their names. Each may have 64 accounts,
@@ -372,6 +373,21 @@ fn refill(config: &Config, ms: u64) -> i128 {
     }
 }
 
+/// The refill that is certain in that time. Of a calendar, it may start at any moment, and some windows are longer than the longest of days
+/// whose clocks do not change.
+fn certain_refill(config: &Config, ms: u64) -> i128 {
+    match config.calendar {
+        Some(_) => product(config.rate, ms.checked_div(longest_ms(config)).unwrap_or(0)),
+        None => refill(config, ms),
+    }
+}
+
+/// The length of the longest window.
+fn longest_ms(config: &Config) -> u64 {
+    let changed_ms = config.calendar.map_or(0, |_| Calendar::OFFSETS_MS.cast_unsigned());
+    config.period_ms.saturating_add(changed_ms)
+}
+
 /// How much more refills under `new` than under `old` in that time, rounded down; may be negative. For windows that do not open together,
 /// only the certain part.
 fn more_since(new: &Config, old: &Config, idle_ms: u64, quiet_ms: u64) -> i128 {
@@ -382,10 +398,10 @@ fn more_since(new: &Config, old: &Config, idle_ms: u64, quiet_ms: u64) -> i128 {
         }
         (_, Kind::TokenBucket) => {
             let less = product(old.rate, idle_ms).saturating_neg().checked_div_euclid(old.period_ms.into());
-            refill(new, quiet_ms).saturating_add(less.unwrap_or(0))
+            certain_refill(new, quiet_ms).saturating_add(less.unwrap_or(0))
         }
         _ if is_in_step(new, old) => refill(new, idle_ms).saturating_sub(refill(old, idle_ms)),
-        _ => refill(new, quiet_ms).saturating_sub(refill(old, idle_ms)),
+        _ => certain_refill(new, quiet_ms).saturating_sub(refill(old, idle_ms)),
     }
 }
 
@@ -399,9 +415,17 @@ fn mean_ms(config: &Config) -> u64 {
     config.calendar.map_or(config.period_ms, |calendar| calendar.mean_ms())
 }
 
-/// How many tokens more or fewer uneven windows of a calendar may add in any time than windows of their mean length.
+/// How many tokens more or fewer the windows of a calendar may add in any time than windows of their mean length, and the next one: see
+/// [`Calendar::mean_ms`].
 fn uneven(config: &Config) -> i128 {
-    config.calendar.map_or(0, |_| config.rate.div_ceil(4).into()) // see `Calendar::mean_ms`
+    config.calendar.map_or(0, |_| config.rate.div_ceil(4).into())
+}
+
+/// The same of both. Nothing, if each window of one is the same number of windows of the other: they are as uneven.
+fn uneven_beside(one: &Config, other: &Config) -> i128 {
+    let divide = |one: Calendar, other: Calendar| one.divides(&other) || other.divides(&one);
+    let is_even = one.calendar.zip(other.calendar).is_some_and(|(one, other)| divide(one, other));
+    if is_even { 0 } else { uneven(one).saturating_add(uneven(other)) }
 }
 
 /// The level after that time if the capacity did not cap it, in whole tokens.
@@ -432,29 +456,32 @@ fn is_in_step(one: &Config, other: &Config) -> bool {
 fn excess(other: &Config, new: &Config, quiet_ms: u64) -> i128 {
     let is_in_step = is_in_step(other, new);
     let window = |config: &Config| match config.kind {
-        Kind::FixedWindow | Kind::FirstUseWindow if !is_in_step => {
-            i128::from(config.rate).saturating_add(uneven(config))
-        }
+        Kind::FixedWindow | Kind::FirstUseWindow if !is_in_step => i128::from(config.rate),
         _ => 0,
     };
     let off_step = window(other).saturating_add(window(new));
+    // The quiet time is smooth, so each calendar counts as uneven beside it.
+    let [beside, alone] = match is_in_step {
+        true => [0, 0],
+        false => [uneven_beside(other, new), uneven(other).saturating_add(uneven(new))],
+    };
     let smaller = i128::from(other.capacity).saturating_sub(new.capacity.into());
     let faster = faster(new, other);
-    let as_slow = if faster <= 0 { off_step } else { i128::MAX };
+    let as_slow = if faster <= 0 { off_step.saturating_add(beside) } else { i128::MAX };
     let as_fast = if faster < 0 {
         i128::MAX
     } else {
         // Of windows in step, only whole ones count.
         let (counted_ms, periods) = match new.kind {
             Kind::FixedWindow if is_in_step => {
-                let opened = quiet_ms.checked_div(new.period_ms).unwrap_or(0);
+                let opened = quiet_ms.checked_div(longest_ms(new)).unwrap_or(0);
                 (product(opened, mean_ms(new)), product(mean_ms(new), mean_ms(other)))
             }
             _ => (quiet_ms.into(), product(mean_ms(new), mean_ms(other))),
         };
         // A saturated product makes the result too large, which is safe.
         let since = faster.saturating_mul(counted_ms).checked_div(periods).unwrap_or(0);
-        smaller.saturating_add(off_step).saturating_sub(since)
+        smaller.saturating_add(off_step).saturating_add(alone).saturating_sub(since)
     };
     let bound = as_slow.min(as_fast);
     if !is_in_step && alternate(other, new) {
@@ -474,25 +501,31 @@ fn alternate(one: &Config, other: &Config) -> bool {
 /// When the tokens of numbers refill.
 struct Refills<'a> {
     config: &'a Config,
-    /// Now, or if the clock stepped back, when the window opened.
     now: i64,
-    /// How long the window has been open. A bucket refills continuously.
-    open_ms: u64,
-    /// How long until the next one opens.
-    opens_in_ms: u64,
+    /// When the window opened: in the future, if the clock stepped back. A bucket refills continuously.
+    opened_at: i64,
+    /// When the next one opens.
+    opens_at: i64,
 }
 
 impl<'a> Refills<'a> {
     fn of(limit: &'a Limit, state: &State, now: i64) -> Self {
         let config = limit.config();
         let opened_at = limit.snapshot(&limit.refilled(state, now)).at;
-        let open_ms = now.saturating_sub(opened_at).max(0).cast_unsigned();
-        let now = now.max(opened_at);
-        let opens_in_ms = match config.calendar {
-            Some(calendar) => calendar.window(now).1.saturating_sub(now).max(0).cast_unsigned(),
-            None => config.period_ms.saturating_sub(open_ms),
+        let opens_at = match config.calendar {
+            Some(calendar) => calendar.window(opened_at.max(now)).1,
+            None => opened_at.saturating_add_unsigned(config.period_ms),
         };
-        Self { config, now, open_ms, opens_in_ms }
+        Self { config, now, opened_at, opens_at }
+    }
+
+    /// How long the window has been open.
+    fn open_ms(&self) -> u64 {
+        self.now.saturating_sub(self.opened_at).max(0).cast_unsigned()
+    }
+
+    fn opens_in_ms(&self) -> u64 {
+        self.opens_at.saturating_sub(self.now).max(0).cast_unsigned()
     }
 
     /// [`excess`] now. If the two are out of step, the moments of their windows bound their difference: how much more the slower one can
@@ -517,79 +550,88 @@ impl<'a> Refills<'a> {
             return (calendar.openings(opened_at, self.now), ms);
         }
         let period_ms = self.config.period_ms;
-        let windows = quiet_ms.saturating_sub(self.open_ms).div_ceil(period_ms.max(1));
-        let ms = product(windows, period_ms).saturating_add(self.open_ms.into());
+        let windows = quiet_ms.saturating_sub(self.open_ms()).div_ceil(period_ms.max(1));
+        let ms = product(windows, period_ms).saturating_add(self.open_ms().into());
         (windows, u64::try_from(ms).unwrap_or(u64::MAX))
     }
 
     /// How many windows have opened since the last one of `other` did.
     fn opened_since(&self, other: &Self) -> u64 {
         match self.config.calendar {
-            Some(calendar) => calendar.openings(other.now.saturating_sub_unsigned(other.open_ms), self.now),
-            None => openings(self.open_ms, other.open_ms, self.config.period_ms),
+            Some(calendar) => calendar.openings(other.opened_at, self.opened_at.max(self.now)),
+            None => openings(self.open_ms(), other.open_ms(), self.config.period_ms),
         }
     }
 
     /// How many windows will open before the next one of `other` does.
     fn opening_until(&self, other: &Self) -> u64 {
         match self.config.calendar {
-            Some(calendar) => {
-                let until = other.now.saturating_add_unsigned(other.opens_in_ms).saturating_sub(1);
-                calendar.openings(self.now, until)
-            }
-            None => openings(self.opens_in_ms, other.opens_in_ms, self.config.period_ms),
+            Some(calendar) => calendar.openings(self.opened_at.max(self.now), other.opens_at.saturating_sub(1)),
+            None => openings(self.opens_in_ms(), other.opens_in_ms(), self.config.period_ms),
         }
     }
 
     /// How much more these have given than the others, which are at least as fast, in any time until now of `quiet_ms` or longer.
     fn more_than(&self, faster: &Self, quiet_ms: u64) -> i128 {
         let (own, other) = (self.config, faster.config);
-        let more = match (own.kind, other.kind) {
+        let play = uneven_beside(own, other);
+        match (own.kind, other.kind) {
             // The most since just after a window of the others opened.
             (Kind::TokenBucket, _) => {
                 let (windows, ms) = faster.opening_before(quiet_ms);
-                refill(own, ms).saturating_add(1).saturating_sub(product(other.rate, windows))
+                refill(own, ms).saturating_add(1).saturating_sub(product(other.rate, windows)).saturating_add(play)
             }
             // The most since just before an own one opened, or over exactly the quiet time.
             (Kind::FixedWindow | Kind::FirstUseWindow, Kind::TokenBucket) => {
                 let (windows, ms) = self.opening_before(quiet_ms);
                 let with_next = product(own.rate, windows.saturating_add(1)).saturating_sub(refill(other, ms));
-                with_next.max(product(own.rate, windows).saturating_sub(refill(other, quiet_ms)))
+                let more = with_next.max(product(own.rate, windows).saturating_sub(refill(other, quiet_ms)));
+                more.saturating_add(play)
             }
             (Kind::FixedWindow | Kind::FirstUseWindow, _) => {
                 let opened = self.opened_since(faster);
                 if alternate(own, other) {
                     // Since just before the last own one, or nothing.
-                    return if opened > 0 || self.open_ms == faster.open_ms { own.rate.into() } else { 0 };
+                    return if opened > 0 || self.opened_at == faster.opened_at { own.rate.into() } else { 0 };
                 }
                 // Own windows opened since the others' last, plus one before.
-                let by_windows = product(own.rate, opened.saturating_add(1));
-                // Or since just before the last own one: its tokens, and what the others still lack of a whole window; or else nothing.
-                let smooth = product(other.rate, self.open_ms).checked_div(mean_ms(other).into()).unwrap_or(0);
-                let by_rate = i128::from(own.rate).saturating_add(other.rate.into()).saturating_sub(smooth);
-                by_windows.min(by_rate.max(refill(other, quiet_ms).saturating_neg()))
+                let by_windows = product(own.rate, opened.saturating_add(1)).saturating_add(play);
+                // Or since just before the last own one; or else nothing.
+                let by_rate = beside_a_lack(own, other, self.open_ms());
+                by_windows.min(by_rate.max(certain_refill(other, quiet_ms).saturating_neg()))
             }
-        };
-        more.saturating_add(uneven(own)).saturating_add(uneven(other))
+        }
     }
 
     /// How much more these will have given than the others, which are at least as fast, at any time from now on.
     fn sooner_than(&self, faster: &Self) -> i128 {
         let (own, other) = (self.config, faster.config);
+        let play = uneven_beside(own, other);
         let more = match (own.kind, other.kind) {
             (Kind::FixedWindow | Kind::FirstUseWindow, Kind::TokenBucket) => {
-                i128::from(own.rate).saturating_sub(refill(other, self.opens_in_ms))
+                i128::from(own.rate).saturating_sub(refill(other, self.opens_in_ms())).saturating_add(play)
             }
-            (Kind::TokenBucket, _) => refill(own, faster.opens_in_ms).saturating_add(1),
+            (Kind::TokenBucket, _) => refill(own, faster.opens_in_ms()).saturating_add(1).saturating_add(play),
             (Kind::FixedWindow | Kind::FirstUseWindow, _) => {
                 if alternate(own, other) {
-                    return if self.opens_in_ms > faster.opens_in_ms { 0 } else { own.rate.into() };
+                    return if self.opens_at > faster.opens_at { 0 } else { own.rate.into() };
                 }
-                product(own.rate, self.opening_until(faster).saturating_add(1))
+                // Own windows that open before the others' next, plus one after.
+                let by_windows = product(own.rate, self.opening_until(faster).saturating_add(1)).saturating_add(play);
+                // Or when the next own one opens.
+                by_windows.min(beside_a_lack(own, other, self.opens_in_ms()))
             }
         };
-        more.saturating_add(uneven(own)).saturating_add(uneven(other)).max(0)
+        more.max(0)
     }
+}
+
+/// How many tokens a single window of `own` adds more than `other`, which are at least as fast, in a time of `ms` that it begins or ends: its
+/// tokens, and what the others still lack of a whole window. Time is smooth, so each calendar counts as uneven.
+fn beside_a_lack(own: &Config, other: &Config, ms: u64) -> i128 {
+    let smooth = product(other.rate, ms).checked_div(mean_ms(other).into()).unwrap_or(0);
+    let whole = i128::from(own.rate).saturating_add(other.rate.into()).saturating_sub(smooth);
+    whole.saturating_add(uneven(own)).saturating_add(uneven(other))
 }
 
 /// How many windows open before `end_ms` is over, the first after `first_ms` and then one every `period_ms`.

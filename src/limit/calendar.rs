@@ -94,6 +94,10 @@ impl Calendar {
     #[doc(hidden)]
     pub const MAX_SET_BACK_MS: i64 = DAY_MS;
 
+    /// The offsets of a place differ by less, six hours: summer time is an hour or two, and no place has moved farther since 2020.
+    #[doc(hidden)]
+    pub const OFFSETS_MS: i64 = DAY_MS / 4;
+
     /// Each day.
     #[must_use]
     pub const fn day(zone: &'static Zone) -> Self {
@@ -165,8 +169,8 @@ impl Calendar {
         }
     }
 
-    /// The mean length of its windows in milliseconds. Over any time, at most one window and a quarter more open than it divides into, and at
-    /// least as many fewer: months and leap years differ by less than six days in all, and clocks change by less than six hours.
+    /// The mean length of its windows in milliseconds. In any time `t`, between `t / mean - 1¼` and `t / mean + 1¼` windows open: months and
+    /// leap years differ by less than five days in all, and offsets by less than [`Calendar::OFFSETS_MS`].
     #[doc(hidden)]
     #[must_use]
     pub const fn mean_ms(&self) -> u64 {
@@ -203,6 +207,17 @@ impl Calendar {
         let is_in_order =
             self.zone == other.zone || self.steps == other.steps && self.zone.keeps_order_with(other.zone);
         is_as_long && is_in_order
+    }
+
+    /// Whether each window of `other` is the same number of windows of this one.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn divides(&self, other: &Self) -> bool {
+        let is_even = match (self.steps, other.steps) {
+            (Steps::Day, Steps::Week { .. }) | (Steps::Months { .. }, Steps::Months { .. }) => true,
+            (steps, other) => steps == other,
+        };
+        is_even && self.opens_with(other)
     }
 
     /// Whether a window opens whenever one of `other` does.
@@ -426,21 +441,21 @@ impl Zone {
         }
     }
 
-    /// Whether its days never begin later than those of `other`, or never earlier.
+    /// Whether its days never begin later than those of `other`, or never earlier, and always less than a day apart.
     fn keeps_order_with(&self, other: &Self) -> bool {
         let offset_at = |zone: &Self, at: i64| {
             zone.offset_ms(zone.offsets.partition_point(|(from, _)| *from <= at).saturating_sub(1))
         };
         let ahead = |at: i64| offset_at(self, at).wrapping_sub(offset_at(other, at));
         let changes = self.offsets.iter().chain(other.offsets);
-        let (mut is_ahead, mut is_behind) = (ahead(i64::MAX) > 0, ahead(i64::MAX) < 0);
-        for (from, _) in changes {
-            for at in [from.wrapping_sub(1), *from] {
-                is_ahead |= ahead(at) > 0;
-                is_behind |= ahead(at) < 0;
-            }
+        let moments = changes.flat_map(|(from, _)| [from.wrapping_sub(1), *from]).chain([i64::MAX]);
+        let (mut is_ahead, mut is_behind, mut is_near) = (false, false, true);
+        for ahead_ms in moments.map(ahead) {
+            is_ahead |= ahead_ms > 0;
+            is_behind |= ahead_ms < 0;
+            is_near &= ahead_ms.saturating_abs() <= DAY_MS.wrapping_sub(Calendar::OFFSETS_MS);
         }
-        !(is_ahead && is_behind)
+        is_near && !(is_ahead && is_behind)
     }
 
     fn offset_ms(&self, index: usize) -> i64 {

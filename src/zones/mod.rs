@@ -1,4 +1,4 @@
-//! Time zones by their names. Their offsets come from the platform: in a Worker and in the npm package's lint from `Intl`, and natively, with the
+//! Time zones by their names. Their offsets come from the platform: in a Worker and in the npm package's lint and kinds from `Intl`, and natively, with the
 //! feature `zones`, from the database in the crate `jiff`.
 
 // In a build for a browser's tests, nothing would provide the import.

@@ -893,3 +893,58 @@ fn short_months_gain_nothing_beside_a_slower_period() {
         }
     }
 }
+
+/// A day of 25 hours in Berlin: a window that has not opened counts for nobody.
+#[test]
+fn a_window_that_clocks_lengthen_is_not_over_early() {
+    let tiny = plan(Numbers::bucket(1, 365 * DAY_MS as u64, 1));
+    let [slow, fast] = [1, 50].map(|rate| plan(Numbers::of_calendar(rate, "day Europe/Berlin", 100)));
+    for asks_first in [false, true] {
+        let mut world = World::empty(&slow);
+        world.now = 1_824_933_601_000; // 2027-10-31T00:00:01, an hour of summer time
+        let mut granted = if asks_first { world.take(&tiny, Verb::Consume, 1) } else { 0 };
+        granted += world.take(&slow, Verb::Consume, 97);
+        granted += world.take(&tiny, Verb::Consume, 1);
+        world.now += DAY_MS;
+        granted += world.take(&fast, Verb::ConsumeUpTo, 99);
+        assert!(granted <= 100, "{granted} in one day");
+    }
+}
+
+/// Their clocks are a day apart in winter, and more in summer: which of the two is first changes.
+#[test]
+fn days_of_zones_a_day_apart_do_not_open_in_turn() {
+    let pago = Numbers::of_calendar(100, "day Pacific/Pago_Pago", 1_000);
+    let chatham = Numbers::of_calendar(99, "day Pacific/Chatham", 100);
+    let [pago, chatham] = [pago, chatham].map(|numbers| (numbers, plan(numbers)));
+    let mut world = World::empty(&pago.1);
+    world.now = 1_821_870_300_000; // 2027-09-25T11:05Z
+    let began_at = world.now;
+    let mut granted = world.take(&pago.1, Verb::Consume, 1_000);
+    world.left(&chatham.1);
+    for _ in 0..24 * 4 {
+        world.now += 15 * 60_000;
+        granted += world.take(&chatham.1, Verb::ConsumeUpTo, 99);
+        let most = most_generous(&[pago.0, chatham.0], began_at, world.now);
+        assert!(granted <= most, "{granted} of {most}");
+    }
+}
+
+#[test]
+fn a_plan_of_months_after_one_of_days_begins_with_the_next_month_at_the_latest() {
+    let days = plan(Numbers::of_calendar(100, "day UTC", 100));
+    let months = plan(Numbers::of_calendar(3_000, "month 1 UTC", 3_000));
+    let mut world = World::empty(&days);
+    world.now = in_november(0, 0);
+    assert_eq!(world.take(&days, Verb::Consume, 1), 1);
+    world.left(&months);
+    world.now = in_november(21, 0);
+    assert!(world.left(&months) > 1_000);
+
+    let months = plan(Numbers::of_calendar(1_000, "month 1 UTC", 1_000));
+    let years = plan(Numbers::of_calendar(12_000, "year 01-01 UTC", 12_000));
+    let mut world = World::empty(&months);
+    world.now = in_november(0, 0);
+    assert_eq!(world.take(&months, Verb::Consume, 1), 1);
+    assert!(world.left(&years) >= 999, "what is left of the month");
+}

@@ -8,7 +8,7 @@ export type OtherKind = string & { readonly "tollgate/kinds": never };
 
 /** One rule: a token bucket or a fixed window. All numbers are whole; `tollgate/rate` makes them of 2.5 per second. */
 export interface Limit<Name extends string = string> {
-  /** `token_bucket` (the default) refills evenly; `fixed_window` refills all at once when a window opens. Others are those of `tollgate/kinds`. */
+  /** `token_bucket` (the default) refills evenly; `fixed_window` refills all at once when a window opens. `tollgate/kinds` makes others. */
   readonly kind?: "token_bucket" | "fixed_window" | OtherKind;
   /** Names this limit in costs, if a policy has several limits. */
   readonly name?: Name;

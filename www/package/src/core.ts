@@ -79,7 +79,7 @@ export function exportsOf(source: CoreSource | (() => CoreSource) | undefined): 
 
 /**
  * Returns the address of a new bucket, with room for one number before it. Both belong to `owner` until it is garbage
- * collected. Nothing else allocates memory in the module.
+ * collected. The larger module of `tollgate/kinds` allocates pages of its own.
  */
 export function allocate(owner: object): number {
   if (free.length === 0) {

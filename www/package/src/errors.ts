@@ -21,6 +21,8 @@ export type TollgateErrorCode =
   | "snapshot_mismatched"
   /** The WebAssembly module is not set yet: call `init` first. */
   | "not_initialised"
+  /** `tollgate/kinds` was imported after the first limiter had been made. */
+  | "kinds_too_late"
   /** There is no WebAssembly, or it could not be compiled: in a page, usually a Content Security Policy without `'wasm-unsafe-eval'`. */
   | "wasm_failed"
   /** The cost is more than could ever be granted; `maxCost` is the most that could. */

@@ -3,6 +3,9 @@ import { KINDS, type Limit, type OtherKind } from "./bucket.js";
 import { core, load } from "./core.js";
 import { TollgateError } from "./errors.js";
 import { type Exchange, exchanged } from "./exchange.js";
+import { FIRST_CALENDAR, FIRST_USE } from "./kinds-module.js";
+
+export type { OtherKind } from "./bucket.js";
 
 /** A limit without the fields that say how tokens come back. */
 type Rest<Name extends string> = Omit<Limit<Name>, "kind" | "initial" | "offsetMs" | "periodMs">;
@@ -36,7 +39,7 @@ export interface CalendarWindow<Name extends string = string> extends Rest<Name>
  * const limiter = new Limiter(firstUseWindow({ rate: 20, periodMs: 5 * 3_600_000 }));
  * ```
  */
-export function firstUseWindow<Name extends string = string>(window: FirstUseWindow<Name>): Limit<Name> {
+export function firstUseWindow<Name extends string = never>(window: FirstUseWindow<Name>): Limit<Name> {
   forbid(window, ["kind", "initial", "offsetMs"]);
   return { ...window, kind: FIRST_USE };
 }
@@ -52,7 +55,7 @@ export function firstUseWindow<Name extends string = string>(window: FirstUseWin
  * const limiter = new Limiter(calendarWindow({ rate: 1000, calendar: "month", starts: 15, zone: "America/Sao_Paulo" }));
  * ```
  */
-export function calendarWindow<Name extends string = string>({
+export function calendarWindow<Name extends string = never>({
   calendar,
   starts,
   zone,
@@ -82,7 +85,7 @@ type Answer =
 const RULES = {
   calendar: "day, week, month, quarter or year",
   starts:
-    "a day of the month, 1 to 31, for months; a weekday such as monday for weeks; month and day such as 04-06 for quarters and years; and is not for days",
+    "a day of the month, 1 to 31, for months; a weekday such as monday for weeks; month and day such as 04-06 for quarters and years; nothing for days",
   zone: "the name of a time zone that this platform knows, such as America/Sao_Paulo",
 };
 
@@ -91,8 +94,3 @@ function forbid(window: object, fields: readonly string[]): void {
     if (field in window) throw new TollgateError(`${field}_unknown`, `${field} is not for this kind of limit`);
   }
 }
-
-const FIRST_USE = "first_use_window" as OtherKind;
-/** The numbers of the kinds: see `kind_of` in src/js/exports.rs. */
-KINDS[2] = FIRST_USE;
-const FIRST_CALENDAR = 3;

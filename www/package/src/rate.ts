@@ -4,7 +4,9 @@ import type { Limit } from "./bucket.js";
 import { checkIndex, checkWhole, TollgateError } from "./errors.js";
 
 /** The numbers of a limit that is written as a rate. */
-export type Rate = Readonly<Required<Pick<Limit, "kind" | "rate" | "periodMs" | "capacity">>>;
+export interface Rate extends Readonly<Required<Pick<Limit, "rate" | "periodMs" | "capacity">>> {
+  readonly kind: "token_bucket" | "fixed_window";
+}
 
 /**
  * Reads a rate in text, exactly: `"100/1m"`, `"2.5/s"`, `"20/s burst 40"`. What it returns is a limit; add to it what a limit

@@ -291,8 +291,15 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
   }
 
   #adopt(state: State): void {
+    try {
+      this.#budget.load(state, this.clock.now());
+    } catch (error) {
+      // Another version of the page has a kind of limit that this one does not know.
+      this.#goAlone(error);
+      void this.serve();
+      return;
+    }
     this.#state = state;
-    this.#budget.load(state, this.clock.now());
     this.emit({ type: "change" });
     // Our waiters may have become impossible, or another tab may have removed our tickets.
     if (this.waiting > 0) {
