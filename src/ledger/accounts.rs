@@ -461,10 +461,8 @@ fn excess(other: &Config, new: &Config, quiet_ms: u64) -> i128 {
     };
     let off_step = window(other).saturating_add(window(new));
     // The quiet time is smooth, so each calendar counts as uneven beside it.
-    let [beside, alone] = match is_in_step {
-        true => [0, 0],
-        false => [uneven_beside(other, new), uneven(other).saturating_add(uneven(new))],
-    };
+    let beside = if is_in_step { 0 } else { uneven_beside(other, new) };
+    let alone = if is_in_step { 0 } else { uneven(other).saturating_add(uneven(new)) };
     let smaller = i128::from(other.capacity).saturating_sub(new.capacity.into());
     let faster = faster(new, other);
     let as_slow = if faster <= 0 { off_step.saturating_add(beside) } else { i128::MAX };
