@@ -20,7 +20,7 @@ const LARGEST = {
   "tollgate (Bucket)": 3500,
   "tollgate (Limiter)": 6850,
   tollgate: 13_700,
-  "tollgate/shared": 9960,
+  "tollgate/shared": 9980,
   "tollgate/client": 1950,
   "tollgate/client (Client, acquire)": 2850,
   "tollgate/keyed": 6700,
