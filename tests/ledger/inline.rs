@@ -894,7 +894,7 @@ fn short_months_gain_nothing_beside_a_slower_period() {
     }
 }
 
-/// A day of 25 hours in Berlin: a window that has not opened counts for nobody.
+/// On a day of 25 hours in Berlin, no account is credited with the next window before it opens.
 #[test]
 fn a_window_that_clocks_lengthen_is_not_over_early() {
     let tiny = plan(Numbers::bucket(1, 365 * DAY_MS as u64, 1));

@@ -30,7 +30,7 @@ export interface CalendarWindow<Name extends string = string> extends Rest<Name>
 }
 
 /**
- * A limit of so many tokens in the time from the first use: "20 messages in the five hours from your first".
+ * A limit whose window opens with the first use, as in "20 messages in the five hours from your first".
  *
  * ```js
  * import { Limiter } from "tollgate";
@@ -45,8 +45,8 @@ export function firstUseWindow<Name extends string = never>(window: FirstUseWind
 }
 
 /**
- * A limit of so many tokens in each window of a calendar: "1000 in each month from the 15th, in São Paulo". Throws a {@link TollgateError} if
- * there is no such calendar.
+ * A limit whose windows follow a calendar, as in "1000 in each month from the 15th, in São Paulo". Throws a {@link TollgateError} that names
+ * the wrong field.
  *
  * ```js
  * import { Limiter } from "tollgate";
