@@ -1,5 +1,7 @@
 //! Windows of a calendar as written: `calendar = "month"`, `starts = 15`, `zone = "America/Sao_Paulo"`.
 
+use std::borrow::Cow;
+
 use super::reader::Reader;
 use super::shown::shown_value;
 #[cfg(feature = "kinds")]
@@ -28,7 +30,7 @@ impl Reader<'_> {
         for field in ["period", "offset"].into_iter().filter(|field| self.fields.get(field).is_some()) {
             self.error(field, "cannot be combined with `calendar`, which says when windows open".to_owned());
         }
-        let unit = value.string().filter(|unit| UNITS.contains(&&**unit));
+        let unit = unit_of(value);
         if unit.is_none() {
             let [others @ .., last] = UNITS.map(|unit| format!("\"{unit}\""));
             self.error("calendar", format!("must be {} or {last}, not {}", others.join(", "), shown_value(value)));
@@ -52,7 +54,7 @@ impl Reader<'_> {
 
     fn zone(&mut self) -> Option<&'static Zone> {
         let value = self.fields.get("zone")?;
-        let zone = value.string().and_then(|name| zones::named(&name));
+        let zone = zone_of(value);
         if zone.is_none() {
             let shown = shown_value(value);
             let rule = if zones::are_known() {
@@ -89,12 +91,17 @@ impl CalendarField {
 /// The calendar in these fields, or the field that is wrong.
 #[cfg(feature = "kinds")]
 pub(crate) fn calendar_in(fields: &Fields<'_>) -> Result<Calendar, CalendarField> {
-    let unit = fields.get("calendar").and_then(Json::string).filter(|unit| UNITS.contains(&&**unit));
-    let zone = match fields.get("zone") {
-        Some(zone) => zone.string().and_then(|name| zones::named(&name)).ok_or(CalendarField::Zone)?,
-        None => &Zone::UTC,
-    };
+    let unit = fields.get("calendar").and_then(unit_of);
+    let zone = fields.get("zone").map_or(Some(&Zone::UTC), zone_of).ok_or(CalendarField::Zone)?;
     calendar(&unit.ok_or(CalendarField::Calendar)?, fields.get("starts"), zone).ok_or(CalendarField::Starts)
+}
+
+fn unit_of(value: Json<'_>) -> Option<Cow<'_, str>> {
+    value.string().filter(|unit| UNITS.contains(&&**unit))
+}
+
+fn zone_of(value: Json<'_>) -> Option<&'static Zone> {
+    value.string().and_then(|name| zones::named(&name))
 }
 
 fn calendar(unit: &str, starts: Option<Json<'_>>, zone: &'static Zone) -> Option<Calendar> {
