@@ -68,7 +68,7 @@ pub use admin::{AdminPath, AdminQuestion, AdminReply, AdminRequest, MAX_OVERRIDE
 pub use cost::{Cost, Costs, SlotCost};
 pub use endpoint::Endpoint;
 #[cfg(feature = "service")]
-pub use keys::{BLOCK_PATH, BlockRequest, INSPECT_KEY_PATH, InspectKeyRequest, KeyQuestion, inspected, key_state};
+pub use keys::{BlockRequest, INSPECT_KEY_PATH, InspectKeyRequest, KeyQuestion, inspected, key_state};
 #[cfg(feature = "service")]
 pub use media_type::require_json;
 pub use missing::Missing;

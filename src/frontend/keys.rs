@@ -1,11 +1,11 @@
-//! Operators' requests about one key, other than [`Call`](super::Call)s.
+//! What an operator's question about a key asks its objects.
 
 use std::sync::Arc;
 
 use super::Now;
 use super::settings::Settings;
 use crate::access::{Caller, key_hash_in, shard_name};
-use crate::api::{AdminQuestion, BlockRequest, InspectKeyRequest, KeyQuestion, Problem};
+use crate::api::{InspectKeyRequest, KeyQuestion, Problem};
 use crate::policy::{MAX_SHARDS, Policy};
 
 /// The questions for the objects of an inspected key, by object name.
@@ -44,27 +44,4 @@ pub(super) fn questions(
         .filter(|(index, (_, question))| *index == 0 || !question.policies.is_empty())
         .map(|(_, one)| one)
         .collect())
-}
-
-/// The registry request that blocks a key.
-pub(super) fn block(
-    settings: &Settings,
-    caller: &Caller<'_>,
-    body: &[u8],
-    now: Now,
-) -> Result<AdminQuestion<'static>, Problem> {
-    let block = BlockRequest::parse(body)?;
-    caller.may_use(&block.policy)?;
-    if settings.registry.is_none() {
-        return Err(Problem::NoRegistry);
-    }
-    Ok(AdminQuestion {
-        method: "PUT".into(),
-        path: "/v1/overrides".into(),
-        if_match: None,
-        if_none_match: None,
-        by: caller.name().to_owned().into(),
-        only: caller.policies().map(<[String]>::to_vec),
-        body: block.overrides(now.at).into(),
-    })
 }

@@ -7,7 +7,7 @@ use crate::hex::hex_of;
 use crate::metrics::{Audience, INLINE_POLICIES, LiveBatch, Report, Totals};
 use crate::policy::FrontendTerms;
 use crate::protocol::{KeyAct, OverridesChange, Poll, Update};
-use crate::registry::{Kept, PollError, Storage, Writes};
+use crate::registry::{Kept, PollError, Registry, Storage, Writes};
 
 /// The registry, and what its object keeps only in memory.
 #[derive(Debug)]
@@ -90,12 +90,25 @@ impl<S: Storage> RegistryService<S> {
             Ok(request) => request,
             Err(problem) => return Ok(AdminOutcome { reply: problem.reply(), changed: None }),
         };
+        let only = question.only.as_deref();
         let Self { registry, totals, audience } = self;
         registry.step(|registry, storage| {
             let (mut writes, mut changed) = (Writes::new(), None);
             let mut done = |who: &str, what: &str, rows: Writes| {
                 changed = (!rows.is_empty()).then(|| format!("{who} has changed {what}"));
                 writes = rows;
+            };
+            let mut change_overrides = |registry: &mut Registry, text: &str, carry, is_dry_run| {
+                let change = OverridesChange { text, by: &question.by, only, carry, is_dry_run };
+                let result = registry.change_overrides(&change, now).map(|(changed, rows)| {
+                    done(change.by, "overrides", rows);
+                    changed
+                });
+                question.overrides_changed(carry, is_dry_run, result)
+            };
+            let is_wrong = |registry: &Registry, name: &str| {
+                let is_known = name == INLINE_POLICIES || registry.policy(name).is_some();
+                !is_known || !question.may_name(name)
             };
             let reply = match request {
                 AdminRequest::Policies => question.policies(registry.as_of(), registry.policies()),
@@ -110,9 +123,7 @@ impl<S: Storage> RegistryService<S> {
                 AdminRequest::Metrics => Ok(question.metrics(totals, Some(totals.isolates(now)))),
                 AdminRequest::TopRefused => Ok(question.top_refused(totals, now)),
                 AdminRequest::Decisions { policy, outcomes, after } => {
-                    let is_known = |name: &String| *name == INLINE_POLICIES || registry.policy(name).is_some();
-                    let is_wrong = |name: &&String| !is_known(name) || !question.may_name(name);
-                    if let Some(name) = policy.as_ref().filter(is_wrong) {
+                    if let Some(name) = policy.as_ref().filter(|name| is_wrong(registry, name)) {
                         Err(question.unknown_policy(name, registry.policies()))
                     } else {
                         let restricted = question.only.as_ref().map(|_| &*question.by);
@@ -126,19 +137,17 @@ impl<S: Storage> RegistryService<S> {
                     let (overrides, has_more) = registry.overrides(is_asked, after.as_deref(), limit, now);
                     Ok(question.overrides(registry.as_of(), &overrides, has_more))
                 }
-                AdminRequest::Override { keys } => match registry.override_for(&keys, question.only.as_deref(), now) {
+                AdminRequest::Override { keys } => match registry.override_for(&keys, only, now) {
                     Ok(found) => Ok(question.overrides(registry.as_of(), found.as_slice(), false)),
                     Err(lines) => Err(Problem::BadRequest { detail: lines.join("; ") }),
                 },
                 AdminRequest::ChangeOverrides { text, carry, is_dry_run } => {
-                    let only = question.only.as_deref();
-                    let change = OverridesChange { text: &text, by: &question.by, only, carry, is_dry_run };
-                    let result = registry.change_overrides(&change, now).map(|(changed, rows)| {
-                        done(change.by, "overrides", rows);
-                        changed
-                    });
-                    question.overrides_changed(carry, is_dry_run, result)
+                    change_overrides(registry, &text, carry, is_dry_run)
                 }
+                AdminRequest::Block(block) if is_wrong(registry, &block.policy) => {
+                    Err(question.unknown_policy(&block.policy, registry.policies()))
+                }
+                AdminRequest::Block(block) => change_overrides(registry, &block.overrides(now), None, false),
                 AdminRequest::Audit { key, before, limit } => {
                     match key.as_deref().map(|key| registry.hash_of_key(key, FrontendTerms::IPV6_PREFIX)).transpose() {
                         Ok(hash) => {

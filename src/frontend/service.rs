@@ -160,7 +160,7 @@ impl Service {
         };
         if let Target::Admin(at) = target {
             require_registry(settings, at)?;
-            if arrival.method != "PUT" {
+            if ["GET", "DELETE"].contains(&arrival.method) {
                 return Ok(head); // a body is not read
             }
         }
@@ -204,10 +204,6 @@ impl Service {
                 Ok(Step::Call(Box::new(call)))
             }
             Target::InspectKey => super::keys::questions(settings, &caller, asked.body, now).map(Step::InspectKey),
-            Target::BlockKey => {
-                let question = super::keys::block(settings, &caller, asked.body, now)?;
-                Ok(Step::Administer { question, is_news: true })
-            }
             Target::Admin(at) => self.administer(settings, at, &caller, asked, now, random),
             Target::Contract | Target::Health | Target::Session => Err(not_found(asked.url)),
         }

@@ -2,9 +2,7 @@
 
 use super::address::Address;
 use crate::access::{Caller, Scope};
-use crate::api::{
-    AdminPath, BLOCK_PATH, Endpoint, INSPECT_KEY_PATH, MAX_BODY_LEN, MAX_OVERRIDES_LEN, Problem, SESSION_PATH,
-};
+use crate::api::{AdminPath, Endpoint, INSPECT_KEY_PATH, MAX_BODY_LEN, MAX_OVERRIDES_LEN, Problem, SESSION_PATH};
 
 /// A request's target, by its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +17,6 @@ pub enum Target<'a> {
     Endpoint(Endpoint),
     /// `/v1/keys/inspect`.
     InspectKey,
-    /// `/v1/keys/block`.
-    BlockKey,
     /// An endpoint served by the registry.
     Admin(AdminPath<'a>),
 }
@@ -37,7 +33,6 @@ impl<'a> Target<'a> {
             "/healthz" => Some(Self::Health),
             SESSION_PATH => Some(Self::Session),
             INSPECT_KEY_PATH => Some(Self::InspectKey),
-            BLOCK_PATH => Some(Self::BlockKey),
             _ => Endpoint::of(path).map(Self::Endpoint).or_else(|| AdminPath::of(path).map(Self::Admin)),
         };
         target.ok_or_else(|| Problem::NotFound { path: path.to_owned() })
@@ -52,7 +47,6 @@ impl<'a> Target<'a> {
             Self::Contract | Self::Health | Self::Session => {}
             Self::Endpoint(endpoint) => caller.may(endpoint.scope(), endpoint.verb())?,
             Self::InspectKey => caller.may(Scope::Admin, "inspect")?,
-            Self::BlockKey => caller.may(Scope::Admin, "block")?,
             Self::Admin(at) => {
                 caller.may(Scope::Admin, at.word())?;
                 at.policy().map_or(Ok(()), |policy| caller.may_use(policy))?;
@@ -68,7 +62,7 @@ impl<'a> Target<'a> {
     pub fn require_method(self, method: &str) -> Result<(), Problem> {
         let (methods, allow): (&[&str], _) = match self {
             Self::Contract | Self::Health => (&["GET", "HEAD"], "GET, HEAD"),
-            Self::Session | Self::Endpoint(_) | Self::InspectKey | Self::BlockKey => (&["POST"], "POST"),
+            Self::Session | Self::Endpoint(_) | Self::InspectKey => (&["POST"], "POST"),
             Self::Admin(at) => at.methods(),
         };
         if methods.contains(&method) {
@@ -125,8 +119,8 @@ mod tests {
             Target::Contract => Some(Target::Health),
             Target::Health => Some(Target::Session),
             Target::Session => Some(Target::InspectKey),
-            Target::InspectKey => Some(Target::BlockKey),
-            Target::BlockKey => Some(Target::Admin(AdminPath::Policies)),
+            Target::InspectKey => Some(Target::Admin(AdminPath::Block)),
+            Target::Admin(AdminPath::Block) => Some(Target::Admin(AdminPath::Policies)),
             Target::Admin(AdminPath::Policies) => Some(Target::Admin(AdminPath::Policy("api"))),
             Target::Admin(AdminPath::Policy(_)) => Some(Target::Admin(AdminPath::Overrides)),
             Target::Admin(AdminPath::Overrides) => Some(Target::Admin(AdminPath::Audit)),
@@ -202,7 +196,7 @@ mod tests {
             let needed = match target {
                 Target::Contract | Target::Health | Target::Session => None,
                 Target::Endpoint(endpoint) => Some(endpoint.scope()),
-                Target::InspectKey | Target::BlockKey | Target::Admin(_) => Some(Scope::Admin),
+                Target::InspectKey | Target::Admin(_) => Some(Scope::Admin),
             };
             for scope in Scope::ALL {
                 let others: Vec<_> = Scope::ALL.into_iter().filter(|other| *other != scope).map(Scope::word).collect();

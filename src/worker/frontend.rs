@@ -102,7 +102,7 @@ impl Frontend {
     }
 
     /// The next step of a request that [`Frontend::head`] has let pass. `newer` is that of [`Step::Again`], for a retry. Without HTTP, `url`
-    /// is the path, and there are no headers; [`Step::Read`] says whether HTTP needs them.
+    /// is the path, the method is POST, and there are no headers; [`Step::Read`] says whether HTTP needs them.
     #[must_use]
     #[expect(clippy::too_many_arguments, reason = "one crossing; what is `undefined` costs nothing")]
     pub fn ask(
@@ -126,7 +126,7 @@ impl Frontend {
             idempotency_key: idempotency_key.as_deref(),
             body,
             newer: newer.as_ref(),
-            method: method.as_deref().unwrap_or_default(),
+            method: method.as_deref().unwrap_or("POST"),
             if_match: if_match.as_deref(),
             if_none_match: if_none_match.as_deref(),
             address: address.as_deref(),

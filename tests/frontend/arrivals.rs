@@ -61,7 +61,7 @@ fn each_path_says_what_it_needs_before_an_answer() {
         ("POST", "/v1/consume", Some(CONSUMER), Head::Ask { max_len: SHORT }),
         ("POST", "/v1/keys/reset", Some(OPERATOR), Head::Ask { max_len: SHORT }),
         ("POST", "/v1/keys/inspect", Some(OPERATOR), Head::Ask { max_len: SHORT }),
-        ("POST", "/v1/keys/block", Some(OPERATOR), Head::Ask { max_len: SHORT }),
+        ("POST", "/v1/keys/block", Some(OPERATOR), Head::AskMore { max_len: SHORT }),
         ("GET", "/v1/metrics", Some(OPERATOR), Head::Report { max_len: SHORT }),
         ("GET", "/v1/metrics/top", Some(OPERATOR), Head::Report { max_len: SHORT }),
         ("GET", "/v1/policies", Some(OPERATOR), Head::AskMore { max_len: SHORT }),

@@ -47,28 +47,15 @@ fn an_act_is_recorded_after_it_is_done_and_the_answer_says_whether() {
     assert!(matches!(call.last(world.now()), LastStep::Reply(_)));
 }
 
+/// A request with a body goes to the registry only if there is one, whatever its body.
 #[test]
-fn a_block_is_an_override_in_the_callers_name() {
-    let world = World::of(&Deployment { has_registry: true, ..Deployment::default() });
-    let body = r#"{"policy":"api","key":"k","for_ms":60000}"#;
-    let of_api = Asked { authorization: Some(OPERATOR_OF_API), ..asked("/v1/keys/block", body) };
-    let Step::Administer { question, is_news: true } = world.service.ask(&of_api, world.now(), &mut || None) else {
-        panic!("not a question")
-    };
-    assert_eq!((&*question.method, &*question.path, &*question.by), ("PUT", "/v1/overrides", "operator-of-api"));
-    assert_eq!(question.only.as_deref(), Some(&["api".to_owned()][..]));
-    assert!(question.body.contains(&format!("{}", world.now + 60_000)), "{}", question.body);
-    let other = Asked { body: br#"{"policy":"other","key":"k","for_ms":60000}"#, ..of_api };
-    let Step::Reply(reply) = world.service.ask(&other, world.now(), &mut || None) else { panic!("not refused") };
-    assert_eq!(reply.status, 403);
-    // Without a registry there is nowhere to store it.
+fn without_a_registry_nothing_is_written_there() {
     let world = World::new(r#"{"api":"10/1m"}"#);
-    let Step::Reply(reply) = world.service.ask(&of_api, world.now(), &mut || None) else { panic!("not refused") };
-    assert_eq!(reply.status, 404);
-    // The same for everything that is written there, whatever the body.
-    let put = Asked { method: "PUT", ..asked("/v1/policies/api", "nonsense") };
-    let Step::Reply(reply) = world.service.ask(&put, world.now(), &mut || None) else { panic!("not refused") };
-    assert_eq!(reply.status, 404);
+    for (method, url) in [("POST", "/v1/keys/block"), ("PUT", "/v1/policies/api"), ("PUT", "/v1/overrides")] {
+        let put = Asked { method, ..asked(url, "nonsense") };
+        let Step::Reply(reply) = world.service.ask(&put, world.now(), &mut || None) else { panic!("not refused") };
+        assert_eq!(reply.status, 404, "{url}");
+    }
 }
 
 /// Objects get the policies in force for the key. A hash does not reveal its key's prefixes: a policy with overrides by prefix

@@ -214,6 +214,7 @@ fn an_operators_request_reaches_the_registry_unchanged() {
         ("PUT", "/v1/policies/api", true),
         ("DELETE", "/v1/policies/api", true),
         ("PUT", "/v1/overrides", true),
+        ("POST", "/v1/keys/block", true),
         ("GET", "/v1/policies", false),
         ("GET", "/v1/metrics", false),
         ("GET", "/v1/audit", false),

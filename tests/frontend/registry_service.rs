@@ -202,6 +202,36 @@ fn an_operators_change_is_logged_stored_and_served_by_another_object() {
     assert_eq!(office.world.post("/v1/consume", r#"{"policy":"daily","key":"k"}"#).status, 429);
 }
 
+/// It is in the caller's name, and ends its time after the registry has it.
+#[test]
+fn a_block_is_an_override_that_ends() {
+    let mut office = Office::new();
+    let block = |policy: &str| format!(r#"{{"policy":"{policy}","key":["a", "b"],"for_ms":60000}}"#);
+    let refused = office.ask("POST", "/v1/keys/block", &block("daily"), OPERATOR_OF_API);
+    assert_eq!(refused.status, 404, "{}", refused.body);
+    let known: Vec<_> = ["api", "daily"].into_iter().filter(|name| refused.reply.body().contains(name)).collect();
+    assert_eq!(known, ["api", "daily"], "the one that is asked for, and the only one that the token may name");
+    let unknown = office.ask("POST", "/v1/keys/block", &block("x"), OPERATOR);
+    assert_eq!((unknown.status, office.changed.as_deref()), (404, None), "{}", unknown.body);
+    for (body, expected) in [("{}", "`policy`"), (r#"{"policy":"api","key":["a"],"for_ms":1}"#, "`for_ms`")] {
+        let invalid = office.ask("POST", "/v1/keys/block", body, OPERATOR);
+        let detail = invalid.body["detail"].as_str().unwrap();
+        assert_eq!((invalid.status, detail.contains(expected), &office.changed), (400, true, &None), "{detail}");
+    }
+    let done = office.ask("POST", "/v1/keys/block", &block("api"), OPERATOR_OF_API);
+    assert_eq!((done.status, &done.body["created"]), (200, &1.into()), "{}", done.body);
+    assert_eq!(office.changed.as_deref(), Some("operator-of-api has changed overrides"));
+    let until = office.world.now + 60_000;
+    let written = serde_json::json!({"policy": "api", "key": ["a", "b"], "banned": true, "until": until});
+    assert_eq!(office.get("/v1/overrides")["overrides"][0]["override"], written);
+    office.refresh();
+    let consume = r#"{"policy":"api","key":["a","b"]}"#;
+    for (now, status) in [(until - 1, 429), (until, 200)] {
+        office.world.now = now;
+        assert_eq!(office.world.post("/v1/consume", consume).status, status, "{now}");
+    }
+}
+
 #[test]
 fn policies_that_a_frontend_has_sent_survive_a_restart() {
     let mut office = Office::new();

@@ -32,7 +32,7 @@ const OPERATIONS = {
   "POST /v1/keys/explain": { scope: "admin", body: api },
   "POST /v1/keys/reset": { scope: "admin", body: api },
   "POST /v1/keys/credit": { scope: "admin", body: { ...api, cost: 1 } },
-  "POST /v1/keys/block": { scope: "admin", body: { ...api, for_ms: 60_000 } },
+  "POST /v1/keys/block": { scope: "admin", body: { ...api, for_ms: 60_000 }, restricted: 404 },
   "GET /v1/policies": { scope: "admin", restricted: 200 },
   "GET /v1/policies/{name}": { scope: "admin" },
   "PUT /v1/policies/{name}": { scope: "admin", body: { rate: 1, period: "1s" }, status: 428 },

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
+use super::super::keys::{BLOCK_PATH, BlockRequest};
 use super::super::problem::{Problem, bad_request};
 use super::super::text::shown;
 use crate::json::Json;
@@ -28,6 +29,8 @@ pub enum AdminPath<'a> {
     TopRefused,
     /// `/v1/decisions`.
     Decisions,
+    /// `/v1/keys/block`.
+    Block,
 }
 
 /// An operator's request, after authentication.
@@ -84,6 +87,8 @@ pub enum AdminRequest<'a> {
         /// Whether only to return what would change.
         is_dry_run: bool,
     },
+    /// Block a key.
+    Block(BlockRequest<'a>),
     /// The latest acts.
     Audit {
         /// Only those on this key, as JSON.
@@ -128,6 +133,7 @@ impl<'a> AdminPath<'a> {
             "/v1/metrics" => Some(Self::Metrics),
             "/v1/metrics/top" => Some(Self::TopRefused),
             "/v1/decisions" => Some(Self::Decisions),
+            BLOCK_PATH => Some(Self::Block),
             _ => path.strip_prefix("/v1/policies/").map(Self::Policy),
         }
     }
@@ -141,6 +147,7 @@ impl<'a> AdminPath<'a> {
             Self::Audit => "audit",
             Self::Metrics | Self::TopRefused => "metrics",
             Self::Decisions => "decisions",
+            Self::Block => "block",
         }
     }
 
@@ -150,6 +157,7 @@ impl<'a> AdminPath<'a> {
         match self {
             Self::Policies | Self::Audit | Self::Metrics | Self::TopRefused | Self::Decisions => (&["GET"], "GET"),
             Self::Policy(_) | Self::Overrides => (&["GET", "PUT", "DELETE"], "GET, PUT, DELETE"),
+            Self::Block => (&["POST"], "POST"),
         }
     }
 
@@ -275,6 +283,7 @@ impl<'a> AdminQuestion<'a> {
                     is_dry_run: query.is_dry_run()?,
                 })
             }
+            (AdminPath::Block, "POST") => BlockRequest::parse(self.body.as_bytes()).map(AdminRequest::Block),
             (AdminPath::Policy(name), "PUT" | "DELETE") => Ok(AdminRequest::Change(self.change(name, query)?)),
             _ => Err(Problem::MethodNotAllowed { method: self.method.to_string(), allow: at.methods().1 }),
         }

@@ -7,8 +7,9 @@ use serde_json::value::RawValue;
 
 use super::super::body::{Body, parse};
 use super::super::problem::{Problem, bad_request};
+
 /// The path.
-pub const BLOCK_PATH: &str = "/v1/keys/block";
+pub(in crate::api) const BLOCK_PATH: &str = "/v1/keys/block";
 
 /// The shortest time: as long as a change takes to be in effect everywhere. It exceeds the timeout of the registry's answer, so that no
 /// block is over when it arrives.
@@ -18,7 +19,7 @@ const MIN_BLOCK_MS: u64 = 10_000;
 const MAX_BLOCK_MS: u64 = 366 * 86_400_000;
 
 /// The key to block, the policy, and the time.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockRequest<'a> {
     /// The policy.
     pub policy: Cow<'a, str>,
