@@ -1,14 +1,19 @@
-//! Calendars for the package's larger module, which `tollgate/kinds` brings: each is made once, and a bucket's kind is its number plus 3.
+//! What the package's larger module has beside buckets, which `tollgate/kinds` brings: calendars, of which each is made once, so that a bucket's
+//! kind is its number plus 3, and paces that begin slowly.
 
 #![expect(unsafe_code, reason = "an export keeps its name; nothing else here is unsafe")]
 
+use core::mem::MaybeUninit;
+use core::time::Duration;
 use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 
+use super::exports::Bucket;
+use super::number::{f64_from_i64, f64_from_u64, i64_from_f64, u64_from_f64};
 use crate::exchange::replace;
 use crate::json::Json;
-use crate::limit::Calendar;
+use crate::limit::{Calendar, ConfigError, Decision, WarmUp, WarmUpState};
 use crate::policy::{CalendarField, calendar_in};
 
 /// The calendars so far. A program has a few.
@@ -20,6 +25,60 @@ pub extern "C" fn calendar() -> usize {
     #[cfg(all(target_arch = "wasm32", tollgate_module))]
     crate::zones::imported::install();
     replace(|text| serde_json::to_string(&answer(text)).unwrap_or_default()) // our own type cannot fail to serialize
+}
+
+/// A pace, and its one state.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Pace {
+    pace: WarmUp,
+    state: WarmUpState,
+}
+
+// It has the room of a bucket.
+const _: () = assert!(size_of::<Pace>() <= size_of::<Bucket>() && align_of::<Pace>() <= align_of::<Bucket>());
+
+/// Makes a pace at an unused address. Returns 0, or the position of the parameter that is too large, counting from 1 for `rate`; then `*max` is its
+/// largest valid value.
+#[unsafe(no_mangle)]
+pub extern "C" fn warm_up(
+    pace: &mut MaybeUninit<Pace>,
+    max: &mut f64,
+    now: f64,
+    rate: f64,
+    period_ms: f64,
+    warm_up_ms: f64,
+) -> u32 {
+    let [period, warm_up] = [period_ms, warm_up_ms].map(|ms| Duration::from_millis(u64_from_f64(ms)));
+    let (position, largest) = match WarmUp::new(u64_from_f64(rate), period, warm_up) {
+        Ok(made) => {
+            pace.write(Pace { pace: made, state: made.new_state(i64_from_f64(now)) });
+            return 0;
+        }
+        Err(ConfigError::PeriodTooLong { max_ms, .. }) => (2, max_ms),
+        Err(ConfigError::WarmUpTooLong { max_ms, .. }) => (3, max_ms),
+        Err(ConfigError::RateTooLarge { max, .. }) => (1, max),
+        Err(_) => (1, 0), // impossible: JavaScript refuses zeros
+    };
+    *max = f64_from_u64(largest);
+    position
+}
+
+/// [`WarmUp::borrow`], which keeps its state only if `apply`. Returns whether it is granted; then `*at` is when to start, and otherwise when it would
+/// be granted. A `max_wait_ms` of infinity allows any wait.
+#[unsafe(no_mangle)]
+pub extern "C" fn borrow(pace: &mut Pace, at: &mut f64, now: f64, tokens: f64, max_wait_ms: f64, apply: bool) -> bool {
+    let mut state = pace.state;
+    let max_wait_ms = Some(u64_from_f64(max_wait_ms));
+    let answer = pace.pace.borrow(&mut state, i64_from_f64(now), u64_from_f64(tokens), max_wait_ms);
+    if apply {
+        pace.state = state;
+    }
+    *at = match answer {
+        Decision::Allow { ready_at: moment, .. } | Decision::Wait { retry_at: moment } => f64_from_i64(moment),
+        Decision::Never { .. } => f64::INFINITY, // impossible
+    };
+    answer.is_allow()
 }
 
 /// The calendar with that number.

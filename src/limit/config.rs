@@ -143,21 +143,27 @@ impl Config {
     }
 
     const fn of(kind: Kind, rate: u64, period: Duration) -> Self {
-        #[expect(clippy::as_conversions, reason = "lossless, and `From` is not const")]
-        let part_ms = period.subsec_nanos().div_ceil(1_000_000) as u64;
-        // What does not fit is too long for any limit.
-        let period_ms = period.as_secs().saturating_mul(1_000).saturating_add(part_ms);
+        let period_ms = whole_ms(period);
         Self { kind, rate, period_ms, capacity: rate, max_debt: 0, initial: None, offset_ms: None, calendar: None }
     }
 }
 
-/// Why a [`Config`] cannot be kept exact. Where a smaller value could, the variant carries the largest, without a debt for a capacity.
+/// The length in milliseconds, rounded up. What does not fit is too long for any limit.
+pub(super) const fn whole_ms(length: Duration) -> u64 {
+    #[expect(clippy::as_conversions, reason = "lossless, and `From` is not const")]
+    let part_ms = length.subsec_nanos().div_ceil(1_000_000) as u64;
+    length.as_secs().saturating_mul(1_000).saturating_add(part_ms)
+}
+
+/// Why a [`Config`], or a [`WarmUp`](super::WarmUp), cannot be kept exact. Where a smaller value could, the variant carries the largest, without a debt for a capacity.
 #[expect(missing_docs, reason = "the sentence of a variant says what its numbers are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The rate is above [`MAX_TOKENS`].
+    /// The rate is above [`MAX_TOKENS`], or above what a warm-up takes.
     RateTooLarge { rate: u64, max: u64 },
+    /// The rate of a pace is zero: nobody would ever start.
+    RateZero,
     /// The period is zero: nothing can come back "every 0 ms".
     PeriodZero,
     /// The period is above [`MAX_SPAN_MS`].
@@ -176,12 +182,15 @@ pub enum ConfigError {
     OffsetBesideCalendar,
     /// A window from first use begins full: a bucket that was never used is not kept, so one that begins with less would never fill.
     InitialBeforeFirstUse,
+    /// The warm-up is too long to be kept exact at this rate and period.
+    WarmUpTooLong { warm_up_ms: u64, max_ms: u64 },
 }
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::RateTooLarge { rate, max } => write!(f, "a rate of {rate} is too large: at most {max}"),
+            Self::RateZero => write!(f, "a rate of 0 is too small: at least 1"),
             Self::PeriodZero => write!(f, "a period of 0 ms is too short: at least 1 ms"),
             Self::PeriodTooLong { period_ms, max_ms } => {
                 write!(f, "a period of {period_ms} ms is too long: at most {max_ms} ms")
@@ -206,6 +215,12 @@ impl fmt::Display for ConfigError {
             }
             Self::InitialBeforeFirstUse => {
                 write!(f, "a window from first use begins full, so it takes no initial tokens")
+            }
+            Self::WarmUpTooLong { warm_up_ms, max_ms } => {
+                write!(
+                    f,
+                    "a warm-up of {warm_up_ms} ms is too long to stay exact at this rate and period: at most {max_ms} ms"
+                )
             }
         }
     }

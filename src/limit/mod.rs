@@ -56,6 +56,7 @@ mod jitter;
 mod record;
 mod snapshot;
 mod state;
+mod warm_up;
 #[cfg(feature = "api")]
 mod weaker;
 
@@ -76,6 +77,7 @@ pub use decision::{Decision, Verb};
 pub use jitter::jitter;
 pub use snapshot::Snapshot;
 pub use state::State;
+pub use warm_up::{WarmUp, WarmUpState};
 
 // For the service only: no public API.
 #[doc(hidden)]

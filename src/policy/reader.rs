@@ -374,13 +374,14 @@ pub(super) fn table<'a>(place: &str, value: Json<'a>, what: &str, errors: &mut V
 /// The field that an error is about, as written.
 const fn field_of(error: &ConfigError) -> &'static str {
     match error {
-        ConfigError::RateTooLarge { .. } => "rate",
+        ConfigError::RateTooLarge { .. } | ConfigError::RateZero => "rate",
         ConfigError::PeriodZero | ConfigError::PeriodTooLong { .. } => "period",
         ConfigError::CapacityTooLarge { .. } => "capacity",
         ConfigError::MaxDebtTooLarge { .. } => "max_debt",
         ConfigError::InitialTooLarge { .. } | ConfigError::InitialBeforeFirstUse => "initial",
         ConfigError::OffsetWithoutWindows | ConfigError::OffsetBesideCalendar => "offset",
         ConfigError::CalendarWithoutWindows => "calendar",
+        ConfigError::WarmUpTooLong { .. } => "warm_up", // policies have none
     }
 }
 

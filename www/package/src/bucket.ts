@@ -222,7 +222,7 @@ export class Bucket {
 export const snapshotMismatched = () =>
   new TollgateError("snapshot_mismatched", "the snapshot does not match these limits");
 
-function checkMoment(now: number): number {
+export function checkMoment(now: number): number {
   return checkWhole("now", now, -LAST_MOMENT, LAST_MOMENT);
 }
 

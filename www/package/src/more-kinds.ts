@@ -1,4 +1,4 @@
-// Kinds of limit that need the larger module: windows from first use, and windows of a calendar.
+// What needs the larger module: windows from first use, windows of a calendar, and a pace after a warm-up.
 import { KINDS, type Limit, type OtherKind } from "./bucket.js";
 import { core, load } from "./core.js";
 import { TollgateError } from "./errors.js";
@@ -6,6 +6,7 @@ import { type Exchange, exchanged } from "./exchange.js";
 import { FIRST_CALENDAR, FIRST_USE } from "./kinds-module.js";
 
 export type { OtherKind } from "./bucket.js";
+export * from "./warm-up.js";
 
 /** A limit without the fields that say how tokens come back. */
 type Rest<Name extends string> = Omit<Limit<Name>, "kind" | "initial" | "offsetMs" | "periodMs">;
