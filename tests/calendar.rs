@@ -7,7 +7,9 @@ use jiff::civil::{Date, Weekday};
 use jiff::tz::{self, TimeZone};
 use jiff::{Timestamp, ToSpan};
 use proptest::prelude::*;
+use serde::Deserialize;
 use tollgate::limit::{Calendar, Config, ConfigError, Decision, Kind, Limit, Verb, Zone};
+use tollgate::policy::Policies;
 
 fn zone(name: &str) -> (&'static Zone, TimeZone) {
     (Zone::named(name).unwrap(), TimeZone::get(name).unwrap())
@@ -290,6 +292,43 @@ fn moments_beyond_the_exact_ones_saturate() {
             if now.unsigned_abs() < 1 << 52 {
                 assert_eq!(limit.restored(&limit.snapshot(&state)), Some(state));
             }
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Vectors {
+    #[serde(rename = "about")]
+    _about: String,
+    cases: Vec<Vector>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Vector {
+    name: String,
+    /// The fields of a policy that say when windows open.
+    window: serde_json::Map<String, serde_json::Value>,
+    opens: Vec<String>,
+}
+
+/// The package and the service read the same file.
+#[test]
+fn windows_open_when_the_shared_vectors_say() {
+    let vectors: Vectors = serde_json::from_str(include_str!("vectors/calendar/windows.json")).unwrap();
+    for Vector { name, window, opens } in vectors.cases {
+        let mut policy = window;
+        policy.insert("kind".to_owned(), "fixed_window".into());
+        policy.insert("rate".to_owned(), 3.into());
+        let policies = Policies::parse(&serde_json::json!({ "p": policy }).to_string()).unwrap();
+        let limit = policies.get("p").unwrap().limits()[0].limit();
+        let opens: Vec<_> = opens.iter().map(|text| text.parse::<Timestamp>().unwrap().as_millisecond()).collect();
+        let mut state = limit.new_state(opens[0], 0);
+        assert_eq!(limit.snapshot(&state).at, opens[0], "{name}");
+        for pair in opens.windows(2) {
+            assert!(limit.try_consume(&mut state, pair[0], 3), "{name} at {}", pair[0]);
+            assert_eq!(limit.consume(&mut state, pair[1] - 1, 1), Decision::Wait { retry_at: pair[1] }, "{name}");
         }
     }
 }
