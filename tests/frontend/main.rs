@@ -16,6 +16,7 @@ mod environment;
 mod events;
 mod failures;
 mod key_service;
+mod kinds;
 mod leases;
 mod marks;
 mod memory;
