@@ -88,7 +88,8 @@ impl Model {
 
     fn reserve(&mut self, now: i64, permits: u64) -> BigRational {
         let now = whole(now);
-        if now > self.next_free {
+        // A clock of whole milliseconds shows no idle time in the one of the start.
+        if now > self.next_free.ceil() {
             // Its `coolDownIntervalMicros` is `warm_up / max_permits`, which is the interval.
             let cooled = (&now - &self.next_free) / &self.interval;
             self.stored_permits = (&self.stored_permits + cooled).min(self.max_permits.clone());
@@ -143,11 +144,14 @@ proptest! {
         let mut now = began;
         // A request rounds its cost up by less than a millionth of an interval; what that takes from idle time is at most as much again.
         let grain = BigRational::new(period_ms.into(), rate.into()) / whole(1_000_000);
-        let mut most = BigRational::zero();
+        let (mut most, mut has_idled) = (BigRational::zero(), false);
         for (idle_ms, tokens) in requests {
             now += idle_ms;
+            has_idled |= whole(now) > model.next_free;
             let (found, exact) = (start(pace.borrow(&mut state, now, tokens, None)), model.reserve(now, tokens));
-            let range = (&exact - &most).ceil().to_integer()..=(&exact + &most).ceil().to_integer();
+            // Until then nothing can be early.
+            let least = if has_idled { &exact - &most } else { exact.clone() };
+            let range = least.ceil().to_integer()..=(&exact + &most).ceil().to_integer();
             prop_assert!(range.contains(&BigInt::from(found)), "{found} is not {exact}");
             most += &grain + &grain;
         }
@@ -225,6 +229,33 @@ fn a_clock_that_steps_back_by_a_minute_stands_still_and_further_back_it_is_follo
     let now = 10_000 - MAX_STEP_BACK_MS - 1;
     assert_eq!(pace.borrow(&mut state, now, 1, Some(0)), Decision::Wait { retry_at: now + 3_375 });
     assert_eq!(start(pace.borrow(&mut state, now + 3_375, 1, Some(0))), now + 3_375);
+}
+
+/// Nothing is owed, so there is nothing to wait for.
+#[test]
+fn a_clock_that_has_stepped_back_delays_no_call_while_nothing_is_owed() {
+    let pace = pace(2, 1_000, 4_000);
+    for back_ms in [1, MAX_STEP_BACK_MS, MAX_STEP_BACK_MS + 1] {
+        let mut state = pace.new_state(100_000);
+        assert_eq!(start(pace.borrow(&mut state, 100_000 - back_ms, 1, Some(0))), 100_000 - back_ms);
+    }
+}
+
+/// Callers that do not wait but ask in each millisecond get the rate, also where starts fall between milliseconds.
+#[test]
+fn callers_that_ask_often_enough_get_the_rate() {
+    for rate in [3, 400, 900, 1_500, 1_000_000] {
+        let pace = pace(rate, 1_000, 0);
+        let mut state = pace.new_state(0);
+        let mut granted = 0;
+        for now in 0..1_000 {
+            while pace.borrow(&mut state, now, 1, Some(0)).is_allow() {
+                granted += 1;
+            }
+        }
+        // Those of the second's last fraction of a millisecond come with the next.
+        assert!((rate.saturating_sub(rate / 1_000 + 1)..=rate).contains(&granted), "{granted} of {rate}");
+    }
 }
 
 #[test]

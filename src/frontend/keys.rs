@@ -1,4 +1,4 @@
-//! What an operator's question about a key asks its objects.
+//! The questions to the objects of an inspected key.
 
 use std::sync::Arc;
 

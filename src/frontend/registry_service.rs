@@ -106,10 +106,7 @@ impl<S: Storage> RegistryService<S> {
                 });
                 question.overrides_changed(carry, is_dry_run, result)
             };
-            let is_wrong = |registry: &Registry, name: &str| {
-                let is_known = name == INLINE_POLICIES || registry.policy(name).is_some();
-                !is_known || !question.may_name(name)
-            };
+            let is_known = |registry: &Registry, name: &str| registry.policy(name).is_some() && question.may_name(name);
             let reply = match request {
                 AdminRequest::Policies => question.policies(registry.as_of(), registry.policies()),
                 AdminRequest::Policy { name } => question.policy(name, registry.policy(name)),
@@ -123,7 +120,9 @@ impl<S: Storage> RegistryService<S> {
                 AdminRequest::Metrics => Ok(question.metrics(totals, Some(totals.isolates(now)))),
                 AdminRequest::TopRefused => Ok(question.top_refused(totals, now)),
                 AdminRequest::Decisions { policy, outcomes, after } => {
-                    if let Some(name) = policy.as_ref().filter(|name| is_wrong(registry, name)) {
+                    let is_inline = |name: &str| name == INLINE_POLICIES && question.may_name(name);
+                    let is_wrong = |name: &&String| !is_known(registry, name) && !is_inline(name);
+                    if let Some(name) = policy.as_ref().filter(is_wrong) {
                         Err(question.unknown_policy(name, registry.policies()))
                     } else {
                         let restricted = question.only.as_ref().map(|_| &*question.by);
@@ -144,7 +143,7 @@ impl<S: Storage> RegistryService<S> {
                 AdminRequest::ChangeOverrides { text, carry, is_dry_run } => {
                     change_overrides(registry, &text, carry, is_dry_run)
                 }
-                AdminRequest::Block(block) if is_wrong(registry, &block.policy) => {
+                AdminRequest::Block(block) if !is_known(registry, &block.policy) => {
                     Err(question.unknown_policy(&block.policy, registry.policies()))
                 }
                 AdminRequest::Block(block) => change_overrides(registry, &block.overrides(now), None, false),

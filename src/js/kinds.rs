@@ -1,5 +1,5 @@
-//! What the package's larger module has beside buckets, which `tollgate/kinds` brings: calendars, of which each is made once, so that a bucket's
-//! kind is its number plus 3, and paces that begin slowly.
+//! Exports that only the larger module of `tollgate/kinds` has: calendars and paces. Each calendar is made once, and a bucket's kind is its number
+//! plus 3.
 
 #![expect(unsafe_code, reason = "an export keeps its name; nothing else here is unsafe")]
 
@@ -35,7 +35,7 @@ pub struct Pace {
     state: WarmUpState,
 }
 
-// It has the room of a bucket.
+// A pace fits into the memory of a bucket.
 const _: () = assert!(size_of::<Pace>() <= size_of::<Bucket>() && align_of::<Pace>() <= align_of::<Bucket>());
 
 /// Makes a pace at an unused address. Returns 0, or the position of the parameter that is too large, counting from 1 for `rate`; then `*max` is its
@@ -119,6 +119,29 @@ fn answer(text: &str) -> Answer {
 mod tests {
     use super::*;
     use crate::limit::Zone;
+
+    /// Numbers that JavaScript never passes.
+    #[test]
+    fn invalid_numbers_do_no_harm() {
+        let odd = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 0.0, 0.5, 1e300, -1e300, 9_007_199_254_740_992.0];
+        for a in odd {
+            for b in odd {
+                for numbers in [[a, b, 1.0], [3.0, a, b], [b, 1_000.0, a], [3.0, 1_000.0, 5_000.0]] {
+                    let [rate, period_ms, warm_up_ms] = numbers;
+                    let (mut pace, mut number) = (MaybeUninit::uninit(), 0.0);
+                    if warm_up(&mut pace, &mut number, a, rate, period_ms, warm_up_ms) != 0 {
+                        continue;
+                    }
+                    // SAFETY: 0 means that the pace was written.
+                    let mut pace = unsafe { pace.assume_init() };
+                    for max_wait_ms in odd {
+                        borrow(&mut pace, &mut number, b, a, max_wait_ms, true);
+                        assert!(!number.is_nan());
+                    }
+                }
+            }
+        }
+    }
 
     #[test]
     fn each_calendar_has_one_number() {

@@ -162,7 +162,7 @@ pub(super) const fn whole_ms(length: Duration) -> u64 {
 pub enum ConfigError {
     /// The rate is above [`MAX_TOKENS`], or above what a warm-up takes.
     RateTooLarge { rate: u64, max: u64 },
-    /// The rate of a pace is zero: nobody would ever start.
+    /// The rate of a pace is zero: no call would ever start.
     RateZero,
     /// The period is zero: nothing can come back "every 0 ms".
     PeriodZero,

@@ -10,13 +10,14 @@ use super::decision::Decision;
 /// A pace for requests to something that answers slowly while it is cold: after idleness tokens come at a third of the rate, then faster from
 /// one to the next, until they come at the rate.
 ///
-/// Each caller gets a moment to start at, and its tokens delay the *next* caller, as with [`Limit::borrow`](super::Limit::borrow). Nothing is
-/// refused but a wait that is too long, and idle time is never made up for by a burst.
+/// Each caller gets a moment to start at, and its tokens delay the *next* caller, as with [`Limit::borrow`](super::Limit::borrow). Only a wait
+/// that is too long is refused, and idle time is never made up for by a burst.
 ///
 /// The algorithm is that of Guava's [`SmoothWarmingUp`], with its factor of three. Idle time is kept, up to the length of the warm-up, and each
 /// token uses up one interval, which is the period divided by the rate. While at most half of it is left, a token costs the next caller one
-/// interval; above that the cost rises in a straight line, to three intervals. So a warm-up takes as long as it should, and cooling down
-/// too. Here the integral under that line is exact, rounded up to a millionth of an interval, and each start to a millisecond.
+/// interval; above that the cost rises in a straight line, to three intervals. So warming up takes as long as configured, and so does
+/// cooling down. Here the area under that line is exact, rounded up to a millionth of an interval, and each start to a millisecond. A call in the
+/// millisecond of its start is on time: only later ones have been idle.
 ///
 /// ```
 /// use std::time::Duration;
@@ -45,7 +46,7 @@ pub struct WarmUp {
 /// What a [`WarmUp`] keeps. Decide on a copy to see what the answer would be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WarmUpState {
-    /// The latest moment at which it was asked.
+    /// The latest moment of a grant.
     at: i64,
     /// The next start, which is not before `at`.
     ready_at: i64,
@@ -55,17 +56,17 @@ pub struct WarmUpState {
     cold: u64,
 }
 
-/// A millisecond has this many units for each token that a millisecond brings, in lowest terms: an interval is at least as many.
+/// Units in a millisecond for each token of the rate in lowest terms, so that an interval has at least as many.
 const UNITS: u64 = 1 << 20;
 
 /// The most units of an interval and of a warm-up: twice the square fits 128 bits.
 const MAX_UNITS: u64 = 1 << 62;
 
 impl WarmUp {
-    /// A pace of `rate` tokens in each `period`, after a warm-up. Fractions of a millisecond round up. With a warm-up of zero it is always the same.
+    /// A pace of `rate` tokens in each `period`, after a warm-up. Fractions of a millisecond round up. Without a warm-up the pace is constant.
     ///
     /// # Errors
-    /// A [`ConfigError`] if a number could not be kept exact, with the largest that could.
+    /// A [`ConfigError`] for a rate or a period of zero, or a number that could not be kept exact, with the largest that always can.
     pub fn new(rate: u64, period: Duration, warm_up: Duration) -> Result<Self, ConfigError> {
         let (period_ms, warm_up_ms) = (whole_ms(period), whole_ms(warm_up));
         let most = MAX_UNITS / UNITS;
@@ -78,10 +79,10 @@ impl WarmUp {
         let Some(period) = NonZeroU64::new(period_ms) else {
             return Err(ConfigError::PeriodZero);
         };
-        let divisor = gcd(rate, period);
-        if period_ms / divisor > most {
+        if period_ms > most {
             return Err(ConfigError::PeriodTooLong { period_ms, max_ms: most });
         }
+        let divisor = gcd(rate, period);
         let units = |number: u64| (number / divisor).wrapping_mul(UNITS); // at most `MAX_UNITS`
         let units_per_ms = NonZeroU64::new(units(rate)).unwrap_or(NonZeroU64::MIN);
         let max_ms = MAX_UNITS / units_per_ms;
@@ -105,7 +106,8 @@ impl WarmUp {
     #[must_use = "the answer says when to start"]
     pub fn borrow(&self, state: &mut WarmUpState, now: i64, tokens: u64, max_wait_ms: Option<u64>) -> Decision {
         let mut next = self.refreshed(*state, now);
-        let ready_at = next.ready_at;
+        // If nothing is owed, it is now, also when the clock has stepped back.
+        let ready_at = if next.ready_at == next.at { now } else { next.ready_at };
         let late_ms = u64::try_from(ready_at.saturating_sub(now)).unwrap_or(0);
         if let Some(max_wait_ms) = max_wait_ms
             && late_ms > max_wait_ms
@@ -128,7 +130,7 @@ impl WarmUp {
             return WarmUpState { at: now, ready_at: ready_at.saturating_sub(back_ms), ..state };
         }
         let at = at.max(now);
-        if at < ready_at {
+        if at <= ready_at {
             return WarmUpState { at, ..state };
         }
         let idle = u128::from(at.abs_diff(ready_at)).saturating_mul(self.units_per_ms.get().into());

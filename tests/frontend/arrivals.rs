@@ -19,6 +19,7 @@ const CONSUME: Arrival<'_> = Arrival {
 };
 const OVERRIDE: Arrival<'_> =
     Arrival { method: "PUT", url: "/v1/overrides?dry_run", authorization: Some(OPERATOR), ..CONSUME };
+const BLOCK: Arrival<'_> = Arrival { url: "/v1/keys/block", authorization: Some(OPERATOR), ..CONSUME };
 
 #[test]
 fn a_body_must_be_plain_json_of_a_length_that_its_path_allows() {
@@ -35,6 +36,9 @@ fn a_body_must_be_plain_json_of_a_length_that_its_path_allows() {
         (Arrival { content_type: Some("text/plain"), ..CONSUME }, Err((415, "text/plain"))),
         (Arrival { content_encoding: Some("gzip"), ..CONSUME }, Err((415, "gzip"))),
         (Arrival { content_encoding: Some("gzip"), ..OVERRIDE }, Err((415, "gzip"))),
+        (length("16385", BLOCK), Err((413, "16384"))),
+        (Arrival { content_type: Some("text/plain"), ..BLOCK }, Err((415, "text/plain"))),
+        (Arrival { content_encoding: Some("gzip"), ..BLOCK }, Err((415, "gzip"))),
         // A request without a body has no headers about one.
         (Arrival { method: "GET", content_type: None, ..OVERRIDE }, Ok(Head::AskMore { max_len: LONG })),
         (Arrival { method: "GET", content_encoding: Some("gzip"), ..OVERRIDE }, Ok(Head::AskMore { max_len: LONG })),

@@ -47,7 +47,7 @@ fn an_act_is_recorded_after_it_is_done_and_the_answer_says_whether() {
     assert!(matches!(call.last(world.now()), LastStep::Reply(_)));
 }
 
-/// A request with a body goes to the registry only if there is one, whatever its body.
+/// A request that writes is a 404 before its body is parsed.
 #[test]
 fn without_a_registry_nothing_is_written_there() {
     let world = World::new(r#"{"api":"10/1m"}"#);

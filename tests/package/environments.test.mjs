@@ -301,6 +301,7 @@ describe("a Worker", () => {
     assert.deepEqual(await workerd("worker-kinds", "worker-kinds.js"), [
       [true, Date.UTC(2027, 1, 15, 3)],
       [true, Date.UTC(2027, 0, 20, 0, 1)],
+      [true, 1375],
     ]);
   });
   test("has the lint, with its module", async () => {

@@ -283,7 +283,10 @@ impl<'a> AdminQuestion<'a> {
                     is_dry_run: query.is_dry_run()?,
                 })
             }
-            (AdminPath::Block, "POST") => BlockRequest::parse(self.body.as_bytes()).map(AdminRequest::Block),
+            (AdminPath::Block, "POST") => {
+                Query::of(query, &[])?;
+                BlockRequest::parse(self.body.as_bytes()).map(AdminRequest::Block)
+            }
             (AdminPath::Policy(name), "PUT" | "DELETE") => Ok(AdminRequest::Change(self.change(name, query)?)),
             _ => Err(Problem::MethodNotAllowed { method: self.method.to_string(), allow: at.methods().1 }),
         }
@@ -566,6 +569,7 @@ mod tests {
             ("GET", "/v1/audit?limit=0", "`limit` must be a whole number from 1 to 100, not \"0\""),
             ("GET", "/v1/audit?limit=101", "`limit` must be a whole number from 1 to 100, not \"101\""),
             ("GET", "/v1/audit?before=x", "`before` must be a whole number from 0 to 9007199254740991, not \"x\""),
+            ("POST", "/v1/keys/block?dry_run=true", "there is no parameter \"dry_run\" here; there is none"),
             ("PUT", "/v1/policies/a?dry_run=yes", "`dry_run` must be true or false, not \"yes\""),
             ("PUT", "/v1/policies/a?carry=all", "`carry` must be additive, as_is, proportional or reset, not \"all\""),
             ("PUT", "/v1/policies/a?dry%5Frun=true&dry_run=true", "the parameter dry_run is there twice"),

@@ -1,5 +1,5 @@
 // A pace that begins slowly after idleness.
-import { checkMoment } from "./bucket.js";
+import { checkMoment, type Grant, type Refusal } from "./bucket.js";
 import { allocate, type Core, core, load, NUMBER_BYTES } from "./core.js";
 import { checkOptions, checkWhole } from "./errors.js";
 
@@ -21,16 +21,14 @@ export interface WarmUpOptions {
   readonly maxWaitMs?: number;
 }
 
-/** When to start, or when the same call would be granted. */
-export type Turn =
-  | { readonly allowed: true; readonly readyAt: number }
-  | { readonly allowed: false; readonly retryAt: number };
+/** The answer: a {@link Decision} without what a pace does not have. */
+export type Turn = Omit<Grant, "remaining"> | Omit<Refusal, "remaining" | "maxCost">;
 
 /**
  * A pace for requests to something that answers slowly while it is cold: after idleness tokens come at a third of the rate, then faster from one
- * to the next, until they come at the rate. It begins cold. Each caller gets a moment to start at, and its tokens delay the next caller.
- * Nothing is refused but a wait that is too long, and idle time is never made up for by a burst. It is Guava's `SmoothWarmingUp` in exact
- * integers. Time is an argument, as with `Bucket`.
+ * to the next, until they come at the rate. It begins cold. Each caller gets a moment to start at, and its tokens delay the next caller. Only a
+ * wait that is too long is refused, and idle time is never made up for by a burst. It is Guava's `SmoothWarmingUp` in exact integers.
+ * Time is an argument, as with `Bucket`.
  *
  * ```js
  * const pace = new WarmUp(0, { rate: 2, periodMs: 1000, warmUpMs: 4000 });
@@ -67,8 +65,11 @@ export class WarmUp {
     const { cost = 1, maxWaitMs = Infinity } = checkOptions(options);
     const at = this.#address - NUMBER_BYTES;
     const [tokens, wait] = [checkWhole("cost", cost), checkWhole("maxWaitMs", maxWaitMs, 0, Infinity)];
-    const allowed = ours().borrow(this.#address, at, checkMoment(now), tokens, wait, apply);
-    return allowed ? { allowed: true, readyAt: numberAt(at) } : { allowed: false, retryAt: numberAt(at) };
+    const allowed = ours().borrow(this.#address, at, checkMoment(now), tokens, wait, apply) > 0;
+    const moment = numberAt(at);
+    return allowed
+      ? { allowed, tokens, readyAt: moment, retryAfterMs: 0 }
+      : { allowed, retryAt: moment, retryAfterMs: moment - now };
   }
 }
 

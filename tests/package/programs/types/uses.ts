@@ -77,7 +77,16 @@ import {
 import { Client as ClientAlone } from "tollgate/client";
 import { type RenewingOptions, renewing } from "tollgate/grants";
 import { type KeyedDecision, KeyedLimiter, type KeyedLimiterOptions, type Key as KeyOfMany } from "tollgate/keyed";
-import { type CalendarWindow, calendarWindow, type FirstUseWindow, firstUseWindow } from "tollgate/kinds";
+import {
+  type CalendarWindow,
+  calendarWindow,
+  type FirstUseWindow,
+  firstUseWindow,
+  type Turn,
+  WarmUp,
+  type WarmUpNumbers,
+  type WarmUpOptions,
+} from "tollgate/kinds";
 import { type LeasedGrant, type LeasedRefusal, LeasingLimiter, type LeasingOptions } from "tollgate/leases";
 import { type Finding, type LintResult, lint } from "tollgate/lint";
 import {
@@ -205,6 +214,10 @@ const reserved: Promise<Decision> = shared.reserve({ cost });
 const inHours: FirstUseWindow<"a"> = { name: "a", rate: 20, periodMs: 18_000_000 };
 const monthly: CalendarWindow = { rate: 1000, calendar: "month", starts: 15, zone: "UTC", initial: 0 };
 const byKind = [new Limiter(firstUseWindow(inHours)).tryConsume({ a: 1 }), new Limiter(calendarWindow(monthly))];
+const numbers: WarmUpNumbers = { rate: 2, periodMs: 1000, warmUpMs: 4000 };
+const soon: WarmUpOptions = { cost: 2, maxWaitMs: 100 };
+const turn: Turn = new WarmUp(0, numbers).borrow(0, soon);
+const startsAt: number = turn.allowed ? turn.readyAt : turn.retryAt;
 const keys: KeyedLimiterOptions = { maxKeys: 10, ipv6Prefix: 56, clock };
 const keyed: KeyedLimiter<"day"> = new KeyedLimiter([limit], keys);
 const caller: KeyOfMany = { ip: "192.0.2.1" };
@@ -463,6 +476,7 @@ export {
   reserved,
   seconds,
   standing,
+  startsAt,
   taken,
   throttled,
   thrown,
