@@ -60,6 +60,14 @@ fn starts_are_those_of_guava() {
     }
 }
 
+/// The first token costs 6666 + 1 / 1 100 139 ms, which is less than a unit above a whole millisecond.
+#[test]
+fn no_start_is_early_by_a_fraction_of_a_unit() {
+    let pace = pace(1, 2_225, 1_100_139);
+    let mut state = pace.new_state(0);
+    assert_eq!([0; 2].map(|now| start(pace.borrow(&mut state, now, 1, None))), [0, 6_667]);
+}
+
 /// Guava's `SmoothWarmingUp`, in its own words, but with fractions in place of floating point.
 struct Model {
     interval: BigRational,
@@ -202,17 +210,18 @@ proptest! {
     }
 }
 
-/// 2 per second after a warm-up of 4 seconds, after its first 3 tokens at 10 000.
+/// 2 per second after a warm-up of 4 seconds, after its first 3 tokens, the last two of them asked for at 10 000.
 fn used() -> (WarmUp, WarmUpState) {
     let pace = pace(2, 1_000, 4_000);
-    let mut state = pace.new_state(10_000);
-    assert_eq!(start(pace.borrow(&mut state, 10_000, 3, None)), 10_000);
-    (pace, state) // the next start is at 13 375
+    let mut state = pace.new_state(9_000);
+    assert_eq!(start(pace.borrow(&mut state, 9_000, 1, None)), 9_000);
+    assert_eq!(start(pace.borrow(&mut state, 10_000, 2, None)), 10_375);
+    (pace, state) // the next start is at 12 375
 }
 
 #[test]
 fn a_clock_that_steps_back_by_a_minute_stands_still_and_further_back_it_is_followed() {
-    let next_start = 13_375;
+    let next_start = 12_375;
     for (back_ms, expected) in [
         (1, next_start),
         (MAX_STEP_BACK_MS, next_start),
@@ -227,8 +236,8 @@ fn a_clock_that_steps_back_by_a_minute_stands_still_and_further_back_it_is_follo
     // Also where a wait is refused, or the caller would wait by the old clock for good.
     let (pace, mut state) = used();
     let now = 10_000 - MAX_STEP_BACK_MS - 1;
-    assert_eq!(pace.borrow(&mut state, now, 1, Some(0)), Decision::Wait { retry_at: now + 3_375 });
-    assert_eq!(start(pace.borrow(&mut state, now + 3_375, 1, Some(0))), now + 3_375);
+    assert_eq!(pace.borrow(&mut state, now, 1, Some(0)), Decision::Wait { retry_at: now + 2_375 });
+    assert_eq!(start(pace.borrow(&mut state, now + 2_375, 1, Some(0))), now + 2_375);
 }
 
 /// Nothing is owed, so there is nothing to wait for.
