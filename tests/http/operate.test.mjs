@@ -110,7 +110,7 @@ test("explains a decision in words that match it, and takes nothing", async () =
   }
   assert.match(
     (await explain("llm", 11)).body.explanation,
-    /^Refused: the limit llm\/requests allows 3 per second, at most 10 at once; \d+ are used and \d+ are left, and 11 were asked for; that can never pass, for no more than 10 can\.$/,
+    /^Refused: the limit llm\/requests allows 3 per second, at most 10 at once; \d+ are left, and 11 were asked for; that can never pass, for no more than 10 can\.$/,
   );
 });
 

@@ -128,7 +128,7 @@ test("operators see, explain and fill a key; without a registry nothing is recor
   const budget = { policy: "api" };
   await embedded("consume", { ...budget, key: "operated", cost: 9 });
   const { body: told } = await keys("explain", { ...budget, cost: 2 });
-  assert.match(told.explanation, /^Refused: the limit api allows 1 per day, at most 10 at once; 9 are used/);
+  assert.match(told.explanation, /^Refused: the limit api allows 1 per day, at most 10 at once; 1 are left/);
   const credited = await keys("credit", { ...budget, cost: 3 });
   assert.deepEqual(
     [credited.status, credited.body.after, credited.body.recorded],

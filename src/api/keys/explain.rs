@@ -58,8 +58,7 @@ fn sentence(&(limit, cost, answer): &Answered<'_>, shards: usize, now: i64) -> S
     } else if answer.owed > 0 {
         format!("{} are owed", grouped(answer.owed))
     } else {
-        let used = config.capacity.saturating_sub(answer.remaining);
-        format!("{} are used and {} are left", grouped(used), grouped(answer.remaining))
+        format!("{} are left", grouped(answer.remaining))
     };
     let missing = cost.saturating_add(answer.owed).saturating_sub(answer.remaining);
     let then = match answer.decision {
@@ -202,15 +201,10 @@ mod tests {
                 day,
                 take(99_800),
                 "500",
-                "Refused: the limit p allows 100 000 per day; 99 800 are used and 200 are left, and 500 were asked for; \
+                "Refused: the limit p allows 100 000 per day; 200 are left, and 500 were asked for; \
                  the 300 that are missing are back by 2026-11-22 14:04:19.200 UTC, in 4m 19s 200ms.",
             ),
-            (
-                day,
-                take(0),
-                "3",
-                "Allowed: the limit p allows 100 000 per day; 0 are used and 100 000 are left, and 3 were asked for.",
-            ),
+            (day, take(0), "3", "Allowed: the limit p allows 100 000 per day; 100 000 are left, and 3 were asked for."),
             (
                 minute,
                 (230, Verb::Charge),
@@ -222,21 +216,21 @@ mod tests {
                 minute,
                 take(0),
                 "201",
-                "Refused: the limit p allows 100 per minute, at most 200 at once; 0 are used and 200 are left, and 201 \
+                "Refused: the limit p allows 100 per minute, at most 200 at once; 200 are left, and 201 \
                  were asked for; that can never pass, for no more than 200 can.",
             ),
             (
                 window,
                 take(1_000),
                 "1",
-                "Refused: the limit p allows 1 000 in each window of an hour; 1 000 are used and 0 are left, and 1 were \
+                "Refused: the limit p allows 1 000 in each window of an hour; 0 are left, and 1 were \
                  asked for; the 1 that are missing are back by 2026-11-22 15:00:00 UTC, in 1h.",
             ),
             (
                 once,
                 take(48),
                 "3",
-                "Refused: the limit p allows 50 once; 48 are used and 2 are left, and 3 were asked for; nothing comes \
+                "Refused: the limit p allows 50 once; 2 are left, and 3 were asked for; nothing comes \
                  back, so that no more than 2 can pass.",
             ),
         ] {
@@ -253,7 +247,7 @@ mod tests {
             {"name":"new","mode":"shadow","rate":1,"period":"1s","capacity":5}]}"#;
         let (_, sentence, is_allowed) = explain(two, (8, Verb::Consume), r#"{"requests":1,"tokens":4,"new":2}"#);
         assert!(!is_allowed);
-        assert!(sentence.starts_with("Refused: the limit p/tokens allows 10 per second; 8 are used"), "{sentence}");
+        assert!(sentence.starts_with("Refused: the limit p/tokens allows 10 per second; 2 are left"), "{sentence}");
         assert!(sentence.contains(" In shadow, one more limit would allow it: the limit p/new allows"), "{sentence}");
         let shadow = r#"{"rate":1,"period":"1s","mode":"shadow"}"#;
         let (_, sentence, is_allowed) = explain(shadow, (1, Verb::Consume), "1");
@@ -277,8 +271,7 @@ mod tests {
             let body: serde_json::Value = serde_json::from_str(&body).unwrap();
             body["explanation"].as_str().unwrap().to_owned()
         };
-        let beginning =
-            "the limit p allows 80 per 1m 20s, at most 42 at once; 30 are used and 12 are left in 8 shards, and";
+        let beginning = "the limit p allows 80 per 1m 20s, at most 42 at once; 12 are left in 8 shards, and";
         for (cost, decision, expected) in [
             (1, Decision::Allow { tokens: 1, ready_at: NOW }, format!("Allowed: {beginning} 1 were asked for.")),
             (
