@@ -34,8 +34,19 @@ impl Numbers {
         Self { kind: Kind::FixedWindow, ..Self::bucket(rate, period_ms, capacity) }
     }
 
-    const fn of_calendar(rate: u64, calendar: &'static str, capacity: u64) -> Self {
+    pub(crate) const fn of_calendar(rate: u64, calendar: &'static str, capacity: u64) -> Self {
         Self { calendar: Some(calendar), ..Self::window(rate, 1, capacity) }
+    }
+
+    /// The length of its longest window; 0 of a bucket.
+    pub(crate) fn longest_ms(&self) -> i64 {
+        let calendar = self.calendar.map(|calendar| Calendar::parse(calendar, Zone::named).unwrap());
+        match (calendar, self.kind) {
+            // Clocks may be set back.
+            (Some(calendar), _) => calendar.longest_ms().cast_signed() + 3_600_000,
+            (None, Kind::TokenBucket) => 0,
+            (None, _) => self.period_ms.cast_signed(),
+        }
     }
 
     /// The most that it grants from `from` to `to`. The windows of these tests begin at multiples of their period.
@@ -619,7 +630,7 @@ pub(crate) fn numbers() -> impl Strategy<Value = Numbers> {
 }
 
 /// Numbers with windows of calendars, and others of periods as long.
-fn long_numbers() -> impl Strategy<Value = Numbers> {
+pub(crate) fn long_numbers() -> impl Strategy<Value = Numbers> {
     const CALENDARS: [&str; 12] = [
         "day UTC",
         "day Europe/Berlin",

@@ -9,7 +9,7 @@ use tollgate::policy::Policy;
 use tollgate::protocol::{Action, Decided, EndedLease, Known, Lease, ObjectReply, ObjectRequest};
 
 use crate::chance;
-use crate::inline::{Numbers, defined, most_generous, most_of_each, numbers, plans};
+use crate::inline::{Numbers, defined, long_numbers, most_generous, most_of_each, numbers, plans};
 use crate::world::{DAY_MS, START, World, decided, signed, tokens};
 
 /// A policy that a registry changes now and then.
@@ -993,6 +993,60 @@ fn limits(which: usize) -> Vec<(&'static str, Numbers)> {
     }
 }
 
+/// The same of calendars.
+fn of_calendars(which: usize) -> Vec<(&'static str, Numbers)> {
+    let a = [
+        Numbers::of_calendar(10, "month 1 UTC", 40),
+        Numbers::of_calendar(3, "week 1 America/Sao_Paulo", 100),
+        Numbers::of_calendar(50, "month 15 Europe/Berlin", 50),
+    ];
+    let (day, b) = (Numbers::of_calendar(2, "day Europe/Berlin", 30), Numbers::of_calendar(9, "quarter 02-01 UTC", 20));
+    match which % 7 {
+        0..3 => vec![("a", a[which % 7])],
+        3 => vec![("a", day)],
+        4 => vec![("a", a[0]), ("b", b)],
+        5 => vec![("b", Numbers::bucket(2, DAY_MS.cast_unsigned(), 15)), ("a", a[1])],
+        _ => vec![("b", b)],
+    }
+}
+
+/// The change that is made, if any, and how; the wait before it, a request's cost, and whether the process ends before that.
+type Changed = (usize, Carry, i64, Option<u64>, bool);
+
+/// Plays the steps with a bucket that is used at each change, and with one that is used only by requests with a cost.
+fn changed_at_each_moment(
+    first: Numbers,
+    limits: fn(usize) -> Vec<(&'static str, Numbers)>,
+    steps: Vec<Changed>,
+) -> Result<(), TestCaseError> {
+    let mut both = [Plans::new(first), Plans::new(first)];
+    for plans in &mut both {
+        plans.take(Verb::Consume, 1);
+    }
+    for (which, how, wait_ms, cost, crashes) in steps {
+        let mut stands = Vec::new();
+        for (plans, is_asked) in both.iter_mut().zip([false, true]) {
+            plans.world.now += wait_ms;
+            if which < 7 {
+                plans.change_all(&limits(which), how);
+                plans.learn(0);
+            }
+            if is_asked || cost.is_some() {
+                plans.world.levels();
+            }
+            if crashes {
+                plans.world.crash(usize::MAX);
+            }
+            if let Some(cost) = cost {
+                let granted = plans.take(Verb::Consume, cost);
+                stands.push((granted, plans.world.levels()));
+            }
+        }
+        prop_assert!(stands.windows(2).all(|pair| pair[0] == pair[1]), "{:?}", stands);
+    }
+    Ok(())
+}
+
 fn answer(reply: ObjectReply) -> Option<Decided> {
     match reply {
         ObjectReply::Decided(decided) => Some(decided),
@@ -1095,6 +1149,19 @@ proptest! {
         });
     }
 
+    /// The same with windows of calendars, whose zones, units and first days are changed.
+    #[test]
+    fn calendars_that_change_grant_the_refill_of_an_interval_longer_by_one_window(
+        all in prop::collection::vec(long_numbers(), 1..9),
+        steps in prop::collection::vec(step(), 1..80),
+    ) {
+        let slowly = |step: &Step| if let Step::Wait(ms) = step { Step::Wait(ms * 50_000) } else { step.clone() };
+        let steps: Vec<_> = steps.iter().map(slowly).collect();
+        follow(&all, &steps, |seen, from, to| {
+            largest(seen) + fastest(seen, from - seen.iter().map(Numbers::longest_ms).max().unwrap_or(0), to)
+        });
+    }
+
     /// A rarely used bucket has the level of one used at each change.
     #[test]
     fn each_change_applies_from_its_moment_whenever_the_bucket_is_used(
@@ -1104,32 +1171,19 @@ proptest! {
             1..60,
         ),
     ) {
-        let first = Numbers::bucket(10, 1_000, 40);
-        let mut both = [Plans::new(first), Plans::new(first)];
-        for plans in &mut both {
-            plans.take(Verb::Consume, 1);
-        }
-        for (which, how, wait_ms, cost, crashes) in steps {
-            let mut stands = Vec::new();
-            for (plans, is_asked) in both.iter_mut().zip([false, true]) {
-                plans.world.now += wait_ms;
-                if which < 7 {
-                    plans.change_all(&limits(which), how);
-                    plans.learn(0);
-                }
-                if is_asked || cost.is_some() {
-                    plans.world.levels();
-                }
-                if crashes {
-                    plans.world.crash(usize::MAX);
-                }
-                if let Some(cost) = cost {
-                    let granted = plans.take(Verb::Consume, cost);
-                    stands.push((granted, plans.world.levels()));
-                }
-            }
-            prop_assert!(stands.windows(2).all(|pair| pair[0] == pair[1]), "{:?}", stands);
-        }
+        changed_at_each_moment(Numbers::bucket(10, 1_000, 40), limits, steps)?;
+    }
+
+    /// The same with calendars.
+    #[test]
+    fn each_change_of_a_calendar_applies_from_its_moment_whenever_the_bucket_is_used(
+        steps in prop::collection::vec(
+            (0..14_usize, prop_oneof![5 => Just(Carry::Additive), 1 => (0..4_usize).prop_map(|index| Carry::ALL[index])],
+             prop_oneof![0..DAY_MS / 2, 0..40 * DAY_MS], prop::option::of(0..40_u64), any::<bool>()),
+            1..60,
+        ),
+    ) {
+        changed_at_each_moment(Numbers::of_calendar(10, "month 1 UTC", 40), of_calendars, steps)?;
     }
 
     /// A limit that gets a name has the level of one that had it from the start, whatever happens before, after and in turn.
