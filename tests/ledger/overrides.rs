@@ -12,7 +12,7 @@ use tollgate::policy::{Policies, Policy};
 use tollgate::protocol::{Action, Decided, ObjectReply};
 
 use crate::chance;
-use crate::world::{START, World, decided, tokens};
+use crate::world::{DAY_MS, START, World, decided, tokens};
 
 const CONSUME: Action = Action::Take(Verb::Consume);
 const KEY: &str = "acme:alice";
@@ -927,4 +927,66 @@ fn numbers_that_return_after_every_bucket_was_full_begin_no_higher() {
         Event::Consume(1),
     ];
     follow_by_hand(base, events).unwrap();
+}
+
+/// A customer's own billing day, time zone or unit: what is spent stays spent, when it comes and when it ends, and the windows of the policy
+/// go on meanwhile.
+#[test]
+fn an_override_with_another_calendar_gives_no_tokens_but_at_its_own_openings() {
+    const HOUR_MS: i64 = 3_600_000;
+    // In November 2023; the start is on the 14th, a Tuesday.
+    let november = |day: i64, hour: i64| (19_661 + day) * DAY_MS + hour * HOUR_MS;
+    for crashes in [false, true] {
+        for (windows, ends, table) in [
+            (
+                r#""calendar":"month","starts":20"#,
+                november(25, 0),
+                // at                     cost  left
+                [
+                    (november(20, 0) - 1, 0, 3),
+                    (november(20, 0), 9, 1),
+                    (november(25, 0), 0, -6),
+                    (november(31, 0), 2, 2),
+                ],
+            ),
+            (
+                r#""calendar":"month","zone":"America/Sao_Paulo""#,
+                november(31, 2),
+                // The policy's own window has opened meanwhile.
+                [
+                    (november(31, 0) - 1, 1, 2),
+                    (november(31, 2) - 1, 1, 1),
+                    (november(31, 2), 3, 6),
+                    (november(31, 3), 0, 6),
+                ],
+            ),
+            (
+                r#""calendar":"week","zone":"Europe/Berlin""#,
+                november(22, 0),
+                [
+                    (november(19, 23) - 1, 1, 2),
+                    (november(19, 23), 8, 2),
+                    (november(22, 0), 0, -6),
+                    (november(31, 0), 0, 4),
+                ],
+            ),
+        ] {
+            let base = policy(r#"{"kind":"fixed_window","rate":10,"calendar":"month","write_ahead":0}"#);
+            let mut isolate = Isolate::new(base.in_force_since(START - 10));
+            let mut world = isolate.world();
+            assert!(is_allowed(&world.decided(CONSUME, vec![7])));
+            world.now += 1;
+            let fields = format!(r#""kind":"fixed_window","rate":10,"write_ahead":0,{windows}"#);
+            isolate.set(0, world.now, Some(&fields), Some(ends));
+            for (at, cost, left) in table {
+                world.now = at;
+                isolate.tell(&mut world);
+                if crashes {
+                    world.crash(usize::MAX);
+                }
+                assert!(cost == 0 || is_allowed(&world.decided(CONSUME, vec![cost])), "{windows}, {at}");
+                assert_eq!(world.levels(), [left], "{windows}, {} h after 1 November", (at - november(1, 0)) / HOUR_MS);
+            }
+        }
+    }
 }
