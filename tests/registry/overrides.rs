@@ -1075,3 +1075,62 @@ fn a_frontend_that_has_polled_agrees_with_the_list() {
         }
     }
 }
+
+/// Other windows for one key: of another calendar, zone or first day, or of a period. Without windows, it would be another kind of limit.
+#[cfg(feature = "zones")]
+#[test]
+fn an_override_of_a_calendar_has_other_windows_and_no_other_kind() {
+    const PLANS: &str = r#"{"plan":{"kind":"fixed_window","rate":10,"calendar":"month","zone":"Europe/Berlin"}}"#;
+    let mut world = World::new();
+    let mut frontend = frontend(PLANS);
+    world.refresh(&mut frontend);
+    let windows_of = |frontend: &PolicySnapshot, now: i64| {
+        let policies = frontend.policies();
+        let policy = policies.for_key(policies.get("plan").unwrap(), b"alice", now);
+        let config = *policy.limits()[0].limit().config();
+        (
+            config.rate,
+            config.calendar.map_or_else(|| format!("{} ms", config.period_ms), |calendar| calendar.to_string()),
+        )
+    };
+    let own = (10, "month 1 Europe/Berlin".to_owned());
+    for (fields, rate, windows) in [
+        (r#""rate":10,"calendar":"month","starts":15,"zone":"Europe/Berlin""#, 10, "month 15 Europe/Berlin"),
+        (r#""rate":10,"calendar":"month","zone":"America/Sao_Paulo""#, 10, "month 1 America/Sao_Paulo"),
+        (r#""rate":3,"calendar":"week","starts":"sunday""#, 3, "week 7 UTC"),
+        (r#""rate":50,"calendar":"year","starts":"04-06""#, 50, "year 04-06 UTC"),
+        (r#""rate":2,"period":"1day","offset":"6h""#, 2, "86400000 ms"),
+    ] {
+        world.now += 10_000;
+        let until = world.now + 60_000;
+        let set = format!(r#"{{"policy":"plan","key":"alice","kind":"fixed_window",{fields},"until":{until}}}"#);
+        world.set(&set, "").unwrap();
+        world.crash();
+        world.refresh(&mut frontend);
+        assert_eq!(windows_of(&frontend, until - 1), (rate, windows.to_owned()));
+        assert_eq!(windows_of(&frontend, until), own, "it has ended");
+    }
+    world.now += 10_000;
+    world.set(r#"{"policy":"plan","key":"alice","multiple":2.5}"#, "").unwrap();
+    world.refresh(&mut frontend);
+    assert_eq!(windows_of(&frontend, world.now), (25, own.1.clone()));
+    let kind = "overrides[0]: an override has other numbers, not another kind: write `\"kind\": \"fixed_window\"`";
+    for (fields, problem) in [
+        (r#""rate":"10/1day""#, format!("{kind}, as in the policy")),
+        (
+            r#""kind":"fixed_window","rate":10,"period":"30days","offset":"first_use""#,
+            format!("{kind} with another `offset`, or none, as in the policy"),
+        ),
+        (r#""kind":"fixed_window","rate":10,"starts":15"#, "overrides[0].starts: needs `calendar`".to_owned()),
+        (
+            r#""kind":"fixed_window","rate":10,"calendar":"month","zone":"Europe/Atlantis""#,
+            "overrides[0].zone: must be the name of a time zone in the IANA's database, such as \"America/Sao_Paulo\" or \"UTC\", not \"Europe/Atlantis\"".to_owned(),
+        ),
+    ] {
+        let refused = world.set(&format!(r#"{{"policy":"plan","key":"alice",{fields}}}"#), "");
+        let Err(OverridesError::Invalid(problems)) = refused else { panic!("{fields}: {refused:?}") };
+        assert!(problems.contains(&problem), "{problems:?}");
+    }
+    world.refresh(&mut frontend);
+    assert_eq!(windows_of(&frontend, world.now), (25, own.1), "nothing has changed");
+}
