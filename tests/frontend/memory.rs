@@ -131,6 +131,36 @@ fn a_refusal_ages_from_its_call_and_its_wait_from_its_answer() {
     }
 }
 
+/// On days of 24, 25 and 23 hours; and no longer than the policy says.
+#[cfg(feature = "zones")]
+#[test]
+fn a_refusal_by_a_calendar_is_repeated_until_midnight_in_its_zone() {
+    const HOUR_MS: i64 = 3_600_000;
+    for opens in [20_763 * 24 - 1, 21_123 * 24 - 1, 20_906 * 24 - 2].map(|hours| hours * HOUR_MS) {
+        let mut world = World::new(
+            r#"{"api":{"kind":"fixed_window","rate":2,"calendar":"day","zone":"Europe/Berlin","refusal_cache":"1m"}}"#,
+        );
+        let plain = asked("/v1/consume", r#"{"policy":"api","key":"k"}"#);
+        world.now = opens - HOUR_MS - 30_000;
+        let two = asked("/v1/consume", r#"{"policy":"api","key":"k","cost":2}"#);
+        assert_eq!(ask(&mut world, &two).0.status, 200);
+        for (now, status, is_asked) in [
+            (opens - HOUR_MS - 30_000, 429, true),
+            (opens - HOUR_MS, 429, false),
+            (opens - HOUR_MS + 29_999, 429, false),
+            (opens - HOUR_MS + 30_000, 429, true),
+            (opens - 30_000, 429, true),
+            (opens - 1, 429, false),
+            (opens, 200, true),
+        ] {
+            world.now = now;
+            let (answer, found) = ask(&mut world, &plain);
+            assert_eq!((answer.status, found), (status, is_asked), "{} ms: {}", now - opens, answer.body);
+            assert_eq!(answer.body["retry_at"].as_i64(), (status == 429).then_some(opens));
+        }
+    }
+}
+
 /// A refund may have arrived after a refusal that was answered first, even if its outcome is unknown.
 #[test]
 fn giving_back_forgets_refusals_made_meanwhile() {
