@@ -10,7 +10,7 @@ use std::time::Duration;
 use anywhere::test;
 use proptest::prelude::*;
 use tollgate::keyed::{Full, KeyedLimiter};
-use tollgate::limit::{Config, Decision, Limit, Part, State, Verb, decide_all};
+use tollgate::limit::{Calendar, Config, Decision, Limit, Part, State, Verb, Zone, decide_all};
 
 type Hash = BuildHasherDefault<DefaultHasher>;
 
@@ -116,41 +116,71 @@ proptest! {
     ) {
         let period = Duration::from_millis(700);
         let limit = Limit::new(&Config { capacity, ..config(rate, period) }).expect("small numbers are exact");
-        let limiter = KeyedLimiter::<u16, 1, Hash>::with_hasher([limit], max_keys, Hash::default());
-        let mut model: BTreeMap<u16, State> = BTreeMap::new();
-        let mut now = START;
-        for Burst { elapsed_ms, first_key, keys, cost } in bursts {
-            let before = now;
-            now += if may_step_back { elapsed_ms } else { elapsed_ms.max(0) };
-            if now < before {
-                // All continue with their levels.
-                for state in model.values_mut() {
-                    *state = limit.decide(limit.refilled(state, before), now, 0, Verb::Consume).1;
-                }
-            }
-            for key in first_key..first_key + keys {
-                let state = model.get(&key).copied().unwrap_or_else(|| limit.new_state(now, Hash::default().hash_one(key)));
-                let (decision, after) = limit.decide(state, now, cost, Verb::Consume);
-                let needed = |model: &BTreeMap<u16, State>| {
-                    let until = |state| limit.expires_at(state, now).expect("it refills");
-                    model.values().map(until).filter(|&until| until > now).collect::<Vec<_>>()
-                };
-                match limiter.consume(&key, now, cost) {
-                    Ok(answer) => {
-                        prop_assert_eq!(answer, decision);
-                        model.insert(key, after);
-                    }
-                    Err(full) => {
-                        let others = needed(&model);
-                        prop_assert!(others.len() == max_keys && limit.expires_at(&state, now) <= Some(now));
-                        let first = others.into_iter().min();
-                        prop_assert!(full.retry_at > Some(now) && full.retry_at <= first, "{full:?}, first {first:?}");
-                    }
-                }
-                prop_assert!(limiter.len() <= max_keys && limiter.len() >= needed(&model).len());
+        let bursts = if may_step_back { bursts } else { forward(&bursts) };
+        bursts_of_many_keys(&limit, max_keys, START, &bursts)?;
+    }
+
+    /// The same with windows of a calendar, over a day of 23 hours.
+    #[test]
+    fn many_keys_with_a_calendar_get_what_they_would_without_forgetting(
+        max_keys in 1_usize..300,
+        rate in 1_u64..4,
+        capacity in 1_u64..4,
+        zone in prop::sample::select(vec![&Zone::UTC, HELSINKI.as_ref().unwrap()]),
+        bursts in prop::collection::vec(burst(), 1..40),
+    ) {
+        let limit = Limit::new(&Config { capacity, ..Config::calendar_window(rate, Calendar::day(zone)) }).expect("exact");
+        let slowly = |burst: &Burst| Burst { elapsed_ms: burst.elapsed_ms * 40_000, ..*burst };
+        let bursts: Vec<_> = forward(&bursts).iter().map(slowly).collect();
+        bursts_of_many_keys(&limit, max_keys, SUMMER_TIME - 2 * 86_400_000, &bursts)?;
+    }
+}
+
+/// Helsinki from 2026 on: its clocks are set forward on 28 March 2027, at 01:00 UTC.
+static HELSINKI: Option<Zone> = Zone::new("Europe/Helsinki", &[(1_792_976_400_000, 7_200), (SUMMER_TIME, 10_800)]);
+const SUMMER_TIME: i64 = 1_806_195_600_000;
+
+/// The same bursts without steps back of the clock.
+fn forward(bursts: &[Burst]) -> Vec<Burst> {
+    bursts.iter().map(|burst| Burst { elapsed_ms: burst.elapsed_ms.max(0), ..*burst }).collect()
+}
+
+fn bursts_of_many_keys(limit: &Limit, max_keys: usize, start: i64, bursts: &[Burst]) -> Result<(), TestCaseError> {
+    let limiter = KeyedLimiter::<u16, 1, Hash>::with_hasher([*limit], max_keys, Hash::default());
+    let mut model: BTreeMap<u16, State> = BTreeMap::new();
+    let mut now = start;
+    for &Burst { elapsed_ms, first_key, keys, cost } in bursts {
+        let before = now;
+        now += elapsed_ms;
+        if now < before {
+            // All continue with their levels.
+            for state in model.values_mut() {
+                *state = limit.decide(limit.refilled(state, before), now, 0, Verb::Consume).1;
             }
         }
+        for key in first_key..first_key + keys {
+            let state = model.get(&key).copied().unwrap_or_else(|| limit.new_state(now, Hash::default().hash_one(key)));
+            let (decision, after) = limit.decide(state, now, cost, Verb::Consume);
+            let needed = |model: &BTreeMap<u16, State>| {
+                let until = |state| limit.expires_at(state, now).expect("it refills");
+                model.values().map(until).filter(|&until| until > now).collect::<Vec<_>>()
+            };
+            match limiter.consume(&key, now, cost) {
+                Ok(answer) => {
+                    prop_assert_eq!(answer, decision);
+                    model.insert(key, after);
+                }
+                Err(full) => {
+                    let others = needed(&model);
+                    prop_assert!(others.len() == max_keys && limit.expires_at(&state, now) <= Some(now));
+                    let first = others.into_iter().min();
+                    prop_assert!(full.retry_at > Some(now) && full.retry_at <= first, "{full:?}, first {first:?}");
+                }
+            }
+            prop_assert!(limiter.len() <= max_keys && limiter.len() >= needed(&model).len());
+        }
     }
+    Ok(())
 }
 
 fn burst() -> impl Strategy<Value = Burst> {
@@ -392,4 +422,25 @@ fn concurrent_threads_get_exactly_each_keys_capacity_and_max_keys_keys() {
     }
     assert_eq!(total.len(), 500);
     assert!(total.values().all(|&count| count == 7), "{total:?}");
+}
+
+/// On a day of 23 hours, too.
+#[test]
+fn a_table_full_of_calendar_windows_has_room_when_the_next_one_opens() {
+    let calendar = Calendar::day(HELSINKI.as_ref().unwrap());
+    let (opens, ends) = (SUMMER_TIME - 3 * 3_600_000, SUMMER_TIME + 20 * 3_600_000);
+    for (taken_at, until) in [(opens - 1, opens), (opens, ends), (ends - 1, ends), (ends, ends + 86_400_000)] {
+        let limiter = KeyedLimiter::<u32>::new([Limit::new(&Config::calendar_window(1, calendar)).unwrap()], 2);
+        for key in [1, 2] {
+            assert!(limiter.try_consume(&key, taken_at, 1));
+        }
+        for now in [taken_at, until - 1] {
+            assert_eq!(limiter.consume(&1, now, 1), Ok(Decision::Wait { retry_at: until }));
+            assert_eq!(full_until(limiter.consume(&3, now, 1)), Some(until));
+            assert_eq!(full_until(limiter.peek(&3, now, 1)), Some(until));
+        }
+        assert!(limiter.try_consume(&3, until, 1) && limiter.len() <= 2);
+        assert!(limiter.try_consume(&1, until, 1), "its window is a new one, too");
+        assert!(!limiter.try_consume(&2, until, 1), "there is no room for a third");
+    }
 }
