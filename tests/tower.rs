@@ -180,6 +180,38 @@ fn answers_like_the_service() {
     }
 }
 
+/// Also where clocks change on that day.
+#[cfg(feature = "zones")]
+#[test]
+fn a_calendar_s_refusals_last_until_midnight_in_its_zone() {
+    const HOUR_MS: i64 = 3_600_000;
+    let fields = r#"{"kind":"fixed_window","rate":2,"calendar":"day","zone":"Europe/Berlin"}"#;
+    // The ends of days in 2026 and 2027.
+    for (ends, hours) in [(20_763 * 24 - 1, 24), (21_123 * 24 - 1, 25), (20_906 * 24 - 2, 23)] {
+        let ends = ends * HOUR_MS;
+        let (address, clock) = serve(fields, 1);
+        for (user, now, status, remaining, seconds) in [
+            ("alice", ends - hours * HOUR_MS, 200, Some(1), hours * 3_600),
+            ("alice", ends - hours * HOUR_MS, 200, Some(0), hours * 3_600),
+            ("alice", ends - hours * HOUR_MS, 429, Some(0), hours * 3_600),
+            ("bob", ends - hours * HOUR_MS, 503, None, hours * 3_600),
+            ("alice", ends - HOUR_MS - 1, 429, Some(0), 3_601),
+            ("alice", ends - 1, 429, Some(0), 1),
+            ("bob", ends - 1, 503, None, 1),
+            ("bob", ends, 200, Some(1), 24 * 3_600),
+            ("alice", ends, 503, None, 24 * 3_600),
+        ] {
+            clock.store(now, Ordering::SeqCst);
+            let answer = request(address, user);
+            let policy = remaining.map(|_| r#""api";q=2;w=86400;tollgate-capacity=2"#);
+            let left = remaining.map(|left| format!(r#""api";r={left};t={seconds}"#));
+            let retry_after = (status != 200).then(|| seconds.to_string());
+            let fields = [policy, left.as_deref(), retry_after.as_deref()];
+            assert_eq!((answer.status, answer.fields()), (status, fields), "{hours} hours, {user}, {}", now - ends);
+        }
+    }
+}
+
 #[test]
 fn all_limits_of_a_policy_must_grant() {
     let limits = r#"{"name":"fast","rate":1,"period":"1s"},{"name":"slow","rate":2,"period":"1h"}"#;
