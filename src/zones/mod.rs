@@ -174,4 +174,22 @@ mod tests {
             assert_eq!(named(unknown), None, "{unknown}");
         }
     }
+
+    /// As of `Intl`: requests may bring names in several spellings. Those known stay, and the database's own names are always found.
+    #[test]
+    fn names_that_may_have_many_spellings_are_bounded() {
+        // Only this test has such names.
+        let source: Source = |name| match name.strip_prefix("Spelling/") {
+            Some(_) => Some(Found { offsets: vec![(0, 3_600)], is_exact: false }),
+            None => default_source(name),
+        };
+        _ = SOURCE.set(source);
+        let spelling = |number: usize| named(&format!("Spelling/{number}"));
+        let found = (0..=MAX_ZONES).take_while(|number| spelling(*number).is_some()).count();
+        let known = KNOWN.read().unwrap().len();
+        assert!(found <= MAX_ZONES && known >= MAX_ZONES, "{found} of {known}");
+        assert_eq!(spelling(found), None);
+        assert!(std::ptr::eq(spelling(0).unwrap(), spelling(0).unwrap()) && spelling(found - 1).is_some());
+        assert!(named("Asia/Kathmandu").is_some() && named("Asia/Atlantis").is_none());
+    }
 }
