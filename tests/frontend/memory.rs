@@ -131,6 +131,38 @@ fn a_refusal_ages_from_its_call_and_its_wait_from_its_answer() {
     }
 }
 
+/// What a lease has spent before midnight counts for the day in which the object learns of it, so at most a lease is refused too early.
+#[cfg(feature = "zones")]
+#[test]
+fn leases_over_midnight_grant_no_more_than_each_day_has() {
+    for opens in [20_763 * 24 - 1, 21_123 * 24 - 1, 20_906 * 24 - 2].map(|hours| hours * 3_600_000) {
+        let mut leased_over_midnight = 0;
+        for requests_before in 60..90 {
+            let mut world = World::new(
+                r#"{"api":{"kind":"fixed_window","rate":500,"calendar":"day","zone":"Europe/Berlin","lease":"2s","max_lease":50}}"#,
+            );
+            let plain = asked("/v1/consume", r#"{"policy":"api","key":"k"}"#);
+            for before_ms in (1..=requests_before).rev() {
+                world.now = opens - before_ms;
+                assert_eq!(ask(&mut world, &plain).0.status, 200);
+            }
+            let mut granted = 0;
+            let refused = loop {
+                world.now = opens + granted;
+                let (answer, is_asked) = ask(&mut world, &plain);
+                leased_over_midnight += i32::from(granted == 0 && !is_asked);
+                if answer.status != 200 {
+                    break answer;
+                }
+                granted += 1;
+            };
+            assert!((450..=500).contains(&granted), "{granted} of 500, after {requests_before} on the day before");
+            assert_eq!((refused.status, refused.body["retry_at"].as_i64()), (429, Some(opens + 86_400_000)));
+        }
+        assert!(leased_over_midnight > 0, "no lease was open at midnight");
+    }
+}
+
 /// On days of 24, 25 and 23 hours; and no longer than the policy says.
 #[cfg(feature = "zones")]
 #[test]
