@@ -3,11 +3,13 @@
 
 use std::sync::Arc;
 
+use proptest::prelude::*;
 use tollgate::limit::{Calendar, Decision, Verb, Zone};
 use tollgate::policy::{NoticeKind, Policies, Policy};
 use tollgate::protocol::{Action, Decided, EndedLease, LATE_MS, Lease, LeaseRequest, ObjectReply, ObjectRequest};
 
-use crate::world::{DAY_MS, World, decided};
+use crate::chance;
+use crate::world::{DAY_MS, World, decided, signed};
 
 const CONSUME: Action = Action::Take(Verb::Consume);
 const HOUR_MS: i64 = 3_600_000;
@@ -455,6 +457,129 @@ fn a_row_is_read_by_a_version_with_another_calendar() {
                 other.now = now.max(other.now);
                 assert_eq!(other.levels(), [left], "{windows}, {capacity}, {} ms", now - ORDINARY);
                 other.crash(usize::MAX);
+            }
+        }
+    }
+}
+
+/// A window counted one opening after the other. A clock that steps back by more than a day from its opening lets it go on where the clock
+/// is; one that steps back by less changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Naive {
+    calendar: Calendar,
+    rate: i64,
+    capacity: i64,
+    max_debt: i64,
+    level: i64,
+    opened_at: i64,
+}
+
+impl Naive {
+    /// With all that has come back by then.
+    fn refilled(&self, now: i64) -> Self {
+        let from = self.calendar.window(now).0;
+        let mut naive = *self;
+        while naive.opened_at < from {
+            naive = naive.next();
+        }
+        if naive.opened_at - now > DAY_MS { Self { opened_at: from, ..naive } } else { naive }
+    }
+
+    fn next(&self) -> Self {
+        let level = self.capacity.min(self.level + self.rate);
+        Self { level, opened_at: self.calendar.window(self.opened_at).1, ..*self }
+    }
+
+    /// What it answers to a request that takes this much, and what it is then.
+    fn take(&self, verb: Verb, cost: i64, now: i64) -> (Decision, Self) {
+        let current = self.refilled(now);
+        // A refusal leaves it as it was, unless it has followed the clock back.
+        let as_before = if now < self.opened_at { current } else { *self };
+        let level = match verb {
+            Verb::Charge => (current.level - cost).max(current.level.min(-self.max_debt)),
+            Verb::Refund => self.capacity.min(current.level + cost),
+            Verb::Reset => self.capacity,
+            _ if cost > self.capacity => return (Decision::Never { max: self.capacity.unsigned_abs() }, as_before),
+            _ if current.level < cost => {
+                let reaches = |naive: &Self| naive.level >= cost;
+                let later = std::iter::successors(Some(current), |naive| Some(naive.next())).find(reaches).unwrap();
+                return (Decision::Wait { retry_at: later.opened_at }, as_before);
+            }
+            _ => current.level - cost,
+        };
+        let tokens = level.abs_diff(current.level);
+        (allowed(tokens, now), if tokens > 0 { Self { level, ..current } } else { as_before })
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Take(Verb, i64),
+    /// Forward or back.
+    Step(i64),
+    Crash,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let verb = prop::sample::select(vec![Verb::Consume, Verb::Consume, Verb::Charge, Verb::Refund, Verb::Reset]);
+    let step = prop_oneof![
+        3 => 0..HOUR_MS,
+        2 => -26 * HOUR_MS..26 * HOUR_MS,
+        1 => -70_000_i64..70_000,
+        1 => -40 * DAY_MS..60 * DAY_MS,
+    ];
+    prop_oneof![
+        6 => (verb, 0..12_i64).prop_map(|(verb, cost)| Event::Take(verb, cost)),
+        5 => step.prop_map(Event::Step),
+        1 => Just(Event::Crash),
+    ]
+}
+
+const CALENDARS: [&str; 6] = [
+    r#""calendar":"day""#,
+    r#""calendar":"day","zone":"America/Sao_Paulo""#,
+    r#""calendar":"week","starts":"sunday","zone":"Europe/Berlin""#,
+    r#""calendar":"month","starts":28,"zone":"Europe/Berlin""#,
+    r#""calendar":"quarter","zone":"America/New_York""#,
+    r#""calendar":"year","starts":"03-28","zone":"Europe/Berlin""#,
+];
+
+proptest! {
+    #![proptest_config(chance::config(2_000))]
+
+    /// Each change is written before it is answered.
+    #[test]
+    fn a_calendar_answers_as_one_counted_window_by_window_whatever_the_clock_does(
+        windows in prop::sample::select(&CALENDARS[..]),
+        (rate, capacity, max_debt) in (1..10_i64, 1..15_i64, 0..20_i64),
+        start in SHORT - 3 * DAY_MS..SHORT + 3 * DAY_MS,
+        events in prop::collection::vec(event(), 1..60),
+    ) {
+        let numbers = format!(r#""rate":{rate},"capacity":{capacity},"max_debt":{max_debt}"#);
+        let policy = policy(&format!(r#"{{"kind":"fixed_window","write_ahead":0,{windows},{numbers}}}"#));
+        let calendar = policy.limits()[0].limit().config().calendar.unwrap();
+        let new = |now| Naive { calendar, rate, capacity, max_debt, level: capacity, opened_at: calendar.window(now).0 };
+        let mut world = at(&policy, start);
+        let (mut naive, mut written) = (None, None);
+        for event in events {
+            match event {
+                Event::Step(ms) => world.now += ms,
+                Event::Crash => {
+                    world.crash(0);
+                    naive = written;
+                }
+                Event::Take(verb, cost) => {
+                    let before = naive.unwrap_or_else(|| new(world.now));
+                    let (expected, after) = before.take(verb, cost, world.now);
+                    let decided = world.decided(Action::Take(verb), vec![cost.cast_unsigned()]);
+                    prop_assert_eq!(decided.limits[0].decision, expected, "{:?} {} of {:?}", verb, cost, before);
+                    let level = after.refilled(world.now).level;
+                    prop_assert_eq!(signed(decided.limits[0].remaining, decided.limits[0].owed), level);
+                    naive = Some(after);
+                    if after != before {
+                        written = naive;
+                    }
+                }
             }
         }
     }
