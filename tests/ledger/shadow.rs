@@ -13,19 +13,21 @@ use crate::steps::{Step, steps};
 use crate::world::{START, World, decided, request_id, tokens};
 
 /// Lists of limits that a policy enforces.
-const ENFORCED: [&str; 4] = [
+const ENFORCED: [&str; 5] = [
     r#"{"name":"a","rate":100,"period":"10s","capacity":60,"write_ahead":8,"max_debt":10}"#,
     r#"{"name":"a","rate":3,"period":"1s","capacity":10,"write_ahead":0}"#,
     r#"{"name":"a","rate":5,"period":"1s","capacity":20,"initial":3,"write_ahead":4,"max_debt":6}"#,
     r#"{"name":"a","kind":"fixed_window","rate":20,"period":"5s","capacity":30,"write_ahead":6,"max_debt":20}"#,
+    r#"{"name":"a","kind":"fixed_window","rate":20,"calendar":"day","zone":"Europe/Berlin","capacity":30,"write_ahead":6,"max_debt":20}"#,
 ];
 
 /// Limits that it has in shadow.
-const TRIED: [&str; 4] = [
+const TRIED: [&str; 5] = [
     r#"{"name":"s","rate":4,"period":"1s","capacity":8,"write_ahead":3,"max_debt":12}"#,
     r#"{"name":"s","rate":1,"period":"1s","capacity":30,"write_ahead":0}"#,
     r#"{"name":"s","rate":0,"period":"1s","capacity":40,"write_ahead":5}"#,
     r#"{"name":"s","kind":"fixed_window","rate":9,"period":"2s","capacity":12,"max_debt":5}"#,
+    r#"{"name":"s","kind":"fixed_window","rate":9,"calendar":"week","starts":"saturday","capacity":12,"max_debt":5}"#,
 ];
 
 fn policy(enforced: &str, tried: Option<&str>, more: &str) -> Arc<Policy> {

@@ -24,6 +24,7 @@ pub(crate) const POLICIES: &str = r#"{
     "budget": {"rate": 0, "period": "1s", "capacity": 200, "write_ahead": 5},
     "waiting": {"rate": 5, "period": "1s", "capacity": 20, "initial": 3, "write_ahead": 4, "max_debt": 6},
     "window": {"kind": "fixed_window", "rate": 20, "period": "5s", "capacity": 30, "write_ahead": 6, "max_debt": 20},
+    "calendar": {"kind": "fixed_window", "rate": 20, "calendar": "day", "zone": "Europe/Berlin", "capacity": 30, "write_ahead": 6, "max_debt": 20},
     "two": {"limits": [
         {"name": "a", "rate": 7, "period": "1s", "capacity": 20, "write_ahead": 3, "max_debt": 5},
         {"name": "b", "kind": "fixed_window", "rate": 60, "period": "1m", "write_ahead": 10, "offset": "0s", "max_debt": 5}
