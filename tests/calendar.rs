@@ -196,7 +196,7 @@ proptest! {
         unit in units(),
         config in configs(),
         start in 0..4_000_000_000_000_i64,
-        steps in prop::collection::vec((0..5_u8, -90_000..90_000_i64, 0..8_u64, verbs()), 1..30),
+        steps in prop::collection::vec((0..6_u8, -90_000..90_000_i64, 0..8_u64, verbs()), 1..30),
     ) {
         let calendar = unit.calendar(zone(&name).0);
         let config = Config { calendar: Some(calendar), ..config };
@@ -209,7 +209,9 @@ proptest! {
                 0 => calendar.window(now).1 + by,
                 1 => now + by,
                 2 => now + 4 * i64::try_from(calendar.longest_ms()).unwrap(),
-                3 => now - 3 * i64::try_from(calendar.longest_ms()).unwrap(),
+                // A day before an opening, or somewhere close to it on days of 23 and 25 hours.
+                3 => calendar.window(now).0 - 86_400_000 + if cost == 0 { by } else { 40 * by },
+                4 => now - 3 * i64::try_from(calendar.longest_ms()).unwrap(),
                 _ => now,
             };
             let (decision, after) = limit.decide(state, now, cost, verb);

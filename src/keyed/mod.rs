@@ -19,6 +19,8 @@
 //! expensive: use keys that cost something (an account, or with the feature `api` a `Network` instead of an address), and as large a
 //! `max_keys` as memory allows.
 //!
+//! If the clock steps back over an opening of a calendar's windows, a key that was forgotten since then gets the earlier window once more.
+//!
 //! Limits whose buckets never expire ([`Limit::expires_at`]), at rate 0 or with `initial` below the capacity, keep their keys forever.
 #![forbid(unsafe_code)]
 

@@ -420,10 +420,11 @@ impl Limit {
     /// The same, but a window from first use that has ended with a full bucket is followed by others, as if something were missing.
     #[inline]
     pub(super) fn ticked(&self, state: &State, now: i64) -> State {
-        let now = self.own_time(now);
-        if now < state.at {
-            return self.anchored_at(*state, now);
+        let own_now = self.own_time(now);
+        if own_now < state.at {
+            return self.anchored(*state, now);
         }
+        let now = own_now;
         let elapsed_ms = now.abs_diff(state.at);
         if elapsed_ms < self.fast_ms {
             return State { level: self.unclipped_level(state, elapsed_ms).min(self.full), at: now };
@@ -439,17 +440,16 @@ impl Limit {
     }
 
     /// The state; moved to `now`, with its level kept, if the clock stepped back by more than [`MAX_STEP_BACK_MS`].
-    pub(super) fn anchored(&self, state: State, now: i64) -> State {
-        self.anchored_at(state, self.own_time(now))
-    }
-
-    /// The same, at a moment on the limit's own clock.
     #[inline(never)]
-    fn anchored_at(&self, state: State, now: i64) -> State {
-        let ahead_ms = state.at.saturating_sub(now);
-        // The clocks of a calendar's zone also step back when the place gets other offsets.
-        let most_ms = if self.calendar().is_some() { Calendar::MAX_SET_BACK_MS } else { MAX_STEP_BACK_MS };
-        if ahead_ms <= most_ms {
+    pub(super) fn anchored(&self, state: State, now: i64) -> State {
+        let ahead_ms = state.at.saturating_sub(self.own_time(now));
+        // The clocks of a calendar's zone also step back when the place gets other offsets. On days of 23 and 25 hours the calendar's own
+        // clock is faster or slower than that.
+        let (back_ms, most_ms) = match self.calendar() {
+            Some(calendar) => (calendar.unix_time(state.at).saturating_sub(now), Calendar::MAX_SET_BACK_MS),
+            None => (ahead_ms, MAX_STEP_BACK_MS),
+        };
+        if back_ms <= most_ms {
             return state;
         }
         if self.is_from_first_use() {
@@ -488,7 +488,7 @@ impl Limit {
     /// How far ahead `verb` may take tokens.
     const fn advance(&self, verb: Verb) -> Advance {
         // The windows after a full bucket's next one are as far away as it is: waiting brings them no nearer. With a calendar,
-        // nothing waits for a later window: it is far away.
+        // nothing is taken from a later window: it is far away.
         let debt = if self.is_from_first_use() || self.calendar().is_some() { 0 } else { self.debt };
         let (prepaid, debt, max_wait_ms) = match verb {
             Verb::Reserve { max_wait_ms } => (true, debt, max_wait_ms),

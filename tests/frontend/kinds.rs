@@ -38,8 +38,8 @@ enum Probe {
     Request(&'static str, &'static str),
     /// A reservation, and what follows it.
     Reservation(&'static [&'static str]),
-    /// A second reservation, of what is not there yet.
-    ReserveAhead,
+    /// A second request, in this mode, for what is not there yet.
+    Ahead(&'static str),
     /// A reservation with the limit in the request.
     Inline,
     /// More for one key.
@@ -75,7 +75,7 @@ const PROBES: [(&str, &[Probe]); 8] = [
             Probe::Fields(r#""unsettled":"refund""#),
         ],
     ),
-    ("`reserve` of what comes back later", &[Probe::ReserveAhead]),
+    ("`reserve` and `borrow` of what comes back later", &[Probe::Ahead("reserve"), Probe::Ahead("borrow")]),
     (
         "`max_debt`, `write_ahead`, `on_error`",
         &[Probe::Fields(r#""max_debt":5"#), Probe::Fields(r#""write_ahead":2"#), Probe::Fields(r#""on_error":"open""#)],
@@ -105,11 +105,11 @@ impl Probe {
                 passes(reserved)?;
                 then.iter().try_for_each(|url| passes(world.post(url, &body)))
             }
-            Self::ReserveAhead => {
+            Self::Ahead(mode) => {
                 let debt = if kind == "slots" { "" } else { r#","max_debt":5"# };
                 world.deploy(&policy(debt));
                 passes(world.post("/v1/consume", &taken(10)))?;
-                passes(world.post("/v1/consume", &taken(1)))
+                passes(world.post("/v1/consume", &taken(1).replace("reserve", mode)))
             }
             Self::Inline => {
                 let own = format!(r#"{{"policy":"own","key":"k","limits":{{{limit}}},"mode":"reserve"}}"#);

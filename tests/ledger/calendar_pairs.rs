@@ -584,3 +584,18 @@ proptest! {
         }
     }
 }
+
+/// The day is one of 24 hours, whatever the length of the day in the zone.
+#[test]
+fn a_clock_that_steps_back_by_at_most_a_day_waits_and_further_back_it_is_followed() {
+    for (opens, hours) in [(ORDINARY, 24), (SHORT, 23), (LONG, 25)] {
+        // One more millisecond is before the day that ends there; but a day of 25 hours is that long.
+        let end_there = if hours == 25 { opens } else { opens - hours * HOUR_MS };
+        for (back_ms, retry_at) in [(DAY_MS, opens + DAY_MS), (DAY_MS + 1, end_there)] {
+            let mut world = at(&daily(""), opens);
+            assert_eq!(take(&mut world, 10), allowed(10, opens));
+            world.now = opens - back_ms;
+            assert_eq!(take(&mut world, 1), Decision::Wait { retry_at }, "{hours} hours, {back_ms} ms");
+        }
+    }
+}

@@ -89,6 +89,46 @@ test("clocks may differ", async () => {
   }
 });
 
+/** Its timers follow the clock when that is set. */
+const followed = ({ clock }) => ({
+  now: clock.now,
+  at(moment, wake) {
+    let cancel = () => {};
+    const look = () => {
+      if (clock.now() >= moment) wake();
+      else cancel = clock.at(Math.min(moment, clock.now() + 10), look);
+    };
+    look();
+    return () => cancel();
+  },
+});
+
+test("a clock that is set meanwhile neither ends a wait too early nor makes requests without a pause", async () => {
+  for (const setByMs of [120_000, -120_000]) {
+    const it = await world({ oursMs: -setByMs });
+    const fate = it.acquire({ cost: 5, clock: followed(it.wire) });
+    await it.wire.pass(1_000);
+    it.wire.oursMs = 0;
+    // Set back, it is late until the next answer; but then there is one.
+    await it.wire.pass(setByMs > 0 ? 4_200 : 124_200);
+    assert.equal(fate.answer?.status, 200);
+    assert.ok(fate.at >= 5_000, `${fate.at}`);
+
+    const other = await world({ policy: "plain", oursMs: -setByMs });
+    const late = other.acquire({ cost: 1, clock: followed(other.wire) });
+    await other.wire.pass(500);
+    other.wire.oursMs = 0;
+    // Somebody else is always first.
+    for (let second = 0; second < 3; second++) {
+      void other.client.consume(other.budget);
+      await other.wire.pass(1_000);
+    }
+    await other.wire.pass(setByMs > 0 ? 2_000 : 122_000);
+    assert.equal(late.answer?.status, 200);
+    assert.ok(other.wire.sent.length < 20, `${other.wire.sent.length} requests`);
+  }
+});
+
 test("first come, first served, and a call that does not wait comes last", async () => {
   const it = await world();
   const fates = [];
@@ -150,6 +190,26 @@ test("an abort in flight cancels the reservation that arrives", async () => {
     await it.wire.pass(ms); // the reservation or its answer is in flight
     abort.abort();
     await it.wire.pass(200);
+    assert.equal(fate.error.name, "AbortError");
+    assert.deepEqual(await it.inspect(), { left: 0, open: 0 });
+  }
+});
+
+test("an abort while the answer about a reservation is lost cancels it", async (t) => {
+  t.mock.method(Math, "random", () => 0);
+  for (const abortedAt of [80, 300]) {
+    const it = await world();
+    const { travel } = it.wire;
+    it.wire.travel = ({ body }) => {
+      if (body.mode !== "reserve") return travel();
+      it.wire.travel = travel;
+      return { ...travel(), fate: "unheard" };
+    };
+    const abort = new AbortController();
+    const fate = it.acquire({ cost: 5, signal: abort.signal });
+    await it.wire.pass(abortedAt); // in flight, or while it waits for the next attempt
+    abort.abort();
+    await it.wire.pass(400);
     assert.equal(fate.error.name, "AbortError");
     assert.deepEqual(await it.inspect(), { left: 0, open: 0 });
   }

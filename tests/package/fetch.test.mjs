@@ -355,6 +355,20 @@ test("a request can be aborted in flight", async () => {
   await assert.rejects(sent, (reason) => reason === "on its way");
 });
 
+test("a request that is aborted before it is sent takes nothing", async () => {
+  const limiter = new Limiter({ rate: 5, periodMs: 60_000 }, { maxConcurrent: 2 });
+  let sent = 0;
+  const api = limitFetch(limiter, { fetch: async () => new Response(`${++sent}`) });
+  for (let i = 0; i < 3; i++) {
+    const controller = new AbortController();
+    const call = api(origin, { signal: controller.signal });
+    controller.abort("at once");
+    await assert.rejects(call, (reason) => reason === "at once");
+  }
+  assert.deepEqual([sent, limiter.remaining()], [0, 5]);
+  await limiter.onIdle();
+});
+
 test("a signal aborts the first wait and the wait before a retry", async () => {
   for (const isRequest of [false, true]) {
     const { api, url, limiter, settle, sentAt, seen } = make(

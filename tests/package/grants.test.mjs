@@ -85,6 +85,50 @@ test("a hung request is given up after ten seconds", async () => {
   assert.equal(await second, grant);
 });
 
+test("while a renewal hangs, calls get the earlier grant after two seconds, until it ends", async () => {
+  const { clock, asked, token } = make();
+  const first = token();
+  const earlier = ending(60_000);
+  asked[0].resolve(earlier);
+  await first;
+  for (const [at, waitMs] of [
+    [54_000, 2_000],
+    [57_000, 2_000],
+    [59_500, 500],
+  ]) {
+    await clock.to(START + at);
+    let got;
+    const call = token().then((grant) => {
+      got = grant;
+    });
+    await clock.advance(waitMs - 1);
+    assert.equal(got, undefined, `${at}`);
+    await clock.advance(1);
+    if (at + waitMs < 60_000) {
+      await call;
+      assert.equal(got, earlier, `${at}`);
+    }
+  }
+  assert.equal(asked.length, 2);
+  const later = ending(120_000);
+  asked[1].resolve(later);
+  assert.equal(await token(), later);
+  assert.deepEqual(clock.timers, []);
+});
+
+test("an answer that comes late replaces no later grant", async () => {
+  const { clock, asked, token } = make();
+  void token();
+  await clock.advance(10_000);
+  const second = token();
+  const later = ending(60_000);
+  asked[1].resolve(later);
+  assert.equal(await second, later);
+  asked[0].resolve(ending(90_000));
+  await clock.advance(1);
+  assert.equal(await token(), later);
+});
+
 test("a grant that has expired by this clock is used once", async () => {
   const { asked, token } = make();
   const grant = ending(-3_600_000);

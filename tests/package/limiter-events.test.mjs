@@ -97,6 +97,26 @@ test("a listener added twice is called twice, until it is removed", () => {
   assert.equal(heard, 3);
 });
 
+test("a listener added by a listener hears of the next event, and one removed by it of none", () => {
+  const { limiter } = make(SECOND);
+  const heard = [];
+  const once = (name, f) => {
+    const off = limiter.on(() => {
+      off();
+      heard.push(name);
+      f();
+    });
+    return off;
+  };
+  const again = () => once("again", again);
+  again();
+  once("first", () => removed());
+  const removed = once("removed", () => {});
+  limiter.tryConsume();
+  limiter.tryConsume();
+  assert.deepEqual(heard, ["again", "first", "again"]);
+});
+
 test("a listener may use the limiter", async () => {
   const { clock, limiter, events, acquire, admitted, to } = make({ ...SECOND, capacity: 2, initial: 0 });
   let more = 3;

@@ -28,6 +28,22 @@ test("admits a call that need not wait at once", async () => {
   assert.deepEqual([limiter.waiting, clock.timers], [0, []]);
 });
 
+test("a call has the cost that its object had when it was made", async () => {
+  const { limiter, acquire, to } = make([{ name: "tokens", rate: 10, periodMs: 1000, capacity: 60, initial: 0 }]);
+  const cost = { tokens: 0 };
+  const fates = [10, 20, 30].map((tokens) => {
+    cost.tokens = tokens;
+    return acquire({ cost });
+  });
+  cost.tokens = undefined;
+  await to(6000);
+  assert.deepEqual(
+    fates.map(({ at }) => at - START),
+    [1000, 3000, 6000],
+  );
+  assert.deepEqual([limiter.waiting, limiter.remaining()], [0, 0]);
+});
+
 test("a cost of 0 waits its turn and takes nothing", async () => {
   const { limiter, acquire, admitted, to } = make(SECOND);
   acquire({ cost: 0 });

@@ -57,7 +57,7 @@ describe("one budget", () => {
         };
       });
       globalThis.heard = 0;
-      new BroadcastChannel("tollgate:a").onmessage = () => heard++;
+      new BroadcastChannel("tollgate:1:a").onmessage = () => heard++;
       globalThis.charged = limiter.charge(1);
       await committed;
     });

@@ -209,4 +209,21 @@ describe("one queue", () => {
     assert.equal((await landed(tab, 2)).error, "queue_full");
     assert.equal(await hasLanded(tab, 1), false);
   });
+
+  test("of calls made together the first have room in it", async () => {
+    const tab = await open({ rate: 5, periodMs: 3_600_000 }, { options: { maxQueue: 2 } });
+    await consume(tab, 4);
+    const outcomes = await tab.evaluate(async () => {
+      const outcomes = Array(5).fill("waiting");
+      const calls = outcomes.map((_, i) =>
+        limiter.acquire().then(
+          () => (outcomes[i] = "admitted"),
+          ({ code }) => (outcomes[i] = code),
+        ),
+      );
+      await Promise.all([calls[0], calls[3], calls[4]]);
+      return outcomes;
+    });
+    assert.deepEqual(outcomes, ["admitted", "waiting", "waiting", "queue_full", "queue_full"]);
+  });
 });

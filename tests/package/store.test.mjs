@@ -259,6 +259,24 @@ test("a listener may add and remove listeners", async () => {
   assert.deepEqual([calls.filter((who) => who === "outer").length, counted.listeners, clock.timers], [1, 0, []]);
 });
 
+test("a listener added by a listener hears of the next change", async () => {
+  const { limiter, store } = make({ rate: 1, periodMs: 1000, capacity: 3 });
+  store.get();
+  let heard = 0;
+  const again = () => {
+    const off = store.subscribe(() => {
+      off();
+      heard++;
+      again();
+    });
+  };
+  store.subscribe(() => {});
+  again();
+  limiter.tryConsume();
+  limiter.tryConsume();
+  assert.equal(heard, 2);
+});
+
 test("a change before the first listener is not reported", () => {
   const { limiter, store } = make({ rate: 5, periodMs: 1000 });
   let calls = 0;

@@ -7,7 +7,8 @@
 // The clocks of server and client differ. An answer has the server's time, which was no later than that when it arrived. So the
 // server's clock is ahead of ours by at least `now - arrival`, and by at least the largest of these. A server's moment has
 // come when ours reaches it minus this lead: never too early, however long an answer was on its way, even if it
-// repeats one that was lost.
+// repeats one that was lost. It is ahead by at most `now - departure` of any request that was carried out: so a lead that is too large,
+// because a clock was set, is noticed with the next answer.
 import type {
   BudgetCost,
   BudgetRequest,
@@ -67,6 +68,8 @@ async function wait(
   const deadline = clock.now() + checkWhole("maxWaitMs", maxWaitMs, 0, Infinity);
   /** How far the server's clock is ahead of ours, at least. */
   let leadMs = -Infinity;
+  /** Whether the last request may have been carried out, for all that is known. */
+  let isUnanswered = false;
 
   for (;;) {
     const taken = await ask(request, false);
@@ -96,14 +99,38 @@ async function wait(
    */
   async function ask(request: BudgetRequest, reserves: boolean): Promise<Granted | Degraded | Refused | Problem> {
     const idempotencyKey = crypto.getRandomValues(new Uint32Array(4)).join("-");
+    try {
+      return await asked(request, reserves, idempotencyKey);
+    } catch (reason) {
+      // What was reserved by a request whose answer is unknown is found by its key.
+      if (reserves && isUnanswered && signal?.aborted) {
+        const repeated = await service
+          .consume(request, { idempotencyKey })
+          .catch(answerOf)
+          .catch(() => undefined);
+        if (repeated?.status === 200) await cancel(repeated as Reserved);
+      }
+      throw reason;
+    }
+  }
+
+  async function asked(
+    request: BudgetRequest,
+    reserves: boolean,
+    idempotencyKey: string,
+  ): Promise<Granted | Degraded | Refused | Problem> {
     let isKeyed = reserves;
+    isUnanswered = false;
     for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs *= 2) {
       signal?.throwIfAborted();
       let fault: unknown;
       try {
+        const askedAt = clock.now();
+        isUnanswered = true;
         const coming = service.consume(request, isKeyed ? { idempotencyKey } : {}).catch(answerOf);
         const answer = await (reserves ? coming : orAbort(coming));
-        if (answer.now !== undefined) leadMs = Math.max(leadMs, answer.now - clock.now());
+        isUnanswered = answer.status === 503;
+        learn(answer, askedAt);
         const hasNoRoom = answer.status === 409 && answer.type.endsWith(":too-many-idempotency-keys");
         if (answer.status !== 503 && !(isKeyed && hasNoRoom)) return answer;
         isKeyed = !hasNoRoom;
@@ -122,6 +149,22 @@ async function wait(
     }
   }
 
+  /** What an answer says of the server's clock. One that repeats another is as old as that. */
+  function learn(
+    answer: { readonly now?: number | undefined; readonly replayed?: boolean | undefined },
+    askedAt: number,
+  ): void {
+    const { now, replayed } = answer;
+    if (now === undefined) return;
+    const isTooLarge = !replayed && leadMs > now - askedAt;
+    leadMs = Math.max(isTooLarge ? -Infinity : leadMs, now - clock.now());
+  }
+
+  async function cancel({ reservation }: Reserved): Promise<void> {
+    const { cost, snapshot, ...budget } = request;
+    await service.cancel({ ...budget, reservation }).catch(() => {}); // then it expires
+  }
+
   /** Closes a reservation as soon as it may be used. Returns nothing if it has expired meanwhile and not all its tokens are left. */
   async function use(reserved: Reserved): Promise<Granted | undefined> {
     const { cost, snapshot, ...budget } = request;
@@ -129,10 +172,15 @@ async function wait(
     try {
       await sleep(reserved.ready_at - leadMs);
     } catch (reason) {
-      await service.cancel(reservation).catch(() => {}); // then it expires
+      await cancel(reserved);
       throw reason;
     }
-    const settled = await service.settle(reservation).catch(() => reserved); // likewise
+    const askedAt = clock.now();
+    const settled = await service.settle(reservation).catch(() => reserved); // then it expires
+    if (settled !== reserved) {
+      learn(settled, askedAt);
+      await sleep(reserved.ready_at - leadMs); // our clock was set meanwhile
+    }
     if (settled.status === 404 || settled.status === 409) return undefined;
     if (settled.status !== 200) return reserved;
     return settled.unpaid ? undefined : settled;

@@ -11,12 +11,17 @@ export class Emitter<Event> {
   }
 
   protected emit(event: Event): void {
-    for (const listener of this.#listeners) {
-      try {
-        listener(event);
-      } catch (error) {
-        void Promise.reject(error); // reported as an unhandled rejection, which stops no other listener
-      }
+    tell(this.#listeners, event);
+  }
+}
+
+/** Calls the listeners of now, but none that has been removed meanwhile. */
+export function tell<Event>(listeners: ReadonlySet<(event: Event) => void>, event: Event): void {
+  for (const listener of [...listeners]) {
+    try {
+      if (listeners.has(listener)) listener(event);
+    } catch (error) {
+      void Promise.reject(error); // reported as an unhandled rejection, which stops no other listener
     }
   }
 }

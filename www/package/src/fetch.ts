@@ -117,6 +117,12 @@ export function limitFetch<Name extends string = never>(
       }
       discard(response);
       const end = () => limiter.release?.(admitted as never);
+      if (signal?.aborted) {
+        end();
+        discard(spare);
+        await limiter.refund?.(taken); // nothing has been sent
+        throw signal.reason;
+      }
       let statedMs: number | undefined;
       try {
         if (isSentOnce && attempt === 0 && retries > 0) [spare, args] = spareOf(args);

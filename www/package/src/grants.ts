@@ -30,12 +30,18 @@ export function renewing(
   let kept: { readonly grant: string; readonly renewAt: number; readonly endsAt: number } | undefined;
   let asking: Promise<string> | undefined;
   let askedAt = 0;
+  /** Grants asked for, and the latest of them that is kept: one that comes late replaces no later one. */
+  let [asks, latest] = [0, 0];
 
   const ask = async () => {
+    const number = ++asks;
     const grant = await fetchGrant();
     const endsAt = endOf(grant);
     const leftMs = endsAt - clock.now();
-    kept = { grant, renewAt: endsAt - Math.min(leftMs / 10, MOST_AHEAD_MS), endsAt };
+    if (number > latest) {
+      latest = number;
+      kept = { grant, renewAt: endsAt - Math.min(leftMs / 10, MOST_AHEAD_MS), endsAt };
+    }
     return grant;
   };
 
@@ -49,13 +55,24 @@ export function renewing(
       });
       asking = mine;
     }
+    let cancel = () => {};
+    const soon = new Promise<undefined>((resolve) => {
+      if (kept) cancel = clock.at(Math.min(now + WAIT_MS, kept.endsAt), () => resolve(undefined));
+    });
     try {
-      return await asking;
+      return (await Promise.race([asking, soon])) ?? usable() ?? (await asking);
     } catch (error) {
-      if (kept && clock.now() < kept.endsAt) return kept.grant;
+      const grant = usable();
+      if (grant !== undefined) return grant;
       throw error;
+    } finally {
+      cancel();
     }
   };
+
+  function usable(): string | undefined {
+    return kept && clock.now() < kept.endsAt ? kept.grant : undefined;
+  }
 }
 
 /** The moment at which a JWT ends. */
@@ -77,3 +94,5 @@ const malformed = (message: string) => new TollgateError("grant_malformed", `mal
 
 const MOST_AHEAD_MS = 30_000;
 const PATIENCE_MS = 10_000;
+/** How long a call waits for a new grant while it could use the old one: a client's patience is longer. */
+const WAIT_MS = 2_000;

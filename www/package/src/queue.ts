@@ -124,7 +124,9 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
    */
   acquire(options?: AcquireOptions<Name>): Promise<Grant> {
     return new Promise((resolve, reject) => {
-      const { cost = 1, signal, maxWaitMs = Infinity, priority = 0 } = checkOptions(options);
+      const { cost: asked = 1, signal, maxWaitMs = Infinity, priority = 0 } = checkOptions(options);
+      // A copy: the caller may use its object again.
+      const cost = (typeof asked === "object" ? { ...asked } : asked) as Cost<Name>;
       const never = reasonOf(this.most(cost));
       if (never) throw never;
       signal?.throwIfAborted();
@@ -330,10 +332,13 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
     }
   }
 
-  /** Makes room for a waiter that cannot pass at once, if the queue is full. Returns whether it waits. */
-  protected makeRoom(waiter: Waiter<Name>): boolean {
+  /**
+   * Makes room for a waiter that cannot pass at once, if the queue is full. Returns whether it waits. `later` is how many are in the queue
+   * for which there is to be room only after it.
+   */
+  protected makeRoom(waiter: Waiter<Name>, later = () => 0): boolean {
     const { queue } = this;
-    if (queue.size > this.#maxQueue && queue.has(waiter)) {
+    if (queue.size > this.#maxQueue && queue.has(waiter) && queue.size - later() > this.#maxQueue) {
       const full = new TollgateError("queue_full", `${this.#maxQueue} calls wait already`);
       (this.#dropsOldest ? queue.oldest! : waiter).end(full);
     }

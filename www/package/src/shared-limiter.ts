@@ -38,6 +38,8 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
   #ready: Promise<void> | undefined;
   /** Operations of the next transaction. */
   #calls: Call[] = [];
+  /** Those for which there may yet be no room, in the order in which they came. */
+  readonly #newcomers = new Set<Waiter<Name>>();
   #isBusy = false;
   /** The newest state that another tab has stored meanwhile. */
   #news: State | undefined;
@@ -173,8 +175,11 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
   }
 
   protected async join(newcomer: Waiter<Name>): Promise<void> {
+    this.#newcomers.add(newcomer);
     await this.serve();
-    if (this.makeRoom(newcomer)) this.emit({ type: "queue", cost: newcomer.cost, waiting: this.waiting });
+    this.#newcomers.delete(newcomer);
+    const later = () => [...this.#newcomers].filter((other) => this.queue.has(other)).length;
+    if (this.makeRoom(newcomer, later)) this.emit({ type: "queue", cost: newcomer.cost, waiting: this.waiting });
   }
 
   /** A waiter joined or left, so another may be first now. */
@@ -400,7 +405,7 @@ export class SharedLimiter<Name extends string = never> extends Queue<Name, Prom
   }
 
   #openChannel(): void {
-    this.#channel = new BroadcastChannel(`tollgate:${this.#name}`);
+    this.#channel = new BroadcastChannel(`tollgate:${FORMAT}${this.#name}`);
     this.#channel.onmessage = ({ data }: MessageEvent<State | undefined>) => this.#receive(data);
   }
 
@@ -419,7 +424,7 @@ type Call = (now: number) => () => void;
 
 let hasWarned = false;
 
-/** Prefix of names in storage. Versions of this package with another stored format share nothing. */
+/** Prefix of names in storage and of channels. Versions of this package with another stored format share nothing. */
 const FORMAT = "1:";
 /** The name of this tab in the queue while it is alone. */
 const ALONE = "alone";

@@ -2,6 +2,7 @@
 import type { Decision, Limit } from "./bucket.js";
 import type { Cost } from "./budget.js";
 import type { Clock } from "./clock.js";
+import { tell } from "./events.js";
 
 /** Anything that can be watched: a `Limiter`, a `SharedLimiter` or a `Twin`. */
 export interface Watchable<Name extends string = string> {
@@ -86,7 +87,7 @@ function follow<State>(
     cancel();
     // Always, even if the moment has passed since the look: the clock wakes at once then.
     cancel = wakeAt < Infinity ? clock.at(wakeAt, update) : () => {};
-    if (state !== before) for (const listener of listeners) listener();
+    if (state !== before) tell(listeners, undefined);
   };
   return {
     get: () => {
