@@ -97,6 +97,10 @@ impl Grant {
         self.names.split(SEPARATOR).next().unwrap_or_default()
     }
 
+    pub(super) fn is_of_slots(&self, place: usize) -> bool {
+        is_of_slots(self.names.split(SEPARATOR).nth(place.saturating_add(1)))
+    }
+
     /// The place of each limit of `policy` here: by its account, as limits may have been added, removed or moved since. Without a registry,
     /// one that had no name, or has none any more, is the one at its place.
     pub(super) fn places(&self, policy: &Policy) -> Vec<Option<usize>> {

@@ -131,10 +131,12 @@ pub(super) fn was_settled_at(asked: &[Arc<Policy>], replay: &Replay, costs: &[Ve
         };
         let places = places(grant, policy);
         let has_none = places.iter().all(Option::is_none);
-        let mut all = places.into_iter().zip(costs).enumerate();
-        all.all(|(index, (place, &cost))| {
+        let mut all = policy.limits().iter().zip(places).zip(costs).enumerate();
+        all.all(|(index, ((limit, place), &cost))| {
             let place = place.or(Some(index).filter(|_| has_none));
-            place.and_then(was).is_none_or(|was| was == cost)
+            // Slots cost nothing in the end, whatever was asked.
+            let was_of_slots = place.is_some_and(|place| grant.is_some_and(|grant| grant.is_of_slots(place)));
+            limit.is_slots() || was_of_slots || place.and_then(was).is_none_or(|was| was == cost)
         })
     })
 }

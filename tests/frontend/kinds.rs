@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use tollgate::frontend::{Callers, Settings};
+use tollgate::frontend::{Asked, Callers, Settings};
 use tollgate::policy::Policies;
 
-use super::world::{Answer, Deployment, World, settings};
+use super::world::{Answer, CONSUMER, Deployment, World, settings};
 
 /// A policy of each kind, without its braces. Each allows 10.
 const KINDS: [(&str, &str); 5] = [
@@ -152,5 +152,33 @@ fn what_is_spent_stays_spent_under_a_policy_of_another_kind() {
             let left = &world.post("/v1/consume", r#"{"policy":"p","key":"k"}"#).body["remaining"];
             assert_eq!(*left, 5, "{before} becomes {after}");
         }
+    }
+}
+
+/// Slots cost nothing in the end, so there is nothing to compare.
+#[test]
+fn a_settlement_is_repeated_after_its_limit_has_become_one_of_slots_or_back() {
+    let tokens = r#"{"p":{"limits":[{"name":"a","rate":10,"period":"1m"}]}}"#;
+    let slots = r#"{"p":{"limits":[{"name":"a","kind":"slots","capacity":3}]}}"#;
+    for (before, after) in [(tokens, slots), (slots, tokens), (tokens, tokens), (slots, slots)] {
+        let mut world = World::new(before);
+        let reserved = world.post("/v1/consume", r#"{"policy":"p","key":"k","cost":{"a":2},"mode":"reserve"}"#);
+        assert_eq!(reserved.status, 200, "{}", reserved.body);
+        let settle = |cost: u64| {
+            let id = &reserved.body["reservation"];
+            format!(r#"{{"policy":"p","key":"k","reservation":{id},"cost":{{"a":{cost}}}}}"#)
+        };
+        let ask = |world: &mut World, cost| {
+            let body = settle(cost);
+            let asked = Asked { url: "/v1/settle", method: "POST", body: body.as_bytes(), ..Asked::default() };
+            world.ask(&Asked { authorization: Some(CONSUMER), ..asked })
+        };
+        assert_eq!(ask(&mut world, 2).status, 200);
+        world.deploy(after);
+        let again = ask(&mut world, 2);
+        assert_eq!((again.status, &again.body["replayed"]), (200, &true.into()), "{before} {after}: {}", again.body);
+        // Another cost is another settlement, where costs count.
+        let other = if before == tokens && after == tokens { 409 } else { 200 };
+        assert_eq!(ask(&mut world, 1).status, other, "{before} {after}");
     }
 }
