@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::beyond_shards::require_whole;
-use super::cost::{Cost, SlotCost};
+use super::cost::{Cost, Costs, SlotCost};
 use super::endpoint::Endpoint;
 use super::problem::{Problem, bad_request};
 use super::request::{Item, Request};
@@ -23,8 +23,8 @@ impl ResolvedRequest {
         Self::of(request, policies, caller, now, false)
     }
 
-    /// The request with an `Idempotency-Key` whose cost is too large, which is `problem`. It may have been done when the policy had more
-    /// tokens: then the object has the earlier answer.
+    /// The request with an `Idempotency-Key` whose cost is too large or does not fit the policy's limits, which is `problem`. It may have been
+    /// done when the policy had more tokens or other limits: then the object has the earlier answer.
     ///
     /// # Errors
     /// The problem, if the request has others, is a batch, or would take nothing.
@@ -46,7 +46,7 @@ impl ResolvedRequest {
         }
     }
 
-    /// `is_of_any_size`: also a request whose cost can never be granted.
+    /// `is_of_any_size`: also a request whose cost can never be granted, or names other limits.
     fn of(
         request: &Request<'_>,
         policies: &Policies,
@@ -125,7 +125,12 @@ impl ResolvedRequest {
             };
             let cost = item.cost.as_ref().or(default);
             let costs_of = |cost: &Cost<'_>| {
-                if is_of_any_size { cost.of_any_size(&policy, slots) } else { cost.of(&policy, verb, slots) }
+                if !is_of_any_size {
+                    return cost.of(&policy, verb, slots);
+                }
+                // Its limits may have been others; only the earlier answer is asked for.
+                let none = || Costs { enforced: vec![0; policy.limits().len()], ..Costs::default() };
+                Ok(cost.of_any_size(&policy, slots).unwrap_or_else(|_| none()))
             };
             let costs = cost.map(costs_of).transpose();
             let costs =

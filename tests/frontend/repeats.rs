@@ -150,3 +150,36 @@ fn a_request_takes_its_tokens_once_and_each_replay_says_so() {
         assert!(seen.lost.min(seen.from_leases).min(seen.from_memory) > 500, "too few to show anything");
     }
 }
+
+/// It names the limits that there were.
+#[test]
+fn a_request_is_repeated_under_a_policy_that_has_other_limits() {
+    let limit = |name: &str| format!(r#"{{"name":"{name}","rate":100,"period":"1day"}}"#);
+    let policy = |names: &[&str]| {
+        let limits: Vec<_> = names.iter().map(|name| limit(name)).collect();
+        format!(r#"{{"api":{{"limits":[{}]}}}}"#, limits.join(","))
+    };
+    let body = |cost: &str| format!(r#"{{"policy":"api","key":"k","cost":{{{cost}}}}}"#);
+    let ask = |world: &mut World, cost: &str, key| {
+        let (body, idempotency_key) = (body(cost), Some(key));
+        let authorization = Some(CONSUMER);
+        world.ask(&Asked {
+            url: "/v1/consume",
+            authorization,
+            idempotency_key,
+            body: body.as_bytes(),
+            ..Asked::default()
+        })
+    };
+    let both = r#""a":1,"b":50"#;
+    for after in [&["a"][..], &["a", "b", "c"], &["a", "d"], &["d"]] {
+        let mut world = World::new(&policy(&["a", "b"]));
+        assert_eq!(ask(&mut world, both, "order").status, 200);
+        world.deploy(&policy(after));
+        let again = ask(&mut world, both, "order");
+        assert_eq!((again.status, &again.body["replayed"]), (200, &true.into()), "{after:?}: {}", again.body);
+        // What was not done before is still wrong, and so is another request with the same name.
+        assert_eq!(ask(&mut world, both, "another").status, 400, "{after:?}");
+        assert_eq!(ask(&mut world, r#""a":1,"b":51"#, "order").status, 422, "{after:?}");
+    }
+}
