@@ -68,6 +68,8 @@ impl Ledger {
     /// Ends expired reservations, and forgets those that ended long ago. Doing so late makes no difference: tokens given back now leave the
     /// bucket as if they had never been taken, and a bucket that has followed its policy meanwhile has given them back before.
     pub(super) fn end_expired(&mut self, now: i64) {
+        let moved = self.reservations.follow_clock(now);
+        self.unwritten.extend(moved);
         let expired = self.reservations.take_expired(now);
         for (id, reservation) in &expired {
             self.ended.insert(*id, reservation.clone());

@@ -1,6 +1,7 @@
 //! A key's reservations, open or over, found by id and by expiry.
 
 use super::reservation::Reservation;
+use crate::limit::MAX_STEP_BACK_MS;
 use crate::sorted::SortedMap;
 
 /// Reservations of a key.
@@ -10,6 +11,8 @@ pub(super) struct Reservations {
     /// Each one's expiry, with its id.
     ends: SortedMap<(i64, u64), ()>,
     openings: Openings,
+    /// No reservation was opened later than this.
+    latest: Option<i64>,
 }
 
 /// The number of openings: one for each reservation, and one more for each raise.
@@ -57,7 +60,29 @@ impl Reservations {
         self.remove(id);
         self.openings.add(&reservation);
         self.ends.insert((reservation.expires_at, id), ());
+        self.latest = self.latest.max(Some(reservation.opened_at));
         self.all.insert(id, reservation);
+    }
+
+    /// A clock that stepped back prolongs none by more than the step that counts as no time elapsed: those opened later than that begin anew.
+    /// Returns their ids.
+    pub(super) fn follow_clock(&mut self, now: i64) -> Vec<u64> {
+        let is_ahead = |opened_at: i64| opened_at.saturating_sub(now) > MAX_STEP_BACK_MS;
+        if !self.latest.is_some_and(is_ahead) {
+            return Vec::new();
+        }
+        self.latest = None;
+        let all: Vec<_> = self.all.keys().copied().collect();
+        let (mut moved, all) = (Vec::new(), all.into_iter());
+        for (id, mut open) in all.filter_map(|id| Some((id, self.remove(id)?))).collect::<Vec<_>>() {
+            if is_ahead(open.opened_at) {
+                open.expires_at = now.saturating_add(open.expires_at.saturating_sub(open.opened_at));
+                open.opened_at = now;
+                moved.push(id);
+            }
+            self.insert(id, open);
+        }
+        moved
     }
 
     pub(super) fn remove(&mut self, id: u64) -> Option<Reservation> {
@@ -97,6 +122,20 @@ impl Openings {
 mod tests {
     use super::super::reservation::{End, Raise};
     use super::*;
+
+    #[test]
+    fn those_opened_after_the_clock_begin_anew() {
+        let mut open = Reservations::default();
+        for (id, opened_at) in [(1, 0), (2, 100_000)] {
+            open.insert(id, Reservation { opened_at, ..reservation(opened_at + 1_000, false, 0) });
+        }
+        let ends = |open: &Reservations| open.by_end().map(|(id, one)| (id, one.expires_at)).collect::<Vec<_>>();
+        let back = 100_000 - MAX_STEP_BACK_MS;
+        assert_eq!((open.follow_clock(back), ends(&open)), (Vec::new(), vec![(1, 1_000), (2, 101_000)]));
+        assert_eq!((open.follow_clock(back - 1), ends(&open)), (vec![2], vec![(1, 1_000), (2, back - 1 + 1_000)]));
+        assert_eq!(open.follow_clock(back - 1), [0_u64; 0]);
+        assert_eq!((open.follow_clock(i64::MIN), open.len()), (vec![1, 2], 2));
+    }
 
     fn reservation(expires_at: i64, by_grant: bool, raises: u64) -> Reservation {
         let raises = (0..raises).map(|id| Raise { id, parts: Vec::new() }).collect();

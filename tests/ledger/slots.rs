@@ -288,6 +288,34 @@ fn a_slot_is_given_back_once_although_the_clock_steps_back() {
     }
 }
 
+/// Nobody waits for the old clock. A step that counts as no time elapsed prolongs it by as much.
+#[test]
+fn a_reservation_begins_anew_where_a_clock_that_stepped_back_goes_on() {
+    for (back_ms, is_followed) in [(60_000, false), (60_001, true), (86_400_000, true)] {
+        for crashes in [false, true] {
+            let mut world = world_of(&policy(&[SLOTS], "keep"));
+            let opened_at = world.now;
+            let id = world.decided(RESERVE, vec![5]).reservation.unwrap().id;
+            world.now -= back_ms;
+            if crashes {
+                world.crash(usize::MAX);
+            }
+            let ends_at = TTL_MS + if is_followed { world.now } else { opened_at };
+            let refused = world.decided(RESERVE, vec![1]).decision();
+            assert_eq!(refused, Decision::Wait { retry_at: ends_at }, "back by {back_ms} ms");
+            if crashes {
+                world.crash(usize::MAX); // the row has the new moments
+            }
+            for (now, free) in [(ends_at - 1, 0), (ends_at, 5)] {
+                world.now = now;
+                assert_eq!(world.levels(), [free], "back by {back_ms} ms, crashes: {crashes}");
+            }
+            let settled = world.decided(Action::Settle(id), vec![0]);
+            assert!(settled.is_late && settled.decision().is_allow());
+        }
+    }
+}
+
 /// What limits in shadow count of slots is what they would count if they were enforced.
 #[test]
 fn slots_in_shadow_are_given_back_too() {
