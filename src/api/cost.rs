@@ -92,11 +92,17 @@ impl<'a> Cost<'a> {
         Ok(costs)
     }
 
+    /// The same of a request that was made earlier, when the policy may have had more tokens, or other limits: then nothing.
+    pub(super) fn of_earlier(&self, policy: &Policy, slots: SlotCost) -> Costs {
+        let nothing = || Costs { enforced: vec![0; policy.limits().len()], ..Costs::default() };
+        self.of_any_size(policy, slots).unwrap_or_else(|_| nothing())
+    }
+
     /// The same, even if it can never be granted.
     ///
     /// # Errors
     /// [`Problem::BadRequest`], as [`Cost::of`].
-    pub(super) fn of_any_size(&self, policy: &Policy, slots: SlotCost) -> Result<Costs, Problem> {
+    fn of_any_size(&self, policy: &Policy, slots: SlotCost) -> Result<Costs, Problem> {
         let enforced = self.of_enforced(policy)?;
         let enforced = policy.limits().iter().zip(enforced).map(|(limit, cost)| match cost {
             _ if limit.is_slots() => self.of_slots(policy, limit, slots),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::beyond_shards::require_whole;
-use super::cost::{Cost, Costs, SlotCost};
+use super::cost::{Cost, SlotCost};
 use super::endpoint::Endpoint;
 use super::problem::{Problem, bad_request};
 use super::request::{Item, Request};
@@ -125,12 +125,7 @@ impl ResolvedRequest {
             };
             let cost = item.cost.as_ref().or(default);
             let costs_of = |cost: &Cost<'_>| {
-                if !is_of_any_size {
-                    return cost.of(&policy, verb, slots);
-                }
-                // Its limits may have been others; only the earlier answer is asked for.
-                let none = || Costs { enforced: vec![0; policy.limits().len()], ..Costs::default() };
-                Ok(cost.of_any_size(&policy, slots).unwrap_or_else(|_| none()))
+                if is_of_any_size { Ok(cost.of_earlier(&policy, slots)) } else { cost.of(&policy, verb, slots) }
             };
             let costs = cost.map(costs_of).transpose();
             let costs =

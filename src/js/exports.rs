@@ -19,6 +19,13 @@ pub struct Bucket {
     limit: Limit,
 }
 
+// A pace has the memory of a bucket.
+#[cfg(feature = "kinds")]
+const _: () = {
+    use super::kinds::Pace;
+    assert!(size_of::<Pace>() <= size_of::<Bucket>() && align_of::<Pace>() <= align_of::<Bucket>());
+};
+
 /// The size of a bucket in bytes; its address must be a multiple of 8.
 #[unsafe(no_mangle)]
 pub extern "C" fn size() -> usize {

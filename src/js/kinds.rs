@@ -9,7 +9,6 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 
-use super::exports::Bucket;
 use super::number::{f64_from_i64, f64_from_u64, i64_from_f64, u64_from_f64};
 use crate::exchange::replace;
 use crate::json::Json;
@@ -34,9 +33,6 @@ pub struct Pace {
     pace: WarmUp,
     state: WarmUpState,
 }
-
-// A pace fits into the memory of a bucket.
-const _: () = assert!(size_of::<Pace>() <= size_of::<Bucket>() && align_of::<Pace>() <= align_of::<Bucket>());
 
 /// Makes a pace at an unused address. Returns 0, or the position of the parameter that is too large, counting from 1 for `rate`; then `*max` is its
 /// largest valid value.
