@@ -69,7 +69,14 @@ impl Ledger {
     /// bucket as if they had never been taken, and a bucket that has followed its policy meanwhile has given them back before.
     pub(super) fn end_expired(&mut self, now: i64) {
         let moved = self.reservations.follow_clock(now);
-        self.unwritten.extend(moved);
+        if !moved.is_empty() {
+            self.unwritten.extend(moved);
+            for (_, slot) in &mut self.buckets {
+                if let Slot::Open(bucket) = slot {
+                    bucket.forget_returns();
+                }
+            }
+        }
         let expired = self.reservations.take_expired(now);
         for (id, reservation) in &expired {
             self.ended.insert(*id, reservation.clone());

@@ -64,8 +64,8 @@ impl Reservations {
         self.all.insert(id, reservation);
     }
 
-    /// A clock that stepped back prolongs none by more than the step that counts as no time elapsed: those opened later than that begin anew.
-    /// Returns their ids.
+    /// Where the clock stepped back to a moment before one was opened, by more than what counts as no time elapsed, it begins anew. Returns
+    /// the ids.
     pub(super) fn follow_clock(&mut self, now: i64) -> Vec<u64> {
         let is_ahead = |opened_at: i64| opened_at.saturating_sub(now) > MAX_STEP_BACK_MS;
         if !self.latest.is_some_and(is_ahead) {

@@ -316,6 +316,25 @@ fn a_reservation_begins_anew_where_a_clock_that_stepped_back_goes_on() {
     }
 }
 
+/// What was worked out for earlier refusals is forgotten.
+#[test]
+fn a_refusal_after_such_a_step_knows_when_a_reservation_gives_back() {
+    let fields =
+        r#""kind":"fixed_window","rate":10,"period":"30days","offset":"0s","unsettled":"refund","write_ahead":0"#;
+    let mut world = with(fields);
+    world.decided(RESERVE, vec![10]);
+    for back_ms in [0, 100_000] {
+        world.now -= back_ms;
+        let ends_at = world.now + TTL_MS;
+        for now in [world.now, ends_at - 1] {
+            world.now = now;
+            let refused = world.decided(Action::Take(Verb::Consume), vec![1]).decision();
+            assert_eq!(refused, Decision::Wait { retry_at: ends_at }, "back by {back_ms} ms");
+        }
+        world.now = ends_at - TTL_MS;
+    }
+}
+
 /// What limits in shadow count of slots is what they would count if they were enforced.
 #[test]
 fn slots_in_shadow_are_given_back_too() {

@@ -68,8 +68,8 @@ async function wait(
   const deadline = clock.now() + checkWhole("maxWaitMs", maxWaitMs, 0, Infinity);
   /** How far the server's clock is ahead of ours, at least. */
   let leadMs = -Infinity;
-  /** Whether the last request may have been carried out, for all that is known. */
-  let isUnanswered = false;
+  /** Whether the last request may have been carried out, for all that is known, and would be found by its key. */
+  let isLost = false;
 
   for (;;) {
     const taken = await ask(request, false);
@@ -103,7 +103,7 @@ async function wait(
       return await asked(request, reserves, idempotencyKey);
     } catch (reason) {
       // What was reserved by a request whose answer is unknown is found by its key.
-      if (reserves && isUnanswered && signal?.aborted) {
+      if (reserves && isLost && signal?.aborted) {
         const repeated = await service
           .consume(request, { idempotencyKey })
           .catch(answerOf)
@@ -120,16 +120,16 @@ async function wait(
     idempotencyKey: string,
   ): Promise<Granted | Degraded | Refused | Problem> {
     let isKeyed = reserves;
-    isUnanswered = false;
+    isLost = false;
     for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs *= 2) {
       signal?.throwIfAborted();
       let fault: unknown;
       try {
         const askedAt = clock.now();
-        isUnanswered = true;
+        isLost = isKeyed;
         const coming = service.consume(request, isKeyed ? { idempotencyKey } : {}).catch(answerOf);
         const answer = await (reserves ? coming : orAbort(coming));
-        isUnanswered = answer.status === 503;
+        isLost &&= answer.status === 503;
         learn(answer, askedAt);
         const hasNoRoom = answer.status === 409 && answer.type.endsWith(":too-many-idempotency-keys");
         if (answer.status !== 503 && !(isKeyed && hasNoRoom)) return answer;
@@ -179,7 +179,9 @@ async function wait(
     const settled = await service.settle(reservation).catch(() => reserved); // then it expires
     if (settled !== reserved) {
       learn(settled, askedAt);
-      await sleep(reserved.ready_at - leadMs); // our clock was set meanwhile
+      // Our clock was set meanwhile. What is paid is not waited for longer than it was to be from the start, whatever the server's shows.
+      const restMs = Math.min(reserved.ready_at - leadMs - clock.now(), reserved.ready_at - reserved.now);
+      if (restMs > 0) await sleep(clock.now() + restMs);
     }
     if (settled.status === 404 || settled.status === 409) return undefined;
     if (settled.status !== 200) return reserved;

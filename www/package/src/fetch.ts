@@ -120,7 +120,9 @@ export function limitFetch<Name extends string = never>(
       if (signal?.aborted) {
         end();
         discard(spare);
-        await limiter.refund?.(taken); // nothing has been sent
+        try {
+          await limiter.refund?.(taken); // nothing has been sent
+        } catch {} // it has been closed meanwhile
         throw signal.reason;
       }
       let statedMs: number | undefined;

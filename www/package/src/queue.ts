@@ -333,8 +333,8 @@ export abstract class Queue<Name extends string, Answer extends Decision | Promi
   }
 
   /**
-   * Makes room for a waiter that cannot pass at once, if the queue is full. Returns whether it waits. `later` is how many are in the queue
-   * for which there is to be room only after it.
+   * Makes room for a waiter that cannot pass at once, if the queue is full. Returns whether it waits. `later` is how many in the
+   * queue came after it and are not decided yet.
    */
   protected makeRoom(waiter: Waiter<Name>, later = () => 0): boolean {
     const { queue } = this;
