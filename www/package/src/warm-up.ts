@@ -21,8 +21,11 @@ export interface WarmUpOptions {
   readonly maxWaitMs?: number;
 }
 
-/** The answer: a {@link Decision} without what a pace does not have. */
-export type Turn = Omit<Grant, "remaining"> | Omit<Refusal, "remaining" | "maxCost">;
+/** When to start: a {@link Grant} without what a pace does not have. */
+export type Start = Omit<Grant, "remaining">;
+
+/** The answer where a wait may be too long. */
+export type Turn = Start | Omit<Refusal, "remaining" | "maxCost">;
 
 /**
  * A pace for requests to something that answers slowly while it is cold: after idleness tokens come at a third of the rate, then faster from one
@@ -52,11 +55,15 @@ export class WarmUp {
   }
 
   /** Takes `cost` tokens, to be used at `readyAt`; or none, if that is more than `maxWaitMs` away. */
+  borrow(now: number, options?: AnyWait): Start;
+  borrow(now: number, options?: WarmUpOptions): Turn;
   borrow(now: number, options?: WarmUpOptions): Turn {
     return this.#ask(now, true, options);
   }
 
   /** Returns the answer that {@link borrow} would give, and changes nothing. */
+  peek(now: number, options?: AnyWait): Start;
+  peek(now: number, options?: WarmUpOptions): Turn;
   peek(now: number, options?: WarmUpOptions): Turn {
     return this.#ask(now, false, options);
   }
@@ -72,6 +79,9 @@ export class WarmUp {
       : { allowed, retryAt: moment, retryAfterMs: moment - now };
   }
 }
+
+/** Without a longest wait nothing is refused. */
+type AnyWait = WarmUpOptions & { readonly maxWaitMs?: never };
 
 /** The exports of src/js/kinds.rs. */
 const ours = () =>

@@ -217,7 +217,8 @@ const byKind = [new Limiter(firstUseWindow(inHours)).tryConsume({ a: 1 }), new L
 const numbers: WarmUpNumbers = { rate: 2, periodMs: 1000, warmUpMs: 4000 };
 const soon: WarmUpOptions = { cost: 2, maxWaitMs: 100 };
 const turn: Turn = new WarmUp(0, numbers).borrow(0, soon);
-const startsAt: number = turn.allowed ? turn.readyAt : turn.retryAt;
+const startsAt: number =
+  (turn.allowed ? turn.readyAt : turn.retryAt) + new WarmUp(0, numbers).peek(0, { cost: 2 }).readyAt;
 const keys: KeyedLimiterOptions = { maxKeys: 10, ipv6Prefix: 56, clock };
 const keyed: KeyedLimiter<"day"> = new KeyedLimiter([limit], keys);
 const caller: KeyOfMany = { ip: "192.0.2.1" };
