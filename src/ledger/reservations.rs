@@ -71,18 +71,15 @@ impl Reservations {
         if !self.latest.is_some_and(is_ahead) {
             return Vec::new();
         }
-        self.latest = None;
-        let all: Vec<_> = self.all.keys().copied().collect();
-        let (mut moved, all) = (Vec::new(), all.into_iter());
-        for (id, mut open) in all.filter_map(|id| Some((id, self.remove(id)?))).collect::<Vec<_>>() {
-            if is_ahead(open.opened_at) {
-                open.expires_at = now.saturating_add(open.expires_at.saturating_sub(open.opened_at));
-                open.opened_at = now;
-                moved.push(id);
+        let ahead: Vec<_> = self.iter().filter(|(_, open)| is_ahead(open.opened_at)).map(|(id, _)| id).collect();
+        for id in &ahead {
+            if let Some(open) = self.remove(*id) {
+                let expires_at = now.saturating_add(open.expires_at.saturating_sub(open.opened_at));
+                self.insert(*id, Reservation { opened_at: now, expires_at, ..open });
             }
-            self.insert(id, open);
         }
-        moved
+        self.latest = self.iter().map(|(_, open)| open.opened_at).max();
+        ahead
     }
 
     pub(super) fn remove(&mut self, id: u64) -> Option<Reservation> {

@@ -288,7 +288,7 @@ fn a_slot_is_given_back_once_although_the_clock_steps_back() {
     }
 }
 
-/// Nobody waits for the old clock. A step that counts as no time elapsed prolongs it by as much.
+/// No caller waits for the old clock. A step back of up to a minute counts as no time, and so the reservation lasts that much longer.
 #[test]
 fn a_reservation_begins_anew_where_a_clock_that_stepped_back_goes_on() {
     for (back_ms, is_followed) in [(60_000, false), (60_001, true), (86_400_000, true)] {

@@ -118,7 +118,7 @@ test("a clock that is set meanwhile neither ends a wait too early nor makes requ
     const late = other.acquire({ cost: 1, clock: followed(other.wire) });
     await other.wire.pass(500);
     other.wire.oursMs = 0;
-    // Somebody else is always first.
+    // Another client always asks first.
     for (let second = 0; second < 3; second++) {
       void other.client.consume(other.budget);
       await other.wire.pass(1_000);
