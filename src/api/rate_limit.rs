@@ -71,7 +71,7 @@ pub(super) fn banned_fields(limits: &[NamedLimit], retry_after_s: Option<u64>) -
 fn quota_and_window_s(config: &Config) -> Option<(u64, u64)> {
     let Config { kind, rate, period_ms, capacity, .. } = *config;
     let per_period = match kind {
-        Kind::TokenBucket => rate,
+        Kind::TokenBucket | Kind::RollingWindow => rate,
         Kind::FixedWindow | Kind::FirstUseWindow => rate.min(capacity), // an opening window adds no more than fits
     };
     if rate == 0 {

@@ -315,7 +315,7 @@ fn taken_over(limit: &Limit, from: &NamedState, seen: &[Refills<'_>], now: i64, 
     let idle_ms = old.own_ms(at, now);
     // A window's moment is its opening; the last grant came later.
     let quiet_ms = match old.config().kind {
-        Kind::TokenBucket => idle_ms,
+        Kind::TokenBucket | Kind::RollingWindow => idle_ms,
         Kind::FixedWindow | Kind::FirstUseWindow => {
             let over_at = old.config().calendar.map(|calendar| calendar.window(at).1);
             let since_ms = |over_at: i64| now.saturating_sub(over_at).max(0).cast_unsigned();
@@ -370,6 +370,8 @@ fn refill(config: &Config, ms: u64) -> i128 {
     match kind {
         Kind::TokenBucket => product(rate, ms).checked_div(period_ms.into()).unwrap_or(0),
         Kind::FixedWindow | Kind::FirstUseWindow => product(rate, ms.checked_div(period_ms).unwrap_or(0)),
+        // What has come back is in its level; what will, nobody can promise without the moments.
+        Kind::RollingWindow => 0,
     }
 }
 
@@ -433,7 +435,7 @@ fn unclipped(limit: &Limit, state: &State, ms: u64) -> i128 {
     let Snapshot { tokens, drops, .. } = limit.snapshot(state);
     let Config { kind, rate, period_ms, .. } = *limit.config();
     let back = match kind {
-        Kind::FixedWindow | Kind::FirstUseWindow => refill(limit.config(), ms),
+        Kind::FixedWindow | Kind::FirstUseWindow | Kind::RollingWindow => refill(limit.config(), ms),
         Kind::TokenBucket => {
             let drops_per_ms = product(rate, limit.drops_per_token()).checked_div(period_ms.into()).unwrap_or(0);
             let drops = i128::from(drops).saturating_add(drops_per_ms.saturating_mul(ms.into()));
@@ -456,7 +458,7 @@ fn is_in_step(one: &Config, other: &Config) -> bool {
 fn excess(other: &Config, new: &Config, quiet_ms: u64) -> i128 {
     let is_in_step = is_in_step(other, new);
     let window = |config: &Config| match config.kind {
-        Kind::FixedWindow | Kind::FirstUseWindow if !is_in_step => i128::from(config.rate),
+        Kind::FixedWindow | Kind::FirstUseWindow | Kind::RollingWindow if !is_in_step => i128::from(config.rate),
         _ => 0,
     };
     let off_step = window(other).saturating_add(window(new));
@@ -580,13 +582,13 @@ impl<'a> Refills<'a> {
                 refill(own, ms).saturating_add(1).saturating_sub(product(other.rate, windows)).saturating_add(play)
             }
             // The most since just before an own one opened, or over exactly the quiet time.
-            (Kind::FixedWindow | Kind::FirstUseWindow, Kind::TokenBucket) => {
+            (Kind::FixedWindow | Kind::FirstUseWindow | Kind::RollingWindow, Kind::TokenBucket) => {
                 let (windows, ms) = self.opening_before(quiet_ms);
                 let with_next = product(own.rate, windows.saturating_add(1)).saturating_sub(refill(other, ms));
                 let more = with_next.max(product(own.rate, windows).saturating_sub(refill(other, quiet_ms)));
                 more.saturating_add(play)
             }
-            (Kind::FixedWindow | Kind::FirstUseWindow, _) => {
+            (Kind::FixedWindow | Kind::FirstUseWindow | Kind::RollingWindow, _) => {
                 let opened = self.opened_since(faster);
                 if alternate(own, other) {
                     // Since just before the last own one, or nothing.
@@ -606,11 +608,11 @@ impl<'a> Refills<'a> {
         let (own, other) = (self.config, faster.config);
         let play = uneven_beside(own, other);
         let more = match (own.kind, other.kind) {
-            (Kind::FixedWindow | Kind::FirstUseWindow, Kind::TokenBucket) => {
+            (Kind::FixedWindow | Kind::FirstUseWindow | Kind::RollingWindow, Kind::TokenBucket) => {
                 i128::from(own.rate).saturating_sub(refill(other, self.opens_in_ms())).saturating_add(play)
             }
             (Kind::TokenBucket, _) => refill(own, faster.opens_in_ms()).saturating_add(1).saturating_add(play),
-            (Kind::FixedWindow | Kind::FirstUseWindow, _) => {
+            (Kind::FixedWindow | Kind::FirstUseWindow | Kind::RollingWindow, _) => {
                 if alternate(own, other) {
                     return if self.opens_at > faster.opens_at { 0 } else { own.rate.into() };
                 }

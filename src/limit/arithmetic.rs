@@ -72,8 +72,18 @@ impl Limit {
     /// Checks `config`. Afterwards nothing can overflow, and nothing needs checking again.
     ///
     /// # Errors
-    /// A [`ConfigError`] if the numbers could not be kept exact, with the largest value that could.
+    /// A [`ConfigError`] if the numbers could not be kept exact, with the largest value that could; and for a rolling window.
     pub fn new(config: &Config) -> Result<Self, ConfigError> {
+        match config.kind {
+            Kind::RollingWindow => Err(ConfigError::NeedsMoments),
+            _ => Self::of_any_kind(config),
+        }
+    }
+
+    /// The same, also for a rolling window: by itself a bucket into which nothing comes back, since only the caller knows what was taken
+    /// when.
+    #[doc(hidden)]
+    pub fn of_any_kind(config: &Config) -> Result<Self, ConfigError> {
         let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, calendar } = *config;
         let calendar = if cfg!(tollgate_small) { None } else { calendar }; // see `Limit::calendar`
         match calendar {
@@ -92,6 +102,7 @@ impl Limit {
             return Err(ConfigError::PeriodTooLong { period_ms, max_ms: MAX_SPAN_MS });
         }
         let (drops_per_token, refill, tick_ms, max_fast_ms) = match kind {
+            Kind::RollingWindow => (NonZeroU64::MIN, 0, NonZeroU64::MIN, u64::MAX),
             Kind::TokenBucket => {
                 let divisor = gcd(rate, period);
                 let drops_per_token = NonZeroU64::new(period_ms / divisor).unwrap_or(NonZeroU64::MIN);
@@ -151,7 +162,7 @@ impl Limit {
     /// more than [`MAX_TOKENS`], which is what a rate of 0 allows. The capacity is part of them.
     #[must_use]
     pub fn largest_debt(config: &Config) -> u64 {
-        match Self::new(&Config { max_debt: u64::MAX, ..*config }) {
+        match Self::of_any_kind(&Config { max_debt: u64::MAX, ..*config }) {
             Err(ConfigError::MaxDebtTooLarge { max, .. }) => max,
             _ => 0,
         }
@@ -597,6 +608,13 @@ impl Limit {
     #[inline]
     pub(super) const fn is_from_first_use(&self) -> bool {
         !cfg!(tollgate_small) && matches!(self.config.kind, Kind::FirstUseWindow)
+    }
+
+    /// Whether its tokens come back a period after each was taken, which only those who keep the moments know.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn is_rolling(&self) -> bool {
+        matches!(self.config.kind, Kind::RollingWindow)
     }
 
     /// Whether something that is taken at this level opens a window.

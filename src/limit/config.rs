@@ -25,6 +25,9 @@ pub enum Kind {
     /// The same, in windows of the bucket's own: one opens when something is taken from a full bucket, and others follow it until the
     /// bucket is full again. A full bucket has no window.
     FirstUseWindow,
+    /// Each token comes back one period after it was taken, so that no interval of a period has more than `rate`. Whoever decides keeps
+    /// the moments of what was taken: a [`Limit`](super::Limit) alone does not, and none of this kind can be made.
+    RollingWindow,
 }
 
 impl Kind {
@@ -35,6 +38,7 @@ impl Kind {
             Self::TokenBucket => "token_bucket",
             Self::FixedWindow => "fixed_window",
             Self::FirstUseWindow => "first_use_window",
+            Self::RollingWindow => "rolling_window",
         }
     }
 }
@@ -182,6 +186,8 @@ pub enum ConfigError {
     OffsetBesideCalendar,
     /// A window from first use begins full: a bucket that was never used is not kept, so one that begins with less would never fill.
     InitialBeforeFirstUse,
+    /// A rolling window needs the moments of what was taken, which a state does not have.
+    NeedsMoments,
     /// The warm-up is too long to be kept exact at this rate and period.
     WarmUpTooLong { warm_up_ms: u64, max_ms: u64 },
 }
@@ -215,6 +221,9 @@ impl fmt::Display for ConfigError {
             }
             Self::InitialBeforeFirstUse => {
                 write!(f, "a window from first use begins full, so it takes no initial tokens")
+            }
+            Self::NeedsMoments => {
+                write!(f, "a rolling window needs the moments of what was taken, which only the service keeps")
             }
             Self::WarmUpTooLong { warm_up_ms, max_ms } => {
                 write!(

@@ -16,9 +16,14 @@ impl Limit {
         if own == of_other {
             return *self;
         }
+        if own.kind == Kind::RollingWindow {
+            let (rate, period_ms) = (own.rate.min(of_other.rate), own.period_ms.max(of_other.period_ms));
+            let capacity = own.capacity.min(of_other.capacity);
+            return Self::of_any_kind(&Config { rate, period_ms, capacity, ..*own }).unwrap_or(*self);
+        }
         // Of windows from first use, those of other numbers are over at other moments.
         let are_apart = match own.kind {
-            Kind::TokenBucket => false,
+            Kind::TokenBucket | Kind::RollingWindow => false,
             Kind::FixedWindow => !own.shares_windows_with(of_other),
             Kind::FirstUseWindow => own.rate > 0 || of_other.rate > 0 || own.period_ms != of_other.period_ms,
         };
@@ -40,9 +45,9 @@ impl Limit {
         let initial = Some(start(own).min(start(of_other))).filter(|&tokens| tokens < capacity);
         let max_debt = own.max_debt.max(of_other.max_debt);
         let config = Config { capacity, max_debt, initial, ..*slower.config() };
-        match Self::new(&config) {
+        match Self::of_any_kind(&config) {
             // A bucket cannot owe more than refills in the longest time.
-            Err(ConfigError::MaxDebtTooLarge { max, .. }) => Self::new(&Config { max_debt: max, ..config }),
+            Err(ConfigError::MaxDebtTooLarge { max, .. }) => Self::of_any_kind(&Config { max_debt: max, ..config }),
             limit => limit,
         }
         .unwrap_or(*slower)
@@ -70,7 +75,7 @@ impl Limit {
     /// The same limit with these new buckets, or with empty ones if that is impossible.
     fn begun_with(&self, capacity: u64, tokens: u64) -> Self {
         let initial = Some(tokens).filter(|&tokens| tokens < capacity);
-        let with = |capacity, initial| Self::new(&Config { capacity, initial, ..*self.config() });
+        let with = |capacity, initial| Self::of_any_kind(&Config { capacity, initial, ..*self.config() });
         with(capacity, initial).or_else(|_| with(self.config().capacity, Some(0))).unwrap_or(*self)
     }
 
@@ -85,13 +90,13 @@ impl Limit {
     #[doc(hidden)]
     #[must_use]
     pub fn frozen(&self) -> Self {
-        Self::new(&Config { rate: 0, ..*self.config() }).unwrap_or(*self) // a rate of 0 suits every capacity
+        Self::of_any_kind(&Config { rate: 0, ..*self.config() }).unwrap_or(*self) // a rate of 0 suits every capacity
     }
 
     /// The same limit with the windows of `other`.
     fn with_windows_of(&self, other: &Self) -> Self {
         let Config { period_ms, offset_ms, calendar, .. } = *other.config();
-        Self::new(&Config { period_ms, offset_ms, calendar, ..*self.config() }).unwrap_or(*self)
+        Self::of_any_kind(&Config { period_ms, offset_ms, calendar, ..*self.config() }).unwrap_or(*self)
     }
 }
 

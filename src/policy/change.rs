@@ -211,6 +211,7 @@ fn pace(config: &Config) -> String {
         Kind::TokenBucket => format!("{} per {period}", config.rate),
         Kind::FixedWindow => format!("{} for each window of {period}", config.rate),
         Kind::FirstUseWindow => format!("{} for each window of {period} from first use", config.rate),
+        Kind::RollingWindow => format!("{} in any {period}", config.rate),
     }
 }
 

@@ -22,6 +22,9 @@ struct Definition<'a> {
     numbers: Vec<StoredConfig>,
     /// One for each limit.
     write_ahead: Vec<u64>,
+    /// One for each limit, if one of them is a rolling window.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    grains: Vec<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     standing: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,6 +54,8 @@ struct Definition<'a> {
 struct Shadow {
     numbers: Vec<StoredConfig>,
     write_ahead: Vec<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    grains: Vec<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     timeline: Option<TimelineFields>,
 }
@@ -98,6 +103,7 @@ impl Policy {
             name: self.name(),
             numbers: self.limits().iter().map(StoredConfig::of).collect(),
             write_ahead: self.limits().iter().map(NamedLimit::write_ahead).collect(),
+            grains: grains_of(self.limits()),
             terms: self.object().written(),
             standing,
             banned_until,
@@ -106,6 +112,7 @@ impl Policy {
             shadow: self.shadow().map(|shadow| Shadow {
                 numbers: shadow.limits().iter().map(StoredConfig::of).collect(),
                 write_ahead: shadow.limits().iter().map(NamedLimit::write_ahead).collect(),
+                grains: grains_of(shadow.limits()),
                 timeline: timeline(shadow.timeline()),
             }),
             off: self.off_limits(),
@@ -176,15 +183,30 @@ fn versions(policy: &str, fields: &Fields<'_>) -> Result<(Vec<NamedLimit>, Timel
     let unreadable = || StoredConfigError::Unreadable;
     let limits = limits_of(fields.get("numbers").ok_or_else(unreadable)?)?;
     let write_ahead = fields.get("write_ahead").and_then(Json::array).ok_or_else(unreadable)?;
-    if limits.len() != write_ahead.len() {
+    let grains = fields.get("grains").map(|grains| grains.array().ok_or_else(unreadable)).transpose()?;
+    if limits.len() != write_ahead.len() || grains.as_ref().is_some_and(|grains| grains.len() != limits.len()) {
         return Err(unreadable());
     }
+    let mut grains = grains.into_iter().flatten();
     let mut named = Vec::new();
     for ((limit, config), write_ahead) in limits.into_iter().zip(write_ahead) {
         let write_ahead = write_ahead.integer().ok_or_else(unreadable)?;
-        named.push(NamedLimit::new(policy, limit.as_deref(), config, write_ahead));
+        let limit = NamedLimit::new(policy, limit.as_deref(), config, write_ahead);
+        named.push(match grains.next() {
+            Some(grains) => {
+                let grains = grains.integer().and_then(|grains| u8::try_from(grains).ok()).ok_or_else(unreadable)?;
+                limit.with_grains(grains)
+            }
+            None => limit,
+        });
     }
     Ok((named, fields.get("timeline").map_or(Ok(Timeline::default()), Timeline::of)?))
+}
+
+/// For a [`Definition`].
+fn grains_of(limits: &[NamedLimit]) -> Vec<u8> {
+    let is_any = limits.iter().any(|limit| limit.limit().is_rolling());
+    limits.iter().filter(|_| is_any).map(NamedLimit::grains).collect()
 }
 
 /// A shard's index and count.

@@ -387,7 +387,15 @@ impl Policy {
         Self { off, ..self }
     }
 
-    /// Whether any of its enforced limits is one of slots.
+    /// Whether any limit, also in shadow, is a rolling window.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn has_rolling_windows(&self) -> bool {
+        self.limits.iter().chain(self.shadow_limits()).any(|limit| limit.limit().is_rolling())
+    }
+
+    /// Whether any enforced limit limits slots.
+    #[doc(hidden)]
     #[must_use]
     pub fn has_slots(&self) -> bool {
         self.limits.iter().any(NamedLimit::is_slots)

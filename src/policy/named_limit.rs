@@ -1,6 +1,6 @@
 //! One limit of a policy, with its name.
 
-use crate::limit::Limit;
+use crate::limit::{Config, Limit};
 
 /// One limit of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,6 +9,8 @@ pub struct NamedLimit {
     full_name: String,
     limit: Limit,
     write_ahead: u64,
+    /// How many grains there are in a period of a rolling window.
+    grains: u8,
     /// The account of its name, if it is a number of slots.
     slots: Option<String>,
     /// Whether it had no name in an earlier version.
@@ -78,17 +80,36 @@ impl NamedLimit {
         self.write_ahead
     }
 
+    /// How many grains there are in a period of a rolling window.
+    pub(super) const fn grains(&self) -> u8 {
+        self.grains
+    }
+
+    /// Tokens of a rolling window come back at most this much late, in milliseconds: then those of one grain come back together. Those of
+    /// a small rate come back one by one, each a period after it was taken.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn grain_ms(&self) -> u64 {
+        let Config { capacity, period_ms, .. } = *self.limit.config();
+        if capacity <= self.grains.into() { 0 } else { period_ms.div_ceil(u64::from(self.grains).max(1)) }
+    }
+
     /// The limit with that account.
     pub(super) fn new(policy: &str, account: Option<&str>, limit: Limit, write_ahead: u64) -> Self {
         let name = name_of(account);
         let full_name = name.map_or_else(|| policy.to_owned(), |name| format!("{policy}/{name}"));
         let slots = account.filter(|_| is_of_slots(account)).map(str::to_owned);
-        Self { name: name.map(str::to_owned), full_name, limit, write_ahead, slots, was_unnamed: false }
+        Self { name: name.map(str::to_owned), full_name, limit, write_ahead, grains: DEFAULT_GRAINS, slots, was_unnamed: false }
     }
 
     /// The limit, marked if its name is that of the one that had none in an earlier version.
     pub(super) fn with_unnamed(self, unnamed: Option<&str>) -> Self {
         Self { was_unnamed: unnamed.is_some() && self.name() == unnamed, ..self }
+    }
+
+    /// The same limit with so many grains.
+    pub(super) fn with_grains(self, grains: u8) -> Self {
+        Self { grains, ..self }
     }
 
     /// The same limit with other numbers.
@@ -112,6 +133,13 @@ pub(crate) fn name_of(account: Option<&str>) -> Option<&str> {
     let name = account.map(|account| account.strip_suffix(SLOTS_MARK).unwrap_or(account));
     name.filter(|name| !name.is_empty())
 }
+
+/// A second for a minute, a minute for an hour: a token that comes back that late is hardly noticed, and the moments take at most a
+/// kilobyte.
+pub(super) const DEFAULT_GRAINS: u8 = 60;
+
+/// The most that `grains` can be: the moments of a key then take 4 KB.
+pub(super) const MAX_GRAINS: u8 = 240;
 
 /// The kind of limit that a number of slots is.
 pub(super) const SLOTS: &str = "slots";

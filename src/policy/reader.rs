@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::error::PolicyError;
 use super::mode::Mode;
 use super::name::{is_name, name_rule};
-use super::named_limit::{NamedLimit, SLOTS, slots_account};
+use super::named_limit::{DEFAULT_GRAINS, MAX_GRAINS, NamedLimit, SLOTS, slots_account};
 use super::rate::{Burst, Rate};
 use super::shard::{self, MAX_SHARDS};
 use super::shown::{shortened, shown_name, shown_value};
@@ -61,6 +61,7 @@ impl Reader<'_> {
         let before = self.errors.len();
         let is_slots = self.fields.get("kind").and_then(Json::string).is_some_and(|kind| kind == SLOTS);
         let config = if is_slots { self.slots() } else { self.config() };
+        let grains = self.grains(config.kind);
         let write_ahead = self.tokens("write_ahead").filter(|_| !is_slots);
         if self.errors.len() > before {
             return None;
@@ -70,7 +71,7 @@ impl Reader<'_> {
             // Otherwise a crash would cost a key more than it can ever have, and leave it in debt.
             self.error("write_ahead", format!("{tokens} tokens are more than the capacity: at most {capacity}"));
         }
-        let limit = Limit::new(&config);
+        let limit = Limit::of_any_kind(&config);
         if let Err(error) = &limit {
             self.error(field_of(error), error.to_string());
         }
@@ -78,7 +79,7 @@ impl Reader<'_> {
         let slots = is_slots.then(|| slots_account(name));
         let account = slots.as_deref().or(name);
         let limit = limit.ok().filter(|_| self.errors.len() == before)?;
-        Some(NamedLimit::new(policy, account, limit, write_ahead))
+        Some(NamedLimit::new(policy, account, limit, write_ahead).with_grains(grains))
     }
 
     /// A bucket of slots: nothing comes back by itself.
@@ -99,7 +100,8 @@ impl Reader<'_> {
 
     fn config(&mut self) -> Config {
         let opens_when_used = self.fields.get("offset").and_then(Json::string).is_some_and(|text| text == FIRST_USE);
-        let others = [("fixed_window", Kind::FixedWindow), (SLOTS, Kind::TokenBucket)];
+        let rolling = Kind::RollingWindow;
+        let others = [("fixed_window", Kind::FixedWindow), (rolling.word(), rolling), (SLOTS, Kind::TokenBucket)];
         let kind = self.choice("kind", ("token_bucket", Kind::TokenBucket), &others);
         let kind = match kind {
             Kind::TokenBucket if opens_when_used && self.fields.get("calendar").is_none() => {
@@ -111,6 +113,9 @@ impl Reader<'_> {
         };
         let written = self.rate();
         let (tokens, parts) = written.tokens;
+        if kind == Kind::RollingWindow {
+            self.only_rate_of_rolling();
+        }
         if kind != Kind::TokenBucket && parts > 1 {
             self.error("rate", "must be whole: a window that opens adds whole tokens".to_owned());
         }
@@ -130,6 +135,7 @@ impl Reader<'_> {
             None => self.required_millis("period"),
         };
         let capacity = match &written.burst {
+            _ if kind == Kind::RollingWindow => None, // the rate
             Some(Burst::Tokens(tokens)) => Some(*tokens),
             Some(Burst::Time(_)) if follows_calendar => None,
             Some(Burst::Time(length)) => period_ms.and_then(|period_ms| self.burst(length, &written, period_ms)),
@@ -143,6 +149,32 @@ impl Reader<'_> {
         let offset_ms = if opens_when_used || follows_calendar { None } else { self.millis("offset") };
         let config = Config { kind, rate: tokens, period_ms, capacity, initial, max_debt: 0, offset_ms, calendar };
         Config { max_debt: max_debt.unwrap_or_else(|| Limit::largest_debt(&config)), ..config }
+    }
+
+    /// A rolling window has no other numbers: it never grants more than its rate, and nothing ahead of time.
+    fn only_rate_of_rolling(&mut self) {
+        let is_burst = self.rate_has_burst();
+        for field in ["capacity", "max_debt", "initial", "offset", "calendar", "starts", "zone"] {
+            if self.fields.get(field).is_some() {
+                let problem = "is not for `kind = \"rolling_window\"`, which never grants more than its `rate` in any `period`";
+                self.error(field, problem.to_owned());
+            }
+        }
+        if is_burst {
+            let problem = "includes a burst, which a rolling window has not: it never grants more than its rate in any period";
+            self.error("rate", problem.to_owned());
+        }
+    }
+
+    fn rate_has_burst(&self) -> bool {
+        self.fields.get("rate").and_then(Rate::of).is_some_and(|rate| rate.burst.is_some())
+    }
+
+    fn grains(&mut self, kind: Kind) -> u8 {
+        if kind != Kind::RollingWindow && self.fields.get("grains").is_some() {
+            self.error("grains", "is for `kind = \"rolling_window\"`".to_owned());
+        }
+        self.small("grains", "grains", 1..=MAX_GRAINS).unwrap_or(DEFAULT_GRAINS)
     }
 
     /// The refill in a length of time.
@@ -305,12 +337,14 @@ impl Reader<'_> {
         number
     }
 
-    /// A lease would open a window before its tokens are used, and take slots without a reservation.
+    /// A lease would open a window before its tokens are used, and take slots without a reservation. Of a rolling window, it would not be
+    /// known when each of its tokens was used.
     pub(super) fn require_leasable(&mut self, limits: &[(Mode, NamedLimit)]) {
         for (_, limit) in limits {
             let has = match limit.limit().config().kind {
                 _ if limit.is_slots() => "limits slots",
                 Kind::FirstUseWindow => "has windows from first use",
+                Kind::RollingWindow => "is a rolling window",
                 Kind::TokenBucket | Kind::FixedWindow => continue,
             };
             self.error("lease", format!("{} {has}, of which nothing can be leased", limit.full_name()));
@@ -382,10 +416,11 @@ const fn field_of(error: &ConfigError) -> &'static str {
         ConfigError::OffsetWithoutWindows | ConfigError::OffsetBesideCalendar => "offset",
         ConfigError::CalendarWithoutWindows => "calendar",
         ConfigError::WarmUpTooLong { .. } => "warm_up", // policies have none
+        ConfigError::NeedsMoments => "kind",
     }
 }
 
-pub(super) const LIMIT_FIELDS: [&str; 11] = [
+pub(super) const LIMIT_FIELDS: [&str; 12] = [
     "kind",
     "rate",
     "period",
@@ -396,6 +431,7 @@ pub(super) const LIMIT_FIELDS: [&str; 11] = [
     "max_debt",
     "initial",
     "offset",
+    "grains",
     "write_ahead",
 ];
 
@@ -405,6 +441,7 @@ pub(crate) const fn written(kind: Kind) -> (&'static str, Option<&'static str>) 
         Kind::TokenBucket => ("token_bucket", None),
         Kind::FixedWindow => ("fixed_window", None),
         Kind::FirstUseWindow => ("fixed_window", Some(FIRST_USE)),
+        Kind::RollingWindow => ("rolling_window", None),
     }
 }
 

@@ -24,12 +24,12 @@ pub(super) fn limits_of(numbers: Json<'_>) -> Result<Vec<(Option<String>, Limit)
     let mut limits = Vec::new();
     for numbers in numbers.array().ok_or(StoredConfigError::Unreadable)? {
         let (name, config) = named_config(numbers).ok_or(StoredConfigError::Unreadable)?;
-        limits.push((name, Limit::new(&config).map_err(StoredConfigError::NoLimit)?));
+        limits.push((name, Limit::of_any_kind(&config).map_err(StoredConfigError::NoLimit)?));
     }
     Ok(limits)
 }
 
-const KINDS: [Kind; 3] = [Kind::TokenBucket, Kind::FixedWindow, Kind::FirstUseWindow];
+const KINDS: [Kind; 4] = [Kind::TokenBucket, Kind::FixedWindow, Kind::FirstUseWindow, Kind::RollingWindow];
 
 /// Parses a [`StoredConfig`]. An unknown field makes it unreadable: each may change the arithmetic.
 fn named_config(numbers: Json<'_>) -> Option<(Option<String>, Config)> {

@@ -222,6 +222,7 @@ pub(super) fn fill_ms(limit: &Limit, max_debt: u64, shards: u8) -> Option<u64> {
     let ms = match kind {
         Kind::TokenBucket => tokens.saturating_mul(period_ms).div_ceil(rate),
         Kind::FixedWindow | Kind::FirstUseWindow => tokens.div_ceil(rate).saturating_mul(period_ms),
+        Kind::RollingWindow => period_ms.saturating_mul(2), // a grain is no longer than the period
     };
     // A calendar's clocks may be set back.
     let ms = ms.saturating_add(if calendar.is_some() { Calendar::MAX_SET_BACK_MS.unsigned_abs().into() } else { 0 });

@@ -69,7 +69,7 @@ impl Timeline {
         if shards > 1 {
             for (_, limit) in &mut limits {
                 // Without fields that shards cannot have.
-                *limit = Limit::new(&Config { max_debt: 0, initial: None, ..*limit.config() }).unwrap_or(*limit);
+                *limit = Limit::of_any_kind(&Config { max_debt: 0, initial: None, ..*limit.config() }).unwrap_or(*limit);
             }
         }
         // A shard that existed all the time continues with its part, and others start empty.
@@ -124,7 +124,7 @@ impl Version {
         let start = |limit: &Limit| {
             let Config { capacity, initial, .. } = *limit.config();
             let capacity = if self.carry == Carry::Reset { initial.unwrap_or(capacity) } else { capacity };
-            Limit::new(&Config { capacity, ..*limit.config() }).unwrap_or(*limit)
+            Limit::of_any_kind(&Config { capacity, ..*limit.config() }).unwrap_or(*limit)
         };
         self.limits.iter().map(|(name, limit)| (name.clone(), start(limit))).collect()
     }

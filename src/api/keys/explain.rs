@@ -116,6 +116,7 @@ fn per(kind: Kind, period_ms: u64) -> String {
     };
     match kind {
         Kind::TokenBucket => format!("per {period}"),
+        Kind::RollingWindow => format!("in any {period}"),
         Kind::FixedWindow => format!("in each window of a {period}").replace("a hour", "an hour"),
         Kind::FirstUseWindow => {
             format!("in each window of a {period} that opens when a full bucket is used").replace("a hour", "an hour")

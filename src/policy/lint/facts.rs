@@ -64,7 +64,7 @@ pub struct LongRun {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Admitted {
-    /// The length, both ends included.
+    /// The length, both ends included; of a rolling window without its end, at which all of it may be back.
     pub period_ms: u64,
     /// Maximum tokens.
     pub tokens: u128,
@@ -139,7 +139,7 @@ pub(super) fn debt_paid_after_ms(limit: &Limit) -> Option<u64> {
 /// What a crash may cost a key under this limit.
 pub(super) fn crash_cost(limit: &NamedLimit) -> CrashCost {
     let tokens = limit.write_ahead();
-    CrashCost { tokens, back_after_ms: back_after_ms(limit.limit(), tokens) }
+    CrashCost { tokens, back_after_ms: back_after_ms(limit, tokens) }
 }
 
 fn facts(limit: &NamedLimit, is_enforced: bool, periods: &[u64]) -> LimitFacts {
@@ -161,7 +161,7 @@ fn facts(limit: &NamedLimit, is_enforced: bool, periods: &[u64]) -> LimitFacts {
         long_run: is_refilled.then_some(LongRun { tokens: worst.per_cycle, period_ms: worst.cycle_ms }),
         burst: worst.burst,
         within: if is_refilled { within(worst) } else { Vec::new() },
-        full_after_ms: back_after_ms(limit.limit(), capacity),
+        full_after_ms: back_after_ms(limit, capacity),
         debt: (max_debt > 0).then(|| {
             let worst = Worst::of_all_verbs(&config);
             let paid_after_ms = debt_paid_after_ms(limit.limit());
@@ -173,7 +173,11 @@ fn facts(limit: &NamedLimit, is_enforced: bool, periods: &[u64]) -> LimitFacts {
 }
 
 /// Maximum time for a bucket to fill that lacks this many tokens.
-fn back_after_ms(limit: &Limit, tokens: u64) -> Option<u64> {
+fn back_after_ms(named: &NamedLimit, tokens: u64) -> Option<u64> {
+    let limit = named.limit();
+    if limit.is_rolling() && tokens > 0 {
+        return Some(limit.config().period_ms.saturating_add(named.grain_ms()));
+    }
     if let Some(calendar) = &limit.config().calendar {
         return in_windows(calendar, limit.config(), tokens);
     }

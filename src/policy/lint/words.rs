@@ -138,6 +138,7 @@ fn write_limit(f: &mut fmt::Formatter<'_>, limit: &Limit) -> fmt::Result {
         Kind::TokenBucket => "token bucket",
         Kind::FixedWindow => "fixed window",
         Kind::FirstUseWindow => "window from first use",
+        Kind::RollingWindow => return write!(f, "rolling window, at most {rate} in any {period}"),
     };
     let worst = Worst::of_consuming(limit.config());
     write!(f, "{kind}, {rate} per {period}, at most {} at once", worst.burst)?;

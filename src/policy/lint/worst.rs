@@ -53,6 +53,8 @@ impl Worst {
                 let from_the_burst = in_windows(div_rem(span, self.cycle_ms).0);
                 from_the_burst.max(in_windows(span.div_ceil(self.cycle_ms.max(1))).saturating_sub(1))
             }
+            // All of it is back after exactly a period, which is the first moment that does not count.
+            Kind::RollingWindow => div_rem(span.saturating_sub(1), self.cycle_ms).0.saturating_mul(self.per_cycle),
             Kind::TokenBucket => {
                 let (cycles, rest) = div_rem(span, self.cycle_ms);
                 let in_rest = div_rem(rest.saturating_mul(self.rate.into()), self.period_ms.into()).0;
@@ -77,7 +79,7 @@ impl Worst {
         let burst = most.saturating_add(max_debt);
         let whole = (u128::from(rate), u128::from(period_ms));
         let (per_cycle, cycle_ms) = match kind {
-            Kind::FixedWindow | Kind::FirstUseWindow => (rate.min(burst).into(), period_ms.into()),
+            Kind::FixedWindow | Kind::FirstUseWindow | Kind::RollingWindow => (rate.min(burst).into(), period_ms.into()),
             Kind::TokenBucket => overflow(rate.into(), period_ms.into(), burst.into()).unwrap_or(whole),
         };
         Self { burst, kind, period_ms, rate, per_cycle, cycle_ms, calendar }

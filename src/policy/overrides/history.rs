@@ -297,6 +297,7 @@ impl Numbers {
             Kind::TokenBucket => 0,
             Kind::FixedWindow => 1,
             Kind::FirstUseWindow => 2,
+            Kind::RollingWindow => 4,
         });
         let optional = |value: Option<u64>| value.map_or(0, |value| value.saturating_add(1));
         for value in [rate, period_ms, capacity, max_debt, self.write_ahead, optional(initial), optional(offset_ms)] {
@@ -317,6 +318,7 @@ impl Numbers {
             0 => Kind::TokenBucket,
             1 | 3 => Kind::FixedWindow,
             2 => Kind::FirstUseWindow,
+            4 => Kind::RollingWindow,
             _ => return None,
         };
         let (rate, period_ms, capacity, max_debt) = (rest.number()?, rest.number()?, rest.number()?, rest.number()?);
@@ -333,7 +335,7 @@ impl Numbers {
         let rate = if kind_byte == 3 && calendar.is_none() { 0 } else { rate };
         let config = Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, calendar };
         let account = Some(name).filter(|name| !name.is_empty()).map(str::to_owned);
-        Some(Self { account, limit: Limit::new(&config).ok()?, write_ahead })
+        Some(Self { account, limit: Limit::of_any_kind(&config).ok()?, write_ahead })
     }
 }
 

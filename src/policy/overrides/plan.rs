@@ -108,7 +108,7 @@ impl Plan {
             Self::Multiple(multiple) => limits.iter().find_map(|limit| {
                 let of = limit.name().map_or_else(String::new, |name| format!(" of the limit {name}"));
                 let error = match multiple.config(limit.limit().config()) {
-                    Some(config) => Limit::new(&config).err()?.to_string(),
+                    Some(config) => Limit::of_any_kind(&config).err()?.to_string(),
                     None => format!("a rate of {MAX_TOKENS} is the largest"),
                 };
                 Some(format!("`multiple`: the multiplied numbers{of} cannot be kept exact: {error}"))
@@ -197,7 +197,7 @@ impl Multiple {
                     None => (product.div_ceil(denominator.into()), period_ms),
                 }
             }
-            Kind::FixedWindow | Kind::FirstUseWindow => (product.div_ceil(denominator.into()), period_ms),
+            Kind::FixedWindow | Kind::FirstUseWindow | Kind::RollingWindow => (product.div_ceil(denominator.into()), period_ms),
         };
         let rate = u64::try_from(rate).ok().filter(|&rate| rate <= MAX_TOKENS)?;
         let initial = initial.map(|tokens| self.tokens(tokens));
@@ -218,7 +218,7 @@ impl Multiple {
 fn nearest(mut config: Config, own: &Limit) -> Limit {
     // Each number is lowered at most once.
     for _ in 0..4 {
-        match Limit::new(&config) {
+        match Limit::of_any_kind(&config) {
             Ok(limit) => return limit,
             Err(ConfigError::CapacityTooLarge { max, .. }) => config.capacity = max,
             Err(ConfigError::MaxDebtTooLarge { max, .. }) => config.max_debt = max,
