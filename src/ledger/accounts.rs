@@ -286,7 +286,7 @@ pub(super) fn succeeding(
 
 /// Carries the account to other numbers at that moment, with `more` tokens added or taken away: up to the capacity, and never into debt.
 fn with_more(limit: &Limit, from: &NamedState, more: i128, at: i64, phase: u64) -> NamedState {
-    let NamedState { name, limit: old, state, cuts } = from;
+    let NamedState { name, limit: old, state, cuts, .. } = from;
     let state = old.refilled(state, at);
     let left = i128::from(old.snapshot(&state).tokens).max(0);
     let excess = more.saturating_neg().min(left);
@@ -297,17 +297,21 @@ fn with_more(limit: &Limit, from: &NamedState, more: i128, at: i64, phase: u64) 
         cuts.take_over(limit, old, newest, excess, at);
         cuts.in_window_of(limit, &state)
     });
-    NamedState { name: name.clone(), limit: *limit, state, cuts }
+    NamedState { name: name.clone(), limit: *limit, state, cuts, log: from.log_for(limit) }
 }
 
 /// Whether `other` grants at least as much as `config` over any interval.
 pub(super) fn is_as_generous(other: &Config, config: &Config) -> bool {
+    let is_rolling = |config: &Config| config.kind == Kind::RollingWindow;
+    if is_rolling(other) && is_rolling(config) {
+        return other.capacity >= config.capacity && other.period_ms <= config.period_ms;
+    }
     faster(other, config) >= 0 && other.capacity >= config.capacity && is_in_step(other, config)
 }
 
 /// The account that `limit` takes over from another. `seen` has all numbers with an account.
 fn taken_over(limit: &Limit, from: &NamedState, seen: &[Refills<'_>], now: i64, phase: u64) -> NamedState {
-    let NamedState { name, limit: old, state, cuts } = from;
+    let NamedState { name, limit: old, state, cuts, .. } = from;
     // What refilled before a reservation was opened must not count as if it had come after.
     let state = cuts.as_ref().map_or(*state, |cuts| old.refilled(state, old.snapshot(cuts.newest()).at));
     let Snapshot { tokens, drops, at } = old.snapshot(&state);
@@ -337,7 +341,7 @@ fn taken_over(limit: &Limit, from: &NamedState, seen: &[Refills<'_>], now: i64, 
         cuts.take_over(limit, old, newest, excess, now);
         cuts.in_window_of(limit, &state)
     });
-    NamedState { name: name.clone(), limit: *limit, state, cuts }
+    NamedState { name: name.clone(), limit: *limit, state, cuts, log: from.log_for(limit) }
 }
 
 /// The state of `limit` taken over from one of `old`: as many tokens minus `excess`, which may be negative, up to its own capacity.

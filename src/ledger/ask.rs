@@ -86,7 +86,9 @@ impl Ledger {
             },
         };
         if let ObjectReply::Decided(decided) = &mut reply {
-            decided.may_be_kept = !decided.is_replayed && !self.may_give_back(asked);
+            // What comes back of a rolling window, and when, is known only here.
+            let is_rolling = asked.iter().any(|policy| policy.has_rolling_windows());
+            decided.may_be_kept = !decided.is_replayed && !is_rolling && !self.may_give_back(asked);
             self.recent.record(asked, request, decided);
             decided.notices = self.give_notices(asked, request, decided, &mut writes);
             if !decided.is_replayed {

@@ -7,13 +7,14 @@ use super::accounts::{Change, Floor, is_as_generous};
 use super::cover::{block, cover, usual_block};
 use super::follow::{Meanwhile, follow, rename, untouched};
 use super::leases::Leases;
+use super::log::Log;
 use super::names::Renamed;
 use super::reservation::{Expired, ReservedPart};
 use super::returns::{Return, Returns};
-use super::row::{NamedState, Registered, RowError, StoredRow, encode_cuts, encode_row, mark_covered};
+use super::row::{NamedState, Registered, RowError, StoredRow, encode_cuts, encode_log, encode_row, mark_covered};
 use super::without::without;
 use super::writes::Writes;
-use crate::limit::{Carry, Cuts, Limit, State};
+use crate::limit::{Carry, Cuts, Decision, Limit, State, Verb};
 use crate::policy::{NamedLimit, Policy, Standing, is_of_slots};
 
 /// A policy's bucket for the key.
@@ -40,6 +41,8 @@ pub(super) struct Bucket {
     openings: Vec<Opening>,
     /// One for each limit of the policy, if there are any openings. Dormant limits keep their own.
     pub(super) cuts: Vec<Cuts>,
+    /// One for each limit of the policy, if one of them is a rolling window. Dormant limits keep their own.
+    logs: Vec<Log>,
     /// What open reservations will give back, once computed.
     returns: Option<Returns>,
     /// Leased tokens. The states still include them, so a bucket is never fuller than with them.
@@ -183,9 +186,18 @@ impl Bucket {
             let limits = policy.limits().iter().zip(&mut states);
             let limits = limits.map(|(named, state)| (named.account(), named.limit(), state, each.next()));
             let leases = Leases::stored(&stored, limits);
+            let log = |(index, (named, state)): (usize, (&NamedLimit, &State))| {
+                let mut log = stored.log_of(index);
+                if named.limit().is_rolling() {
+                    log.fit(named.limit(), state, now); // what a crash may have cost
+                }
+                log
+            };
+            let has_logs = policy.has_own_rolling_windows();
+            let logs = policy.limits().iter().zip(&states).enumerate().filter(|_| has_logs).map(log).collect();
             let stored_newest = (0..policy.limits().len()).filter_map(|index| Some(*stored.cuts_of(index)?.newest()));
             let persisted = Some(stored_states.into_iter().chain(stored_newest).collect());
-            return Ok(Self { states, cuts, leases, persisted, ..bucket }.with_all_cut());
+            return Ok(Self { states, cuts, logs, leases, persisted, ..bucket }.with_all_cut());
         }
         let mut old = stored.limits(now)?;
         let changed_at =
@@ -204,7 +216,7 @@ impl Bucket {
         let stored_states: Vec<_> = old.iter().map(|limit| limit.state).take(policy.limits().len()).collect();
         let mut meanwhile = Meanwhile::new(&mut leases, stored.is_inline, !bucket.openings.is_empty(), now);
         meanwhile.expired = bucket.places_of(expired, renamed.as_ref());
-        let (states, cuts, dormant) = followed(&old, (since, reached), policy, &mut meanwhile, phase);
+        let Followed { states, cuts, logs, dormant } = followed(&old, (since, reached), policy, &mut meanwhile, phase);
         let returned = meanwhile.returned;
         // The row only has extra dormant limits, or is of another version with the same numbers.
         let is_current = is_unchanged
@@ -216,7 +228,7 @@ impl Bucket {
         } else {
             (None, Need::Exact)
         };
-        let mut bucket = Self { states, dormant, cuts, leases, renamed, persisted, need, ..bucket }.with_all_cut();
+        let mut bucket = Self { states, dormant, cuts, logs, leases, renamed, persisted, need, ..bucket }.with_all_cut();
         bucket.mark_all_returned(&returned);
         Ok(bucket)
     }
@@ -282,8 +294,8 @@ impl Bucket {
         let mut leases = std::mem::take(&mut self.leases);
         let mut meanwhile = Meanwhile::new(&mut leases, is_inline, !self.openings.is_empty(), now);
         meanwhile.expired = self.places_of(expired, self.renamed.as_ref());
-        (self.states, self.cuts, self.dormant) =
-            followed(old, (0, self.reached), &Arc::clone(&self.policy), &mut meanwhile, phase);
+        let followed = followed(old, (0, self.reached), &Arc::clone(&self.policy), &mut meanwhile, phase);
+        Followed { states: self.states, cuts: self.cuts, logs: self.logs, dormant: self.dormant } = followed;
         let returned = meanwhile.returned;
         self.leases = leases;
         self.mark_all_returned(&returned);
@@ -297,6 +309,9 @@ impl Bucket {
             let newest = places.iter().filter(|_| is_cut).map(|place| place.saturating_add(places.len()));
             places.iter().copied().chain(newest).map(|place| states.get(place).copied()).collect()
         };
+        if self.has_logs() {
+            (self.persisted, self.in_flight) = (None, None); // something may have come back since
+        }
         self.persisted = self.persisted.take().and_then(&in_order);
         self.in_flight = self.in_flight.take().and_then(|(ticket, states)| Some((ticket, in_order(states)?)));
     }
@@ -325,7 +340,7 @@ impl Bucket {
         let mut leases = std::mem::take(&mut self.leases);
         let mut meanwhile = Meanwhile::new(&mut leases, before.is_inline(), !self.openings.is_empty(), now);
         meanwhile.expired = self.places_of(expired, self.renamed.as_ref());
-        let (states, cuts, dormant) = followed(&old, (since, self.reached), policy, &mut meanwhile, phase);
+        let followed = followed(&old, (since, self.reached), policy, &mut meanwhile, phase);
         let returned = meanwhile.returned;
         self.leases = leases;
         self.mark_all_returned(&returned);
@@ -333,10 +348,10 @@ impl Bucket {
         let is_unchanged = before.version() == policy.version()
             && policy.is_unchanged_since(since)
             && before.timeline().unnamed() == policy.timeline().unnamed();
-        if is_unchanged && states == self.states && cuts == self.cuts && dormant == self.dormant {
+        if is_unchanged && followed.is_of(self) {
             return self.resize(&before);
         }
-        (self.states, self.cuts, self.dormant) = (states, cuts, dormant);
+        Followed { states: self.states, cuts: self.cuts, logs: self.logs, dormant: self.dormant } = followed;
         self.cut_all();
         self.persisted = None; // storage has other numbers
         self.in_flight = None;
@@ -374,6 +389,7 @@ impl Bucket {
             dormant: Vec::new(),
             openings: Vec::new(),
             cuts: Vec::new(),
+            logs: Vec::new(),
             returns: None,
             leases: Leases::default(),
             renamed: None,
@@ -413,9 +429,6 @@ impl Bucket {
                 self.need = self.need.max(Need::Now);
             }
         }
-        if self.dormant.is_empty() {
-            return;
-        }
         let is_inline = self.policy.is_inline();
         for ((named, state), change) in self.policy.limits().iter().zip(&self.states).zip(changes) {
             let in_force = (named.account(), named.limit());
@@ -423,12 +436,122 @@ impl Bucket {
                 self.need = self.need.max(Need::Spent);
             }
         }
+        self.fit_logs(now);
+    }
+
+    /// Makes the logs of rolling windows add up again, after states have changed.
+    fn fit_logs(&mut self, now: i64) {
+        let (mut is_lower, mut is_any) = (false, false);
+        let awake = self.policy.limits().iter().map(NamedLimit::limit).zip(&self.states).zip(&mut self.logs);
+        let dormant = self.dormant.iter_mut().map(|dormant| ((&dormant.limit, &dormant.state), &mut dormant.log));
+        for ((limit, state), log) in awake.chain(dormant).filter(|((limit, _), _)| limit.is_rolling()) {
+            is_any = true;
+            is_lower |= log.fit(limit, state, now);
+        }
+        self.follow_logs(is_any, is_lower);
+    }
+
+    /// After a change of the logs, by which what is in storage may say that something comes back which was given back already: then it must
+    /// be written at once. What a settlement changes is in the logs, and not in the cuts.
+    fn follow_logs(&mut self, is_any: bool, is_lower: bool) {
+        if is_lower {
+            self.need(Need::Now);
+        }
+        if !is_any || self.openings.is_empty() {
+            return;
+        }
+        let count = self.openings.len();
+        let awake = self.policy.limits().iter().map(NamedLimit::limit).zip(&self.states).zip(&mut self.cuts);
+        let dormant = self.dormant.iter_mut().filter_map(|dormant| {
+            let NamedState { limit, state, cuts, .. } = dormant;
+            Some(((&*limit, &*state), cuts.as_mut()?))
+        });
+        for ((_, state), cuts) in awake.chain(dormant).filter(|((limit, _), _)| limit.is_rolling()) {
+            *cuts = Cuts::void(*state, count);
+        }
+    }
+
+    /// Brings back what is back of rolling windows by now, with the grains of the policy.
+    pub(super) fn bring_back(&mut self, now: i64) {
+        if !self.has_logs() {
+            return;
+        }
+        self.logs.resize(self.states.len(), Log::default());
+        for (log, named) in self.logs.iter_mut().zip(self.policy.limits()) {
+            log.set_grain(named.grain_ms());
+        }
+        let mut has_stepped = false;
+        let count = self.states.len().saturating_add(self.dormant.len());
+        let awake = self.policy.limits().iter().map(NamedLimit::limit).zip(&mut self.states).zip(&mut self.logs);
+        let dormant = self.dormant.iter_mut().map(|dormant| {
+            let NamedState { limit, state, log, .. } = dormant;
+            ((&*limit, state), log)
+        });
+        for (index, ((limit, state), log)) in awake.chain(dormant).enumerate() {
+            if !limit.is_rolling() {
+                continue;
+            }
+            has_stepped |= log.follow_clock(now);
+            let back = log.bring_back(limit, now);
+            *state = limit.raised(state, back.tokens);
+            // An object that reads the row now would find as much of it back; twice, if it also has the newest piece.
+            for place in [index, index.saturating_add(count)] {
+                let stored = self.persisted.as_mut().and_then(|states| states.get_mut(place));
+                let in_flight = self.in_flight.as_mut().and_then(|(_, states)| states.get_mut(place));
+                for (stored, back) in [(stored, back.saved.0), (in_flight, back.saved.1)] {
+                    if let Some(stored) = stored {
+                        *stored = limit.raised(stored, back);
+                    }
+                }
+            }
+        }
+        if has_stepped {
+            self.need(Need::Exact);
+        }
+        self.follow_logs(true, false);
+    }
+
+    fn has_logs(&self) -> bool {
+        self.policy.has_own_rolling_windows() || self.dormant.iter().any(|dormant| dormant.limit.is_rolling())
+    }
+
+    /// Of a rolling window: when the cost passes that it has just refused, while so many tokens are `held`. `others` come back at their
+    /// moments; what `expiring` openings have taken comes back at theirs at the latest.
+    pub(super) fn refusal(
+        &self,
+        index: usize,
+        (cost, verb): (u64, Verb),
+        held: u64,
+        others: impl IntoIterator<Item = (i64, u64)>,
+        expiring: &[(u64, i64)],
+    ) -> Decision {
+        let never = Decision::Never { max: 0 };
+        let (Some(named), Some(state)) = (self.policy.limits().get(index), self.states.get(index)) else { return never };
+        let limit = named.limit();
+        let cost = if verb == Verb::ConsumeUpTo { cost.min(1) } else { cost };
+        if cost > limit.config().capacity {
+            return Decision::Never { max: limit.config().capacity };
+        }
+        let there = i128::from(limit.snapshot(state).tokens).saturating_sub(held.into());
+        let missing = i128::from(cost).saturating_sub(there);
+        // Leased tokens, from before it was a rolling window, count as taken when their leases are over.
+        let leased = (self.leases.over_at(i64::MIN).saturating_add_unsigned(limit.config().period_ms), self.leases.of(index));
+        let others = others.into_iter().chain([leased].into_iter().filter(|(_, tokens)| *tokens > 0));
+        let retry_at = self.logs.get(index).and_then(|log| log.back_at(limit, missing, others, expiring));
+        retry_at.map_or(never, |retry_at| Decision::Wait { retry_at })
+    }
+
+    /// When all of a rolling window is back, if anything is missing; `None` of another limit.
+    pub(super) fn over_at(&self, index: usize) -> Option<i64> {
+        let limit = self.policy.limits().get(index)?.limit();
+        self.logs.get(index)?.over_at(limit).filter(|_| limit.is_rolling())
     }
 
     /// Debits leases that are over.
     pub(super) fn end_leases(&mut self, now: i64) {
         if self.leases.is_any_over(now) {
             self.with_all(|leases, accounts, is_inline| leases.end(accounts, is_inline, (now, now)));
+            self.fit_logs(now);
         }
     }
 
@@ -439,6 +562,7 @@ impl Bucket {
                 leases.spend(accounts, tokens, is_inline, at);
             }
         });
+        self.fit_logs(at);
     }
 
     /// Changes all accounts; the last argument says whether numbers come with requests.
@@ -447,6 +571,7 @@ impl Bucket {
         change(&mut self.leases, &mut all, self.policy.is_inline());
         self.dormant = all.split_off(self.states.len().min(all.len()));
         self.states = all.iter().map(|account| account.state).collect();
+        self.logs = logs_of(&self.policy, &all);
         self.cuts = all.into_iter().filter_map(|account| account.cuts).collect();
     }
 
@@ -484,9 +609,18 @@ impl Bucket {
         for (named, cuts) in self.policy.limits().iter().zip(&mut self.cuts) {
             cuts.open(named.limit(), now);
         }
-        for NamedState { limit, state, cuts, .. } in &mut self.dormant {
-            cuts.get_or_insert_with(|| Cuts::new(*state)).open(limit, now);
+        for (named, log) in self.policy.limits().iter().zip(&mut self.logs) {
+            if named.limit().is_rolling() {
+                log.open(id, now);
+            }
         }
+        for NamedState { limit, state, cuts, log, .. } in &mut self.dormant {
+            cuts.get_or_insert_with(|| Cuts::new(*state)).open(limit, now);
+            if limit.is_rolling() {
+                log.open(id, now);
+            }
+        }
+        self.follow_logs(self.has_logs(), false);
         self.need(if is_stored { Need::Now } else { Need::Spent });
     }
 
@@ -559,9 +693,14 @@ impl Bucket {
         let Some(cut) = self.place_of(id) else { return Vec::new() };
         let mut booked = Vec::new();
         let may_owe = self.policy.standing() != Standing::Unlimited;
-        let limits = self.policy.limits().iter().zip(&mut self.states).zip(&mut self.cuts);
-        for (((named, state), cuts), (&(taken, real), &held)) in limits.zip(tokens.iter().zip(held)) {
+        let limits = self.policy.limits().iter().zip(&mut self.states).zip(&mut self.cuts).enumerate();
+        for ((index, ((named, state), cuts)), (&(taken, real), &held)) in limits.zip(tokens.iter().zip(held)) {
             let limit = named.limit();
+            if let Some(log) = self.logs.get_mut(index).filter(|_| limit.is_rolling()) {
+                let room = limit.remaining(state, now).saturating_sub(held);
+                booked.push(log.settle(limit, id, (taken, real), room, state));
+                continue;
+            }
             cuts.refill(limit, now);
             let more = real.saturating_sub(taken);
             let real = taken.min(real).saturating_add(cuts.room(limit, cut, held, may_owe).min(more));
@@ -572,7 +711,7 @@ impl Bucket {
         let floors = limits
             .map(|(named, state)| Floor::of((named.account(), named.limit()), state, policy.is_inline(), dormant));
         let floors: Vec<_> = floors.collect();
-        for NamedState { name, limit, state, cuts } in &mut self.dormant {
+        for NamedState { name, limit, state, cuts, log } in &mut self.dormant {
             let Some(cuts) = cuts else { continue };
             cuts.refill(limit, now);
             let mut charged = policy.limits().iter().zip(tokens.iter().zip(&booked)).zip(&floors);
@@ -583,6 +722,11 @@ impl Bucket {
                 let room = cuts.room(limit, cut, leases.of_name(name.as_deref()), may_owe);
                 (taken, real.min(taken.saturating_add(room)))
             });
+            if limit.is_rolling() {
+                let room = limit.remaining(state, now).saturating_sub(leases.of_name(name.as_deref()));
+                log.settle(limit, id, (taken, real), room, state);
+                continue;
+            }
             let before = *state;
             cuts.settle(limit, cut, (taken, real), state, now);
             let after = limit.refilled(state, now);
@@ -594,7 +738,8 @@ impl Bucket {
                 *state = floor;
             }
         }
-        self.need(if self.has_stored_cuts() { Need::Now } else { Need::Spent });
+        self.need(if self.has_stored_cuts() || self.has_logs() { Need::Now } else { Need::Spent });
+        self.follow_logs(self.has_logs(), false);
         booked
     }
 
@@ -627,6 +772,8 @@ impl Bucket {
             self.forget_returns();
             let dormant = self.dormant.iter_mut().filter_map(|dormant| dormant.cuts.as_mut());
             self.cuts.iter_mut().chain(dormant).for_each(|cuts| cuts.close(cut));
+            let dormant = self.dormant.iter_mut().map(|dormant| &mut dormant.log);
+            self.logs.iter_mut().chain(dormant).for_each(|log| log.close(opening.id));
             self.need(if opening.is_stored { Need::Now } else { Need::Spent });
         }
         self.drop_cuts();
@@ -709,6 +856,7 @@ impl Bucket {
         let awake = policy.limits().iter().zip(&self.states).enumerate();
         let awake = awake.map(|(index, (limit, &state))| NamedState {
             cuts: self.cuts.get(index).cloned(),
+            log: self.logs.get(index).cloned().unwrap_or_default(),
             ..NamedState::of(limit, state)
         });
         awake.chain(self.dormant.iter().cloned())
@@ -745,6 +893,7 @@ impl Bucket {
                 let next = self.lowered(now);
                 let row = self.encode(&next, now);
                 self.leases.mark_in_flight();
+                self.all_logs().for_each(Log::mark_in_flight);
                 self.in_flight = Some((ticket, next));
                 Row::Background(row)
             }
@@ -763,6 +912,7 @@ impl Bucket {
                     mark_covered(&mut row, now);
                 }
                 self.leases.mark_saved();
+                self.all_logs().for_each(Log::mark_saved);
                 self.persisted = Some(next);
                 self.in_flight = None;
                 self.has_row = true;
@@ -775,6 +925,7 @@ impl Bucket {
     pub(super) fn confirm(&mut self, ticket: u32) {
         if let Some((_, states)) = self.in_flight.take_if(|(of, _)| *of == ticket) {
             self.leases.mark_arrived();
+            self.all_logs().for_each(Log::mark_arrived);
             self.persisted = Some(states);
         }
     }
@@ -796,6 +947,7 @@ impl Bucket {
         let exact = self.all_states(now);
         let row = self.encode(&exact, now);
         self.leases.mark_in_flight();
+        self.all_logs().for_each(Log::mark_in_flight);
         self.in_flight = Some((ticket, exact));
         Some(row)
     }
@@ -803,15 +955,21 @@ impl Bucket {
     /// When the bucket may be forgotten, if ever.
     pub(super) fn expires_at(&self, now: i64) -> Option<i64> {
         let all = self.all_states(now);
-        let awake = self.policy.limits().iter().zip(&all);
-        let awake = awake.map(|(limit, state)| limit.limit().expires_at(state, now));
+        let awake = self.policy.limits().iter().zip(&all).enumerate();
+        let awake = awake.map(|(index, (named, state))| {
+            let limit = named.limit();
+            match self.logs.get(index).filter(|_| limit.is_rolling()) {
+                Some(log) => Some(log.over_at(limit).unwrap_or(now).max(now)),
+                None => limit.expires_at(state, now),
+            }
+        });
         let awake = awake.chain([Some(self.leases.over_at(now))]);
         let dormant = self.dormant.iter().zip(all.iter().skip(self.states.len()));
         let limits = || self.policy.limits().iter().map(|named| (named.account(), named.limit()));
         let is_needed =
             |dormant: &NamedState| !is_of_slots(dormant.name.as_deref()) && !is_dominated(dormant, limits());
         let dormant = dormant.filter(|(dormant, _)| is_needed(dormant));
-        latest(now, awake.chain(dormant.map(|(dormant, state)| dormant.limit.full_at(state, now))))
+        latest(now, awake.chain(dormant.map(|(dormant, state)| dormant.full_at(state, now))))
     }
 
     /// The least surplus of any limit over its persisted state plus what a crash would let frontends return again. A row in flight may or
@@ -901,6 +1059,10 @@ impl Bucket {
         states.map(|(state, (limit, leased))| without(limit, state, leased, now)).collect()
     }
 
+    fn all_logs(&mut self) -> impl Iterator<Item = &mut Log> {
+        self.logs.iter_mut().chain(self.dormant.iter_mut().map(|dormant| &mut dormant.log))
+    }
+
     fn encode(&self, states: &[State], now: i64) -> Vec<u8> {
         let (awake, rest) = states.split_at_checked(self.states.len()).unwrap_or((states, &[]));
         let dormant: Vec<_> =
@@ -912,6 +1074,14 @@ impl Bucket {
         let openings = self.openings.iter().filter(|opening| opening.is_stored).map(|opening| opening.encode());
         let cuts = self.stored_cuts();
         encode_cuts(openings, newest.iter().zip(cuts.iter().map(|cuts| cuts.steps())), &mut row);
+        let is_stored = |id| self.openings.iter().any(|opening| opening.id == id && opening.is_stored);
+        let rolling = self.policy.limits().iter().map(|named| named.limit().is_rolling()).zip(&self.logs).enumerate();
+        let rolling = rolling.filter(|(_, (is_rolling, _))| *is_rolling).map(|(place, (_, log))| (place, log));
+        let dormant = self.dormant.iter().enumerate().filter(|(_, dormant)| dormant.limit.is_rolling());
+        let dormant = dormant.map(|(place, dormant)| (place.saturating_add(self.states.len()), &dormant.log));
+        for (place, log) in rolling.chain(dormant) {
+            encode_log(place, log.encode(is_stored), &mut row);
+        }
         row
     }
 }
@@ -936,7 +1106,7 @@ pub(super) fn row_expires_at(row: &[u8], now: i64) -> Option<i64> {
     let expires_at = |(index, account): (usize, &NamedState)| {
         let NamedState { limit, state, .. } = account;
         let state = without(limit, state, leases.of(index), now);
-        if index < own { limit.expires_at(&state, now) } else { limit.full_at(&state, now) }
+        if index < own && !limit.is_rolling() { limit.expires_at(&state, now) } else { account.full_at(&state, now) }
     };
     // Slots are held by their reservations.
     let is_needed = |one: &(usize, &NamedState)| {
@@ -973,6 +1143,30 @@ fn changed_at(policy: &Policy, old: &[NamedState], since: i64) -> Option<i64> {
     changes.find(|(_, carry, numbers)| *carry == Carry::Reset || numbers.iter().any(is_other)).map(|(at, ..)| at)
 }
 
+/// A bucket that has followed its policy.
+struct Followed {
+    states: Vec<State>,
+    cuts: Vec<Cuts>,
+    logs: Vec<Log>,
+    dormant: Vec<NamedState>,
+}
+
+impl Followed {
+    /// Whether the bucket is as it was.
+    fn is_of(&self, bucket: &Bucket) -> bool {
+        self.states == bucket.states
+            && self.cuts == bucket.cuts
+            && self.logs == bucket.logs
+            && self.dormant == bucket.dormant
+    }
+}
+
+/// One for each limit of the policy, if one of them is a rolling window.
+fn logs_of(policy: &Policy, accounts: &[NamedState]) -> Vec<Log> {
+    let has_logs = policy.has_own_rolling_windows();
+    accounts.iter().filter(|_| has_logs).map(|account| account.log.clone()).collect()
+}
+
 /// The states of `policy`'s limits with their cuts, if any, and the dormant ones, of a bucket that was at the version `since` and has
 /// followed versions up to `reached`.
 fn followed(
@@ -981,11 +1175,12 @@ fn followed(
     policy: &Policy,
     meanwhile: &mut Meanwhile<'_>,
     phase: u64,
-) -> (Vec<State>, Vec<Cuts>, Vec<NamedState>) {
+) -> Followed {
     let mut all = follow(old.to_vec(), (since, reached), policy, meanwhile, phase);
     let dormant = all.split_off(policy.limits().len().min(all.len()));
     let states = all.iter().map(|limit| limit.state).collect();
+    let logs = logs_of(policy, &all);
     let is_cut = all.iter().any(|limit| limit.cuts.is_some());
     let cuts = all.into_iter().filter(|_| is_cut).map(|limit| limit.cuts.unwrap_or_else(|| Cuts::new(limit.state)));
-    (states, cuts.collect(), dormant)
+    Followed { states, cuts: cuts.collect(), logs, dormant }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::accounts::MAX_INLINE;
-use super::bucket::row_expires_at;
+use super::bucket::{Need, row_expires_at};
 use super::names::BUCKET;
 use super::row::StoredRow;
 use super::{Ledger, Slot, Writes};
@@ -43,6 +43,7 @@ impl Ledger {
         self.has_alarm = false;
         self.end_holds(now);
         self.end_expired(now);
+        self.open_behind(now);
         self.forget_full(now, &mut writes, |_, _| true);
         self.notices.clean(now, &mut writes.before_reply);
         self.replays.close_pages();
@@ -55,6 +56,23 @@ impl Ledger {
         }
         self.set_alarm(now, &mut writes);
         writes
+    }
+
+    /// Opens the rolling windows of which a crash has left a row that lacks what may have been taken since: that comes back a period after it
+    /// is noticed, so it is noticed once, and written.
+    fn open_behind(&mut self, now: i64) {
+        let behind = self.buckets.iter().filter_map(|(name, slot)| {
+            let Slot::Stored(row) = slot else { return None };
+            let row = StoredRow::read(row).ok()?;
+            row.is_behind().then(|| row.policy(name).ok()).flatten()
+        });
+        for policy in behind.collect::<Vec<_>>() {
+            if self.open(&policy, 0, now).is_ok()
+                && let Ok(bucket) = self.bucket(&policy)
+            {
+                bucket.need(Need::Exact);
+            }
+        }
     }
 
     /// Forgets full buckets with limits from requests, if there are many besides those `asked`: callers choose their names. One with a row

@@ -48,6 +48,9 @@ fn covered(named: &NamedLimit, state: &State, cover_ms: u64, now: i64) -> Option
     if named.is_slots() {
         return Some(*state); // always full
     }
+    if named.limit().is_rolling() {
+        return None; // a row does not bring anything back by itself
+    }
     let limit = named.limit();
     let Config { kind, rate, period_ms, capacity, .. } = *limit.config();
     let refill = u128::from(rate).saturating_mul(cover_ms.into()).checked_div(period_ms.into())?;

@@ -29,6 +29,7 @@ impl Ledger {
                 self.close_forgotten(policy)?;
             }
             self.bucket(policy)?.fill_slots(now, phase);
+            self.bucket(policy)?.bring_back(now);
             if let Some(renamed) = self.bucket(policy)?.take_renamed()
                 && self.rename_taken(policy.name(), &renamed)
             {
@@ -36,7 +37,8 @@ impl Ledger {
             }
             return Ok(());
         }
-        let bucket = Bucket::new(policy, as_of, now, phase);
+        let mut bucket = Bucket::new(policy, as_of, now, phase);
+        bucket.bring_back(now);
         if self.buckets.is_empty() {
             // Most keys have one policy; the first push would allocate room for four.
             self.buckets.reserve_exact(1);
@@ -89,10 +91,13 @@ impl Ledger {
         count_all(&mut unlimited, now, decision);
         let is_refused = takes && !decision.is_allow();
         let returns: Vec<_> = asked.iter().filter(|_| is_refused).map(|policy| self.returns(policy)).collect();
+        let expiring: Vec<_> = asked.iter().filter(|_| is_refused).map(|policy| self.expiring(policy)).collect();
         let (mut limited, mut unlimited) = (limited.iter().flatten(), unlimited.iter());
         let mut answers = Vec::new();
         for (place, ((policy, holds), ban)) in asked.iter().zip(&holds).zip(bans).enumerate() {
             let returns = returns.get(place).and_then(Option::as_deref).unwrap_or_default();
+            let expiring = expiring.get(place).map_or(&[][..], Vec::as_slice);
+            let first = answers.len();
             let decided: &mut dyn Iterator<Item = _> =
                 if is_unlimited(policy, verb) { &mut unlimited } else { &mut limited };
             let ends = if is_refused { holds.ends_after(now) } else { Vec::new() };
@@ -100,6 +105,7 @@ impl Ledger {
             let before = bucket.states_before();
             let mut need = Need::Nothing;
             let mut changes = Vec::new();
+            let mut refused = Vec::new();
             let limits = policy.limits().iter().zip(&holds.held);
             for (index, ((state, part), (named, &held))) in
                 bucket.states.iter_mut().zip(&mut *decided).zip(limits).enumerate()
@@ -130,6 +136,9 @@ impl Ledger {
                 };
                 let own = if let Some(banned) = ban {
                     banned
+                } else if takes && !part.decision.is_allow() && part.limit.is_rolling() {
+                    refused.push((index, (part.cost, verb), held));
+                    part.decision
                 } else if takes && !part.decision.is_allow() {
                     let unless_returned = |refusal, state: &State, at: i64, held| match holds.leased_until {
                         Some(until) => {
@@ -164,6 +173,13 @@ impl Ledger {
             } else if need == Need::Exact {
                 bucket.refill_cuts(now); // they follow the clock, too
             }
+            let answers = answers.get_mut(first..).unwrap_or_default();
+            for (index, cost, held) in refused {
+                if let Some(answer) = answers.get_mut(index) {
+                    answer.decision = bucket.refusal(index, cost, held, holds.ends_of(index), expiring);
+                }
+            }
+            holds.say_when_full(bucket, answers, now);
         }
         Ok((answers, decision))
     }
@@ -197,6 +213,7 @@ impl Ledger {
         if bucket.states != before {
             bucket.need(Need::Spent);
         }
+        holds.say_when_full(bucket, &mut answers, now);
         Ok(answers)
     }
 
@@ -213,9 +230,11 @@ impl Ledger {
             let holds = Holds::of(self, policy);
             let bucket = self.bucket(policy)?;
             let states = policy.limits().iter().zip(&bucket.states).enumerate();
+            let first = limits.len();
             for ((index, (limit, state)), decision) in states.zip(decisions.by_ref()) {
                 limits.push(holds.answer(index, limit, decision, (state, 0), now));
             }
+            holds.say_when_full(bucket, limits.get_mut(first..).unwrap_or_default(), now);
         }
         Ok(limits)
     }
@@ -314,6 +333,22 @@ impl Holds {
         let of_limit = self.ends.iter().filter(|(_, tokens)| tokens.get(index).is_some_and(|&tokens| tokens > 0));
         let last = of_limit.map(|(end, _)| *end).filter(|&end| end < NEVER).max();
         LimitAnswer { reset_at: Some(last.unwrap_or(now).max(now)), ..answer }
+    }
+
+    /// When rolling windows of `bucket` are full again: `answers` are those of its limits.
+    pub(super) fn say_when_full(&self, bucket: &Bucket, answers: &mut [LimitAnswer], now: i64) {
+        for (index, (named, answer)) in bucket.policy().limits().iter().zip(answers).enumerate() {
+            if named.limit().is_rolling() {
+                let held = self.ends_of(index).filter(|(_, tokens)| *tokens > 0).map(|(end, _)| end);
+                answer.reset_at = held.chain(bucket.over_at(index)).chain([now]).max();
+            }
+        }
+    }
+
+    /// When something of a limit is no longer held, and how much of it.
+    pub(super) fn ends_of(&self, limit: usize) -> impl Iterator<Item = (i64, u64)> {
+        let ends = self.ends.iter().filter(|(end, _)| *end < NEVER);
+        ends.map(move |(end, tokens)| (*end, tokens.get(limit).copied().unwrap_or(0)))
     }
 
     /// The moments from `now` on at which something held is no longer held.

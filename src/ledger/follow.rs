@@ -55,9 +55,13 @@ impl<'a> Meanwhile<'a> {
         let due = self.expired.partition_point(|(expired, _)| expired.at <= by);
         for (Expired { id, taken, .. }, cut) in self.expired.drain(..due) {
             for account in accounts.iter_mut() {
-                account.give_back(cut, taken.tokens_of(account.name.as_deref()));
+                account.give_back((id, cut), taken.tokens_of(account.name.as_deref()));
             }
             self.returned.push(id);
+        }
+        for account in accounts.iter_mut() {
+            account.fit_log(by); // tokens of a lease that is over
+            account.bring_back(by);
         }
     }
 
@@ -69,10 +73,16 @@ impl<'a> Meanwhile<'a> {
         carry: impl FnOnce(Vec<NamedState>, &Leases) -> Vec<NamedState>,
     ) -> Vec<NamedState> {
         self.end(&mut old, by.min(self.now));
+        let fitted = |mut all: Vec<NamedState>| {
+            for account in &mut all {
+                account.fit_log(account.at().min(self.now));
+            }
+            all
+        };
         if !self.leases.is_any() {
-            return carry(old, self.leases);
+            return fitted(carry(old, self.leases));
         }
-        let all = carry(old.clone(), self.leases);
+        let all = fitted(carry(old.clone(), self.leases));
         self.leases.follow(&old, all.get(..count).unwrap_or(&all), self.has_openings);
         all
     }
@@ -114,6 +124,7 @@ pub(super) fn follow(
             let mut last = carried_at(old, now);
             for (last, first) in last.iter_mut().zip(first) {
                 last.lower_to(first, now);
+                last.fit_log(now);
             }
             without_left(last, count, leases, now)
         });
@@ -281,6 +292,9 @@ fn without_left(mut all: Vec<NamedState>, count: usize, leases: &Leases, at: i64
         if is_of_slots(account.name.as_deref()) {
             return at; // held by their reservations
         }
+        if account.limit.is_rolling() {
+            return account.log.over_at(&account.limit).unwrap_or(at);
+        }
         let left = without(&account.limit, &account.state, withheld(account), at);
         account.limit.full_at(&left, at).unwrap_or(i64::MAX)
     };
@@ -319,9 +333,11 @@ impl NamedState {
 
     /// Gives back what an expired reservation took. At an earlier moment than its end the result is the same, and no refill is credited too
     /// early.
-    fn give_back(&mut self, cut: usize, tokens: u64) {
+    fn give_back(&mut self, (id, cut): (u64, usize), tokens: u64) {
         let at = self.at();
-        if let Some(cuts) = &mut self.cuts {
+        if self.limit.is_rolling() {
+            self.log.settle(&self.limit, id, (tokens, 0), 0, &mut self.state);
+        } else if let Some(cuts) = &mut self.cuts {
             cuts.settle(&self.limit, cut, (tokens, 0), &mut self.state, at);
         }
     }
@@ -334,6 +350,6 @@ impl NamedState {
             cuts.carry(limit, &self.limit, how, at, phase);
             cuts.in_window_of(limit, &state)
         });
-        Self { state, cuts, limit: *limit, ..self }
+        Self { state, cuts, limit: *limit, ..self } // of the same kind, so its log goes on
     }
 }

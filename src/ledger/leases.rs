@@ -118,7 +118,7 @@ impl Leases {
             let is_in_force = before.iter().all(|other| other.name != account.name);
             let Some(place) = self.position(account.name.as_deref()).filter(|_| is_in_force) else { continue };
             let tokens = tokens.get(place).copied().unwrap_or(0);
-            let NamedState { name, limit, state, cuts } = account;
+            let NamedState { name, limit, state, cuts, .. } = account;
             let before = std::mem::replace(state, without(limit, state, self.pay(place, tokens), at));
             if let Some(cuts) = cuts {
                 cuts.take(limit, &before, state, at);

@@ -68,6 +68,7 @@ mod kept;
 mod late;
 mod leases;
 mod leasing;
+mod log;
 mod names;
 mod notices;
 mod noticing;

@@ -294,12 +294,15 @@ impl Ledger {
             return Ok(answers.collect());
         }
         let booked = bucket.settle(id, tokens, others, &holds.held, now);
+        let bucket = &*bucket;
         let limits = policy.limits().iter().zip(&bucket.states).zip(booked).enumerate();
         let answers = limits.map(|(index, ((limit, state), (cost, back_now)))| {
             let tokens = if matches!(others, Others::GiveBack(_)) { back_now } else { cost };
             holds.answer(index, limit, Decision::Allow { tokens, ready_at: now }, (state, 0), now)
         });
-        Ok(answers.collect())
+        let mut answers: Vec<_> = answers.collect();
+        holds.say_when_full(bucket, &mut answers, now);
+        Ok(answers)
     }
 
     /// Gives back all that a reservation took of this policy, unless that was done before.
@@ -320,6 +323,19 @@ impl Ledger {
             answers = sum(&answers, self.settle_bucket(policy, id, &tokens, Others::GiveBack(back), now)?);
         }
         Ok(answers)
+    }
+
+    /// The openings of open reservations that give back what they have taken of this policy's bucket, and when.
+    pub(super) fn expiring(&self, policy: &Policy) -> Vec<(u64, i64)> {
+        let Some(Slot::Open(bucket)) = self.slot(policy.name()).filter(|_| policy.has_own_rolling_windows()) else {
+            return Vec::new();
+        };
+        let refunded = self.reservations.iter().filter(|(_, open)| open.is_refunded());
+        let openings = refunded.flat_map(|(id, open)| {
+            let pieces = open.pieces_in(id, policy).into_iter().filter(|piece| piece.is_open);
+            pieces.map(|piece| (piece.id, open.expires_at))
+        });
+        openings.filter(|(id, _)| !bucket.is_returned(*id)).collect()
     }
 
     /// What open reservations will give back to this policy's bucket. Computed again only after a change: a refusal changes nothing.

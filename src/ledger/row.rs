@@ -31,6 +31,10 @@
 //!     then     for each reservation by how much the piece before it is above the piece after it, 8 bytes each
 //!   kind 7, of one that has followed later versions than its own
 //!     8 bytes  since when the latest of them is in force
+//!   kind 8, of one with a rolling window, for each of which something is missing: see `log.rs`
+//!     1 byte   the place of its state
+//!     8 bytes  how long its grain is
+//!     then     each moment that counts, how many tokens were taken then, and the id of their opening or 0, 8 bytes each
 //! ```
 
 use std::fmt;
@@ -38,6 +42,7 @@ use std::sync::Arc;
 
 use super::bytes::Bytes;
 use super::cover;
+use super::log::Log;
 use super::open_lease::OpenLease;
 use crate::limit::{Cuts, Limit, Record, RecordError, State, encode};
 use crate::policy::{NamedLimit, Policy, StoredConfigError, numbers_of, stored_limits};
@@ -50,6 +55,8 @@ pub(super) struct NamedState {
     pub(super) state: State,
     /// The state that depends on open reservations, if there are any.
     pub(super) cuts: Option<Cuts>,
+    /// What was taken when, of a rolling window.
+    pub(super) log: Log,
 }
 
 impl NamedState {
@@ -58,12 +65,39 @@ impl NamedState {
     }
 
     pub(super) fn new(name: Option<&str>, limit: &Limit, state: State) -> Self {
-        Self { name: name.map(str::to_owned), limit: *limit, state, cuts: None }
+        Self { name: name.map(str::to_owned), limit: *limit, state, cuts: None, log: Log::default() }
     }
 
     /// Its name, limit, state and cuts.
     pub(super) fn parts(&mut self) -> (Option<&str>, &Limit, &mut State, Option<&mut Cuts>) {
         (self.name.as_deref(), &self.limit, &mut self.state, self.cuts.as_mut())
+    }
+
+    /// What was taken when, for an account that takes this one over: nothing is known of a limit of another kind.
+    pub(super) fn log_for(&self, limit: &Limit) -> Log {
+        if limit.is_rolling() { self.log.clone() } else { Log::default() }
+    }
+
+    /// When it is full, if ever and if in this state.
+    pub(super) fn full_at(&self, state: &State, now: i64) -> Option<i64> {
+        if self.limit.is_rolling() {
+            return Some(self.log.over_at(&self.limit).unwrap_or(now).max(now));
+        }
+        self.limit.full_at(state, now)
+    }
+
+    /// Brings back what is back by now of a rolling window.
+    pub(super) fn bring_back(&mut self, now: i64) {
+        if self.limit.is_rolling() {
+            self.state = self.limit.raised(&self.state, self.log.bring_back(&self.limit, now).tokens);
+        }
+    }
+
+    /// Makes the log of a rolling window add up again, after its state has changed.
+    pub(super) fn fit_log(&mut self, now: i64) {
+        if self.limit.is_rolling() {
+            self.log.fit(&self.limit, &self.state, now);
+        }
     }
 
     /// Lowers it to `other`, which is of the same limit, where that is lower.
@@ -101,6 +135,15 @@ pub(super) fn encode_cuts<'a>(
     for (newest, steps) in cuts {
         add(CUTS, encode(0, [*newest]).chain(steps.iter().flat_map(|step| step.to_le_bytes())).collect());
     }
+}
+
+/// Adds the part of a row about the rolling window whose state has that place.
+pub(super) fn encode_log(place: usize, log: Vec<u8>, row: &mut Vec<u8>) {
+    row.push(LOG);
+    // At most 60 kB: 24 bytes for each of 480 moments, and of 2000 openings.
+    row.extend(u16::try_from(log.len().saturating_add(1)).unwrap_or(u16::MAX).to_le_bytes());
+    row.push(u8::try_from(place).unwrap_or(u8::MAX));
+    row.extend(log);
 }
 
 /// The row of a bucket under `policy`, with `states` for its limits. `as_of` is the registry version known to the requesting frontend.
@@ -176,6 +219,7 @@ const COVERED: u8 = 4;
 const OPENINGS: u8 = 5;
 const CUTS: u8 = 6;
 const REACHED: u8 = 7;
+const LOG: u8 = 8;
 
 /// In the part of a policy that no registry has: its numbers did not come with a request.
 const DEPLOYED: u8 = 2;
@@ -203,6 +247,8 @@ pub(super) struct StoredRow<'a> {
     pub(super) openings: Vec<u64>,
     /// The state that depends on them, for each state.
     cuts: Vec<Cuts>,
+    /// What was taken when, of the states at these places.
+    logs: Vec<(u8, Log)>,
 }
 
 impl<'a> StoredRow<'a> {
@@ -232,6 +278,7 @@ impl<'a> StoredRow<'a> {
             covered_since: None,
             openings: Vec::new(),
             cuts: Vec::new(),
+            logs: Vec::new(),
         };
         // An unreadable part is treated like an unknown kind.
         while row.read_part(&mut bytes).is_some() {}
@@ -268,6 +315,7 @@ impl<'a> StoredRow<'a> {
                 let newest = Record::parse(part.slice(25)?).ok()?.states().next()?;
                 self.cuts.push(Cuts::stored(newest, std::iter::from_fn(|| part.i64()).collect()));
             }
+            LOG => self.logs.push((part.byte()?, Log::decode(&mut part)?)),
             _ => {}
         }
         Some(())
@@ -285,6 +333,12 @@ impl<'a> StoredRow<'a> {
         self.cuts.get(index).cloned()
     }
 
+    /// What was taken when of the state at that place, with openings that are not known any more as final.
+    pub(super) fn log_of(&self, index: usize) -> Log {
+        let own = self.logs.iter().find(|(place, _)| usize::from(*place) == index);
+        own.map(|(_, log)| log.clone()).unwrap_or_default()
+    }
+
     /// A lower bound of the bucket's level at that moment, from one of its states.
     pub(super) fn uncovered(&self, limit: &Limit, state: &State, at: i64) -> State {
         self.covered_since.map_or(*state, |since| cover::uncovered(limit, state, since, at))
@@ -293,6 +347,13 @@ impl<'a> StoredRow<'a> {
     /// The version of the policy under which the row was written.
     pub(super) const fn policy_version(&self) -> u64 {
         self.record.policy_version()
+    }
+
+    /// Whether a rolling window lacks more than its log says: what may have been spent before a crash.
+    pub(super) fn is_behind(&self) -> bool {
+        let limits = stored_limits(self.numbers).unwrap_or_default();
+        let all = limits.iter().zip(self.record.states()).enumerate().filter(|(_, ((_, limit), _))| limit.is_rolling());
+        all.map(|(index, ((_, limit), state))| self.log_of(index).is_behind(limit, &state)).any(|is_behind| is_behind)
     }
 
     /// All limits in the row.
@@ -304,7 +365,11 @@ impl<'a> StoredRow<'a> {
         let all = limits.into_iter().zip(self.record.states()).enumerate();
         let named = |(index, ((name, limit), state))| {
             let cuts = self.cuts_of(index).map(|cuts| cuts.beside(&limit, &state, now));
-            NamedState { name, limit, state, cuts }
+            let mut log = self.log_of(index);
+            if limit.is_rolling() {
+                log.fit(&limit, &state, now);
+            }
+            NamedState { name, limit, state, cuts, log }
         };
         Ok(all.map(named).collect())
     }
@@ -396,7 +461,7 @@ mod tests {
         let later = [&row(2, &state(2_000))[..], &[7, 7, 7]].concat();
         assert_eq!(level(&later), 2, "what a later version adds is ignored");
 
-        let dormant = NamedState { name: Some("d".to_owned()), limit, state: spent, cuts: None };
+        let dormant = NamedState { name: Some("d".to_owned()), limit, state: spent, cuts: None, log: Log::default() };
         let two = encode_row(&policy, 0, &[spent], std::slice::from_ref(&dormant), 0, true);
         let names = [&NUMBERS[..108], br#",{"name":"d","#, &NUMBERS[2..]].concat();
         let head = [&[2, u8::try_from(names.len()).unwrap(), 0][..], &names, &[2]].concat();

@@ -97,6 +97,11 @@ impl Ledger {
         }
         bucket.follow(&before, &changes, now);
         bucket.need(need);
+        for (index, (named, answer)) in shadow.limits().iter().zip(&mut answers).enumerate() {
+            if let Some(answer) = answer.as_mut().filter(|_| named.limit().is_rolling()) {
+                answer.reset_at = Some(bucket.over_at(index).unwrap_or(now));
+            }
+        }
         self.retry_when_returned(shadow, requests, &mut answers);
         answers
     }
@@ -111,7 +116,8 @@ impl Ledger {
         if !answers.iter().flatten().any(|answer| !answer.decision.is_allow()) {
             return;
         }
-        let Some(returns) = self.returns(shadow) else { return };
+        let (returns, expiring) = (self.returns(shadow), self.expiring(shadow));
+        let returns = returns.as_deref().unwrap_or_default();
         let Ok(bucket) = self.bucket(shadow) else { return };
         let limits = shadow.limits().iter().zip(&bucket.states).enumerate();
         for (((index, (named, state)), request), answer) in limits.zip(requests).zip(answers) {
@@ -119,8 +125,12 @@ impl Ledger {
                 && !answer.decision.is_allow()
                 && !named.is_slots()
             {
+                if named.limit().is_rolling() {
+                    answer.decision = bucket.refusal(index, (cost, verb), 0, [], &expiring);
+                    continue;
+                }
                 let at = |state: &State, at| named.limit().decide(*state, at, cost, verb).0;
-                answer.decision = sooner(&returns, &[], (index, state), answer.decision, at);
+                answer.decision = sooner(returns, &[], (index, state), answer.decision, at);
             }
         }
     }

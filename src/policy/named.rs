@@ -387,6 +387,11 @@ impl Policy {
         Self { off, ..self }
     }
 
+    /// Whether any limit but those in shadow is a rolling window.
+    pub(crate) fn has_own_rolling_windows(&self) -> bool {
+        self.limits.iter().any(|limit| limit.limit().is_rolling())
+    }
+
     /// Whether any limit, also in shadow, is a rolling window.
     #[doc(hidden)]
     #[must_use]

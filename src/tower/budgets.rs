@@ -99,6 +99,9 @@ impl<K: Hash + Eq + Clone + Send + 'static, const N: usize> Budgets for Keyed<K,
         if self.policy.has_slots() {
             return Err(misconfigured(HAS_SLOTS));
         }
+        if self.policy.has_own_rolling_windows() {
+            return Err(misconfigured(HAS_ROLLING_WINDOWS));
+        }
         let key = (self.keys.of)(request).ok_or_else(|| misconfigured(self.keys.if_missing))?;
         let request = ResolvedRequest::consume(&self.policy, &Cost::Each(cost)).map_err(|problem| problem.reply())?;
         let request = request.spread(|| Some(RandomState::new().hash_one(now)));
@@ -131,6 +134,9 @@ fn misconfigured(body: &str) -> Reply {
 
 /// The answer under a policy that nothing here can decide.
 const HAS_SLOTS: &str = r#"{"type":"urn:problem-type:tollgate:misconfigured","title":"Misconfigured","status":500,"detail":"the server's policy has slots, which only reservations of the service take; nothing was taken"}"#;
+
+/// The answer under a policy whose limits no table of states can keep.
+const HAS_ROLLING_WINDOWS: &str = r#"{"type":"urn:problem-type:tollgate:misconfigured","title":"Misconfigured","status":500,"detail":"the server's policy has a rolling window, which only the service keeps; nothing was taken"}"#;
 
 /// The answer to a request without the key of the application.
 pub(super) const NO_KEY: &str = r#"{"type":"urn:problem-type:tollgate:misconfigured","title":"Misconfigured","status":500,"detail":"the server's rate limit found no key in this request; nothing was taken"}"#;

@@ -1,0 +1,299 @@
+//! What was taken of a rolling window, and when: each token comes back a period later.
+//!
+//! By itself the bucket of a rolling window never refills. Its log says what is missing, moment by moment, and brings it back: the state's
+//! level and the log's tokens always add up to the capacity. So everything else treats it like any bucket. What is missing for another
+//! reason (a crash, a change of numbers, a lease that is over) is taken at the moment at which that is noticed: never too early.
+//!
+//! Takes of one grain share a moment, its end, so a log is short. Only what a reservation has taken keeps a moment of its own, until it can
+//! no longer be settled: a settlement changes what was taken at its opening.
+
+use super::bytes::Bytes;
+use crate::limit::{Limit, MAX_STEP_BACK_MS, State};
+
+/// The log of one account.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Log {
+    /// How long a grain is, in milliseconds; 0 if each take has its own moment.
+    grain_ms: u64,
+    /// In the order of their moments.
+    takes: Vec<Take>,
+    /// Tokens of the last take, which may be those of a reservation that is about to be opened.
+    last: u64,
+}
+
+/// Tokens that come back together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Take {
+    /// The moment that counts.
+    at: i64,
+    tokens: u64,
+    /// The id of the opening whose tokens they are; 0 if they are final.
+    opening: u64,
+    /// How many of them are in the stored row, and in the row in flight.
+    saved: (u64, u64),
+}
+
+/// What has come back: in memory, for the stored row, and for the row in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Back {
+    pub(super) tokens: u64,
+    pub(super) saved: (u64, u64),
+}
+
+/// Maximum moments besides those of openings: twice the most grains, since the numbers may change from coarse to fine.
+const MAX_MOMENTS: usize = 480;
+
+impl Log {
+    pub(super) const fn set_grain(&mut self, grain_ms: u64) {
+        self.grain_ms = grain_ms;
+    }
+
+    /// Brings back what is back by now.
+    pub(super) fn bring_back(&mut self, limit: &Limit, now: i64) -> Back {
+        let over = self.takes.partition_point(|take| take.back_at(limit) <= now);
+        let add = |back: Back, take: Take| Back {
+            tokens: back.tokens.saturating_add(take.tokens),
+            saved: sum(back.saved, take.saved),
+        };
+        self.takes.drain(..over).fold(Back::default(), add)
+    }
+
+    /// Follows a clock that stepped back far: otherwise a key would wait for the old clock. Returns whether it did.
+    pub(super) fn follow_clock(&mut self, now: i64) -> bool {
+        let Some(last) = self.takes.last() else { return false };
+        let ahead_ms = last.at.saturating_sub(now);
+        // A moment may be ahead by a grain.
+        if ahead_ms <= MAX_STEP_BACK_MS.saturating_add_unsigned(self.grain_ms) {
+            return false;
+        }
+        for take in &mut self.takes {
+            take.at = take.at.saturating_sub(ahead_ms);
+        }
+        true
+    }
+
+    /// Makes it add up again, after the state has changed at `now`. Returns whether some of it was given back: the oldest first.
+    pub(super) fn fit(&mut self, limit: &Limit, state: &State, now: i64) -> bool {
+        let level = i128::from(limit.snapshot(state).tokens);
+        let missing = i128::from(limit.config().capacity).saturating_sub(level);
+        let change = missing.saturating_sub(self.tokens().into());
+        let tokens = u64::try_from(change.unsigned_abs()).unwrap_or(u64::MAX);
+        self.last = 0;
+        if change > 0 {
+            self.last = tokens;
+            self.add(now, tokens, 0);
+        } else {
+            self.give_back(tokens);
+        }
+        change < 0
+    }
+
+    /// The tokens of the last take may still change: those of the opening with this id. Also if there are none.
+    pub(super) fn open(&mut self, opening: u64, now: i64) {
+        let tokens = std::mem::take(&mut self.last);
+        let at = self.moment(now);
+        if let Some(place) = self.final_at(at).filter(|_| tokens > 0) {
+            self.lower(place, tokens);
+        }
+        self.add(now, tokens, opening);
+    }
+
+    /// The opening with this id can no longer change.
+    pub(super) fn close(&mut self, opening: u64) {
+        let Some(place) = self.place_of(opening) else { return };
+        let take = Take { opening: 0, ..self.takes.remove(place) };
+        if take.tokens == 0 {
+            return;
+        }
+        match self.final_at(take.at).and_then(|place| self.takes.get_mut(place)) {
+            Some(other) => {
+                other.tokens = other.tokens.saturating_add(take.tokens);
+                other.saved = sum(other.saved, take.saved);
+            }
+            None => self.takes.insert(place, take),
+        }
+    }
+
+    /// Settles the opening with this id, for which `taken` tokens were taken instead of `real`, and updates `state`. At most `room` more can
+    /// be taken. Nothing changes if all of it is back. Returns how many were taken in the end, and how many more there are now.
+    pub(super) fn settle(
+        &mut self,
+        limit: &Limit,
+        opening: u64,
+        (taken, real): (u64, u64),
+        room: u64,
+        state: &mut State,
+    ) -> (u64, u64) {
+        let Some(place) = self.place_of(opening) else { return (real, 0) };
+        let more = real.saturating_sub(taken).min(room);
+        if let Some(take) = self.takes.get_mut(place) {
+            take.tokens = take.tokens.saturating_add(more);
+            *state = limit.lowered(state, more);
+        }
+        let back = self.lower(place, taken.saturating_sub(real));
+        *state = limit.raised(state, back);
+        (taken.min(real).saturating_add(more), back)
+    }
+
+    /// When everything is back, if anything is missing.
+    pub(super) fn over_at(&self, limit: &Limit) -> Option<i64> {
+        self.takes.iter().filter(|take| take.tokens > 0).map(|take| take.back_at(limit)).max()
+    }
+
+    /// The first moment at which so many tokens have come back: from here, or from others, which come with their moments. What these
+    /// openings have taken comes back at their moments at the latest.
+    pub(super) fn back_at(
+        &self,
+        limit: &Limit,
+        missing: i128,
+        others: impl IntoIterator<Item = (i64, u64)>,
+        expiring: &[(u64, i64)],
+    ) -> Option<i64> {
+        let own = self.takes.iter().map(|take| {
+            let expires_at = expiring.iter().find(|(id, _)| take.opening == *id && *id > 0).map(|(_, at)| *at);
+            (expires_at.unwrap_or(i64::MAX).min(take.back_at(limit)), take.tokens)
+        });
+        let mut all: Vec<_> = own.chain(others).collect();
+        crate::sorted::sort_by(&mut all, |one, other| one.0.cmp(&other.0));
+        let mut back = 0_i128;
+        all.into_iter().find(|(_, tokens)| {
+            back = back.saturating_add((*tokens).into());
+            back >= missing
+        })
+        .map(|(at, _)| at)
+    }
+
+    /// Records that a row has all of it.
+    pub(super) fn mark_saved(&mut self) {
+        self.takes.iter_mut().for_each(|take| take.saved = (take.tokens, 0));
+    }
+
+    /// Records that a row with all of it is in flight.
+    pub(super) fn mark_in_flight(&mut self) {
+        self.takes.iter_mut().for_each(|take| take.saved.1 = take.tokens);
+    }
+
+    /// Records that the row in flight has arrived.
+    pub(super) fn mark_arrived(&mut self) {
+        self.takes.iter_mut().for_each(|take| take.saved.0 = take.saved.1);
+    }
+
+    /// As in its row. Only openings that `survive` a crash are known after it.
+    pub(super) fn encode(&self, survives: impl Fn(u64) -> bool) -> Vec<u8> {
+        let mut bytes = self.grain_ms.to_le_bytes().to_vec();
+        for take in &self.takes {
+            let opening = if survives(take.opening) { take.opening } else { 0 };
+            bytes.extend(take.at.to_le_bytes());
+            bytes.extend(take.tokens.to_le_bytes());
+            bytes.extend(opening.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// `None` for bytes not encoded here.
+    pub(super) fn decode(bytes: &mut Bytes<'_>) -> Option<Self> {
+        let mut log = Self { grain_ms: bytes.u64()?, ..Self::default() };
+        while !bytes.is_empty() {
+            let (at, tokens, opening) = (bytes.i64()?, bytes.u64()?, bytes.u64()?);
+            log.takes.push(Take { at, tokens, opening, saved: (tokens, 0) });
+        }
+        Some(log)
+    }
+
+    /// Whether a row with it lacks what a crash may have cost.
+    pub(super) fn is_behind(&self, limit: &Limit, state: &State) -> bool {
+        let level = i128::from(limit.snapshot(state).tokens);
+        i128::from(limit.config().capacity).saturating_sub(level) > self.tokens().into()
+    }
+
+    fn tokens(&self) -> u64 {
+        self.takes.iter().fold(0, |sum, take| sum.saturating_add(take.tokens))
+    }
+
+    /// The moment that counts for what is taken now: the end of its grain. Never before the last one, since the order says what comes back
+    /// first; so after a step back of the clock, and while a longer grain of earlier numbers lasts, it is that one.
+    fn moment(&self, now: i64) -> i64 {
+        if let Some(last) = self.takes.last().filter(|last| last.at >= now) {
+            return last.at;
+        }
+        let grain_ms = i64::try_from(self.grain_ms).unwrap_or(i64::MAX);
+        let into_ms = now.checked_rem_euclid(grain_ms).unwrap_or(0);
+        if into_ms == 0 { now } else { now.saturating_add(grain_ms.saturating_sub(into_ms)) }
+    }
+
+    /// Adds tokens that are taken now: to the final ones of their moment, or as those of an opening.
+    fn add(&mut self, now: i64, tokens: u64, opening: u64) {
+        let at = self.moment(now);
+        match self.final_at(at).filter(|_| opening == 0).and_then(|place| self.takes.get_mut(place)) {
+            Some(take) => take.tokens = take.tokens.saturating_add(tokens),
+            None => self.takes.push(Take { at, tokens, opening, saved: (0, 0) }),
+        }
+        let is_final = |take: &&Take| take.opening == 0;
+        if self.takes.iter().filter(is_final).count() > MAX_MOMENTS {
+            self.merge_oldest();
+        }
+    }
+
+    /// The two oldest final moments become one, the later.
+    fn merge_oldest(&mut self) {
+        let mut finals = self.takes.iter().enumerate().filter(|(_, take)| take.opening == 0).map(|(place, _)| place);
+        let (Some(first), Some(second)) = (finals.next(), finals.next()) else { return };
+        let Take { tokens, saved, .. } = self.takes.remove(first);
+        if let Some(next) = self.takes.get_mut(second.saturating_sub(1)) {
+            next.tokens = next.tokens.saturating_add(tokens);
+            // In the rows they come back sooner: less is counted on than is there.
+            next.saved = sum(next.saved, saved);
+        }
+    }
+
+    /// Gives back the oldest ones.
+    fn give_back(&mut self, mut tokens: u64) {
+        for take in &mut self.takes {
+            let back = take.tokens.min(tokens);
+            take.lower(back);
+            tokens = tokens.saturating_sub(back);
+        }
+        self.takes.retain(|take| take.tokens > 0 || take.opening > 0);
+    }
+
+    /// Gives back so many of this take; and, if its own are not enough, of the final ones of its moment: it may have been taken of other
+    /// numbers, whose tokens were only counted then. Returns how many.
+    fn lower(&mut self, place: usize, tokens: u64) -> u64 {
+        let Some(take) = self.takes.get_mut(place) else { return 0 };
+        let (at, mut back) = (take.at, take.tokens.min(tokens));
+        take.lower(back);
+        if let Some(other) = self.final_at(at).filter(|other| *other != place).and_then(|other| self.takes.get_mut(other)) {
+            let more = tokens.saturating_sub(back).min(other.tokens);
+            other.lower(more);
+            back = back.saturating_add(more);
+        }
+        self.takes.retain(|take| take.tokens > 0 || take.opening > 0);
+        back
+    }
+
+    fn place_of(&self, opening: u64) -> Option<usize> {
+        self.takes.iter().position(|take| take.opening == opening && opening > 0)
+    }
+
+    /// The final tokens of that moment, if there are any.
+    fn final_at(&self, at: i64) -> Option<usize> {
+        let first = self.takes.partition_point(|take| take.at < at);
+        let same = self.takes.iter().enumerate().skip(first).take_while(|(_, take)| take.at == at);
+        same.filter(|(_, take)| take.opening == 0).map(|(place, _)| place).next()
+    }
+}
+
+impl Take {
+    fn back_at(&self, limit: &Limit) -> i64 {
+        self.at.saturating_add_unsigned(limit.config().period_ms)
+    }
+
+    fn lower(&mut self, tokens: u64) {
+        self.tokens = self.tokens.saturating_sub(tokens);
+        self.saved = (self.saved.0.min(self.tokens), self.saved.1.min(self.tokens));
+    }
+}
+
+const fn sum(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
+    (one.0.saturating_add(other.0), one.1.saturating_add(other.1))
+}
