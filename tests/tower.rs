@@ -323,9 +323,14 @@ fn a_request_without_a_key_gets_500_and_takes_nothing() {
 }
 
 #[test]
-fn a_policy_with_slots_is_a_mistake_of_the_server() {
-    let (address, _) = serve(r#"{"limits":[{"name":"a","kind":"slots","capacity":2},{"name":"b","rate":"9/s"}]}"#, 10);
-    misconfigured(&request(address, "alice"), "the server's policy has slots");
+fn a_policy_with_slots_or_a_rolling_window_is_a_mistake_of_the_server() {
+    for (limit, detail) in [
+        (r#""kind":"slots","capacity":2"#, "the server's policy has slots"),
+        (r#""kind":"rolling_window","rate":2,"period":"1s""#, "the server's policy has a rolling window"),
+    ] {
+        let (address, _) = serve(&format!(r#"{{"limits":[{{"name":"a",{limit}}},{{"name":"b","rate":"9/s"}}]}}"#), 10);
+        misconfigured(&request(address, "alice"), detail);
+    }
 }
 
 fn misconfigured(answer: &Answer, detail: &str) {

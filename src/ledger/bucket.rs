@@ -228,7 +228,8 @@ impl Bucket {
         } else {
             (None, Need::Exact)
         };
-        let mut bucket = Self { states, dormant, cuts, logs, leases, renamed, persisted, need, ..bucket }.with_all_cut();
+        let mut bucket =
+            Self { states, dormant, cuts, logs, leases, renamed, persisted, need, ..bucket }.with_all_cut();
         bucket.mark_all_returned(&returned);
         Ok(bucket)
     }
@@ -526,7 +527,9 @@ impl Bucket {
         expiring: &[(u64, i64)],
     ) -> Decision {
         let never = Decision::Never { max: 0 };
-        let (Some(named), Some(state)) = (self.policy.limits().get(index), self.states.get(index)) else { return never };
+        let (Some(named), Some(state)) = (self.policy.limits().get(index), self.states.get(index)) else {
+            return never;
+        };
         let limit = named.limit();
         let cost = if verb == Verb::ConsumeUpTo { cost.min(1) } else { cost };
         if cost > limit.config().capacity {
@@ -535,7 +538,8 @@ impl Bucket {
         let there = i128::from(limit.snapshot(state).tokens).saturating_sub(held.into());
         let missing = i128::from(cost).saturating_sub(there);
         // Leased tokens, from before it was a rolling window, count as taken when their leases are over.
-        let leased = (self.leases.over_at(i64::MIN).saturating_add_unsigned(limit.config().period_ms), self.leases.of(index));
+        let leased =
+            (self.leases.over_at(i64::MIN).saturating_add_unsigned(limit.config().period_ms), self.leases.of(index));
         let others = others.into_iter().chain([leased].into_iter().filter(|(_, tokens)| *tokens > 0));
         let retry_at = self.logs.get(index).and_then(|log| log.back_at(limit, missing, others, expiring));
         retry_at.map_or(never, |retry_at| Decision::Wait { retry_at })

@@ -156,11 +156,12 @@ impl Log {
         let mut all: Vec<_> = own.chain(others).collect();
         crate::sorted::sort_by(&mut all, |one, other| one.0.cmp(&other.0));
         let mut back = 0_i128;
-        all.into_iter().find(|(_, tokens)| {
-            back = back.saturating_add((*tokens).into());
-            back >= missing
-        })
-        .map(|(at, _)| at)
+        all.into_iter()
+            .find(|(_, tokens)| {
+                back = back.saturating_add((*tokens).into());
+                back >= missing
+            })
+            .map(|(at, _)| at)
     }
 
     /// Records that a row has all of it.
@@ -262,7 +263,9 @@ impl Log {
         let Some(take) = self.takes.get_mut(place) else { return 0 };
         let (at, mut back) = (take.at, take.tokens.min(tokens));
         take.lower(back);
-        if let Some(other) = self.final_at(at).filter(|other| *other != place).and_then(|other| self.takes.get_mut(other)) {
+        if let Some(other) =
+            self.final_at(at).filter(|other| *other != place).and_then(|other| self.takes.get_mut(other))
+        {
             let more = tokens.saturating_sub(back).min(other.tokens);
             other.lower(more);
             back = back.saturating_add(more);

@@ -108,7 +108,7 @@ mod tests {
             (
                 r#"{"rate":"1/s","on_error":"open"}"#,
                 "limits.on_error: is not a known field; known fields are kind, rate, period, calendar, starts, zone, capacity, max_debt, initial, \
-                 offset, write_ahead".to_owned(),
+                 offset, grains, write_ahead".to_owned(),
             ),
             (r#"[{"name":"a","rate":"1/s"},"2/s"]"#, "limits[1]: must be a table of fields such as name, rate and period, not \"2/s\"".to_owned()),
             (

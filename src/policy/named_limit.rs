@@ -99,7 +99,15 @@ impl NamedLimit {
         let name = name_of(account);
         let full_name = name.map_or_else(|| policy.to_owned(), |name| format!("{policy}/{name}"));
         let slots = account.filter(|_| is_of_slots(account)).map(str::to_owned);
-        Self { name: name.map(str::to_owned), full_name, limit, write_ahead, grains: DEFAULT_GRAINS, slots, was_unnamed: false }
+        Self {
+            name: name.map(str::to_owned),
+            full_name,
+            limit,
+            write_ahead,
+            grains: DEFAULT_GRAINS,
+            slots,
+            was_unnamed: false,
+        }
     }
 
     /// The limit, marked if its name is that of the one that had none in an earlier version.

@@ -217,6 +217,14 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     if frontend.lease.is_some() {
         reader.require_leasable(&limits);
     }
+    if fields.get("refusal_cache").is_some()
+        && frontend.refusal_cache_ms > 0
+        && let Some((_, limit)) = limits.iter().find(|(_, limit)| limit.limit().is_rolling())
+    {
+        let problem =
+            format!("{} is a rolling window, whose refusals are not kept in memory: leave it out", limit.full_name());
+        reader.error("refusal_cache", problem);
+    }
     if frontend.on_error != OnError::CLOSED
         && let Some((_, slots)) = limits.iter().find(|(_, limit)| limit.is_slots())
     {
@@ -680,13 +688,13 @@ mod tests {
             "m": {"limits": [{"rate": 7, "period": "1s"}, {"name": "a b"}, {"name": "a"}, {"name": "a"}, 5]}
         }"#;
         let expected = [
-            "POLICIES.a.burst: is not a known field; known fields are kind, rate, period, calendar, starts, zone, capacity, max_debt, initial, offset, \
+            "POLICIES.a.burst: is not a known field; known fields are kind, rate, period, calendar, starts, zone, capacity, max_debt, initial, offset, grains, \
              write_ahead, mode, shards, fixed, carry, reservation_ttl, unsettled, notify, notify_every, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter, limits",
             "POLICIES.a.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as \"100/1m\" or \
              \"20/s burst 40\", not -1",
             "POLICIES.a.period: must be text with a unit, such as \"90s\", not 60",
             "POLICIES.\"b c\": a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'",
-            "POLICIES.d.kind: must be \"token_bucket\", \"fixed_window\" or \"slots\"",
+            "POLICIES.d.kind: must be \"token_bucket\", \"fixed_window\", \"rolling_window\" or \"slots\"",
             "POLICIES.d.period: must be whole milliseconds, not \"1us\"",
             "POLICIES.e: must be a table of fields such as rate and period, not 7",
             "POLICIES.f.period: must be a length of time such as \"90s\" or \"1h 30m\", not \"soon\"; units are ms, s, m, \
@@ -867,7 +875,7 @@ mod tests {
         let expected = [
             r#"POLICIES."a\nb\u{1b}[31m": a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'"#,
             "POLICIES.p.\"x\\r\\ny\": is not a known field; known fields are kind, rate, period, calendar, starts, zone, capacity, max_debt, \
-             initial, offset, write_ahead, mode, shards, fixed, carry, reservation_ttl, unsettled, notify, notify_every, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter, limits",
+             initial, offset, grains, write_ahead, mode, shards, fixed, carry, reservation_ttl, unsettled, notify, notify_every, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter, limits",
             r#"POLICIES.p.capacity: must be a whole number from 0 to 9007199254740991, not "1\n2""#,
             r#"POLICIES.p.offset: must be a length of time such as "90s" or "1h 30m", not "\n"; units are ms, s, m, h, day, week"#,
         ];

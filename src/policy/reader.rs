@@ -156,12 +156,13 @@ impl Reader<'_> {
         let is_burst = self.rate_has_burst();
         for field in ["capacity", "max_debt", "initial", "offset", "calendar", "starts", "zone"] {
             if self.fields.get(field).is_some() {
-                let problem = "is not for `kind = \"rolling_window\"`, which never grants more than its `rate` in any `period`";
+                let problem =
+                    "is not for `kind = \"rolling_window\"`, which never grants more than its `rate` in any `period`";
                 self.error(field, problem.to_owned());
             }
         }
         if is_burst {
-            let problem = "includes a burst, which a rolling window has not: it never grants more than its rate in any period";
+            let problem = "includes a burst, which a rolling window does not have: it never grants more than its rate in any period";
             self.error("rate", problem.to_owned());
         }
     }

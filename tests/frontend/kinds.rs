@@ -8,11 +8,12 @@ use tollgate::policy::Policies;
 use super::world::{Answer, CONSUMER, Deployment, World, settings};
 
 /// A policy of each kind, without its braces. Each allows 10.
-const KINDS: [(&str, &str); 5] = [
+const KINDS: [(&str, &str); 6] = [
     ("token bucket", r#""rate":10,"period":"1m""#),
     ("fixed window", r#""kind":"fixed_window","rate":10,"period":"1m""#),
     ("calendar", r#""kind":"fixed_window","rate":10,"calendar":"day""#),
     ("from first use", r#""kind":"fixed_window","rate":10,"period":"1m","offset":"first_use""#),
+    ("rolling", r#""kind":"rolling_window","rate":10,"period":"1m""#),
     ("slots", r#""kind":"slots","capacity":10"#),
 ];
 
@@ -47,7 +48,7 @@ enum Probe {
 }
 
 /// What a row says, tried one by one.
-const PROBES: [(&str, &[Probe]); 8] = [
+const PROBES: [(&str, &[Probe]); 11] = [
     (
         "`consume` without a reservation; `borrow`, `up_to`; `charge`, `refund`, `reset`, `credit`; batches",
         &[
@@ -62,24 +63,22 @@ const PROBES: [(&str, &[Probe]); 8] = [
         ],
     ),
     (
-        "`reserve`, `extend`, `settle`, `cancel`; limits in requests, overrides, `shadow`, `notify`, `refusal_cache`",
+        "`reserve`, `extend`, `settle`, `cancel`; overrides, `shadow`, `notify`",
         &[
             Probe::Reservation(&["/v1/extend", "/v1/settle"]),
             Probe::Reservation(&["/v1/cancel"]),
-            Probe::Inline,
             Probe::Override,
             Probe::Fields(r#""mode":"shadow""#),
             Probe::Fields(r#""notify":["refused"]"#),
-            Probe::Fields(r#""refusal_cache":"5s""#),
             Probe::Fields(r#""key":[]"#),
             Probe::Fields(r#""unsettled":"refund""#),
         ],
     ),
+    ("limits in requests", &[Probe::Inline]),
+    ("`refusal_cache`", &[Probe::Fields(r#""refusal_cache":"5s""#)]),
     ("`reserve` and `borrow` of what comes back later", &[Probe::Ahead("reserve"), Probe::Ahead("borrow")]),
-    (
-        "`max_debt`, `write_ahead`, `on_error`",
-        &[Probe::Fields(r#""max_debt":5"#), Probe::Fields(r#""write_ahead":2"#), Probe::Fields(r#""on_error":"open""#)],
-    ),
+    ("`max_debt`", &[Probe::Fields(r#""max_debt":5"#)]),
+    ("`write_ahead`, `on_error`", &[Probe::Fields(r#""write_ahead":2"#), Probe::Fields(r#""on_error":"open""#)]),
     ("`initial`", &[Probe::Fields(r#""initial":3"#)]),
     ("`offset` in time", &[Probe::Fields(r#""offset":"5s""#)]),
     ("`lease`", &[Probe::Fields(r#""lease":"1s""#)]),
@@ -106,7 +105,7 @@ impl Probe {
                 then.iter().try_for_each(|url| passes(world.post(url, &body)))
             }
             Self::Ahead(mode) => {
-                let debt = if kind == "slots" { "" } else { r#","max_debt":5"# };
+                let debt = if ["slots", "rolling"].contains(&kind) { "" } else { r#","max_debt":5"# };
                 world.deploy(&policy(debt));
                 passes(world.post("/v1/consume", &taken(10)))?;
                 passes(world.post("/v1/consume", &taken(1).replace("reserve", mode)))
@@ -144,8 +143,8 @@ fn each_kind_can_do_what_the_documents_say() {
 /// Where both count tokens.
 #[test]
 fn what_is_spent_stays_spent_under_a_policy_of_another_kind() {
-    for (before, old) in &KINDS[..4] {
-        for (after, new) in &KINDS[..4] {
+    for (before, old) in &KINDS[..5] {
+        for (after, new) in &KINDS[..5] {
             let mut world = World::new(&format!(r#"{{"p":{{{old}}}}}"#));
             assert_eq!(world.post("/v1/consume", r#"{"policy":"p","key":"k","cost":4}"#).body["remaining"], 6);
             world.deploy(&format!(r#"{{"p":{{{new}}}}}"#));

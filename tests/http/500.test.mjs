@@ -46,12 +46,12 @@ const rows = {
     },
     log: [
       "settings: POLICIES.a.burst: is not a known field; known fields are kind, rate, period, calendar, starts, zone, capacity, max_debt, initial, offset, " +
-        "write_ahead, mode, shards, fixed, carry, reservation_ttl, unsettled, notify, notify_every, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter, limits",
+        "grains, write_ahead, mode, shards, fixed, carry, reservation_ttl, unsettled, notify, notify_every, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter, limits",
       'settings: POLICIES.a.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as "100/1m" or "20/s burst 40", not -1',
       'settings: POLICIES.a.period: must be text with a unit, such as "90s", not 60',
       "settings: POLICIES.a.capacity: must be a whole number from 0 to 9007199254740991, not 1.5",
       `settings: POLICIES."b c": ${NAME_RULE}`,
-      'settings: POLICIES.d.kind: must be "token_bucket", "fixed_window" or "slots"',
+      'settings: POLICIES.d.kind: must be "token_bucket", "fixed_window", "rolling_window" or "slots"',
       "settings: POLICIES.d.rate: is missing",
       'settings: POLICIES.d.period: must be whole milliseconds, not "1us"',
       'settings: POLICIES.d.initial: must be a whole number from 0 to 9007199254740991, not "2"',
@@ -80,7 +80,7 @@ const rows = {
       "settings: POLICIES.r.limits[0]: must have a name: costs and answers refer to a limit by its name",
       `settings: POLICIES.r.limits[1]: name: ${NAME_RULE}`,
       "settings: POLICIES.r.limits[2].on_error: is not a known field; known fields are name, kind, rate, period, calendar, starts, zone, capacity, " +
-        "max_debt, initial, offset, write_ahead, mode",
+        "max_debt, initial, offset, grains, write_ahead, mode",
       "settings: POLICIES.r.limits[2].rate: is missing",
       "settings: POLICIES.r.limits[2].period: is missing",
       "settings: POLICIES.r.limits[3]: a limit before it is named a too",

@@ -19,7 +19,7 @@ for (const [, said, policy, worst] of rows) {
     const [{ text, limits, together }] = policies;
     const [{ rate, burst, within, debt }] = limits;
     // As the command prints lengths of time.
-    const periods = [...text.matchAll(/within any (\d+\w+(?: \d+\w+)*)/g)].map(([, period]) => period);
+    const periods = [...text.matchAll(/in any (\d+\w+(?: \d+\w+)*)/g)].map(([, period]) => period);
     const most = (burst, within) =>
       [`${burst} at once`, ...within.map(({ tokens }, at) => `${tokens} within any ${periods[at]}`)].join(", ");
     if (limits.length > 1) assert.equal(worst, most(burst, together));

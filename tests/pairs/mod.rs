@@ -25,6 +25,8 @@ pub(crate) enum Mechanism {
     FirstUse,
     /// A window of a calendar.
     Calendar,
+    /// A rolling window.
+    Rolling,
     /// Slots.
     Slots,
     /// A limit in shadow was tried.
@@ -85,11 +87,12 @@ pub(crate) enum Mechanism {
 }
 
 impl Mechanism {
-    const ALL: [Self; 35] = [
+    const ALL: [Self; 36] = [
         Self::Bucket,
         Self::Window,
         Self::FirstUse,
         Self::Calendar,
+        Self::Rolling,
         Self::Slots,
         Self::Shadow,
         Self::Prepaid,
@@ -273,6 +276,7 @@ fn of_policy(policy: &Policy) -> u64 {
         (is_of(Kind::TokenBucket), Mechanism::Bucket),
         (is_of(Kind::FixedWindow), Mechanism::Window),
         (is_of(Kind::FirstUseWindow), Mechanism::FirstUse),
+        (is_of(Kind::RollingWindow), Mechanism::Rolling),
         (policy.limits().iter().any(|limit| limit.limit().config().calendar.is_some()), Mechanism::Calendar),
         (policy.limits().iter().any(NamedLimit::is_slots), Mechanism::Slots),
         (policy.shard().is_some(), Mechanism::Shard),

@@ -190,7 +190,9 @@ fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {
         let (written, reached) =
             (format!("{rate} per {}", shown_period(config)), tokens_per(worst.per_cycle, worst.cycle_ms));
         let why = match kind {
-            Kind::FixedWindow | Kind::FirstUseWindow | Kind::RollingWindow => "the rest of each window does not fit".to_owned(),
+            Kind::FixedWindow | Kind::FirstUseWindow | Kind::RollingWindow => {
+                "the rest of each window does not fit".to_owned()
+            }
             Kind::TokenBucket => "what comes back in a millisecond and does not fit is lost".to_owned(),
         };
         let text = format!(
@@ -206,7 +208,11 @@ fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {
             "with fewer initial tokens than the capacity, a key's row is never deleted: the key would start with less";
         push(Level::Note, Code::KeptForever, text.to_owned());
     }
-    if !matches!(kind, Kind::TokenBucket | Kind::RollingWindow) && rate > 0 && capacity > 0 && worst.within(1) > worst.burst.into() {
+    if !matches!(kind, Kind::TokenBucket | Kind::RollingWindow)
+        && rate > 0
+        && capacity > 0
+        && worst.within(1) > worst.burst.into()
+    {
         let (most, edge) = (worst.within(1), length::shown(1));
         let text = format!("{most} can pass within {edge}, where two windows meet; a token bucket has no such edge");
         push(Level::Note, Code::WindowEdge, text);

@@ -79,7 +79,9 @@ impl Worst {
         let burst = most.saturating_add(max_debt);
         let whole = (u128::from(rate), u128::from(period_ms));
         let (per_cycle, cycle_ms) = match kind {
-            Kind::FixedWindow | Kind::FirstUseWindow | Kind::RollingWindow => (rate.min(burst).into(), period_ms.into()),
+            Kind::FixedWindow | Kind::FirstUseWindow | Kind::RollingWindow => {
+                (rate.min(burst).into(), period_ms.into())
+            }
             Kind::TokenBucket => overflow(rate.into(), period_ms.into(), burst.into()).unwrap_or(whole),
         };
         Self { burst, kind, period_ms, rate, per_cycle, cycle_ms, calendar }

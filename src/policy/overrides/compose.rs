@@ -171,6 +171,7 @@ mod tests {
     use super::super::plan::{Multiple, Numbers};
     use super::*;
     use crate::limit::{Config, Decision, State};
+    use crate::policy::named_limit::DEFAULT_GRAINS;
 
     /// Few moments, so that changes coincide.
     const LAST: i64 = 60;
@@ -188,7 +189,7 @@ mod tests {
         let limit = Limit::new(&Config::token_bucket(4, Duration::from_secs(1))).unwrap();
         for name in [None, Some("a".to_owned())] {
             let since = if name.is_some() { 12 } else { 7 };
-            let plan = Plan::Limits(vec![Numbers { account: name, limit, write_ahead: 0 }]);
+            let plan = Plan::Limits(vec![Numbers { account: name, limit, write_ahead: 0, grains: DEFAULT_GRAINS }]);
             let change = Change { since, state: Some(InForce { plan, until: None }), beside: Vec::new(), carry: None };
             let policy = compose(&two, &[History { changes: vec![change] }], 20);
             let rates: Vec<_> =
@@ -239,7 +240,7 @@ mod tests {
                 .prop_map(|(numerator, denominator)| Plan::Multiple(Multiple { numerator, denominator })),
             configs().prop_map(|config| {
                 let limit = Limit::new(&config).unwrap();
-                Plan::Limits(vec![Numbers { account: None, limit, write_ahead: 0 }])
+                Plan::Limits(vec![Numbers { account: None, limit, write_ahead: 0, grains: DEFAULT_GRAINS }])
             }),
         ]
     }

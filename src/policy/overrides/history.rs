@@ -10,15 +10,17 @@
 //!   numbers  of a multiple: numerator, denominator
 //!   of other numbers: how many limits, then for each
 //!     text     the name after its length, empty for none
-//!     1 byte   0 a token bucket, 1 a fixed window, 2 one from first use, 3 one of a calendar
+//!     1 byte   0 a token bucket, 1 a fixed window, 2 one from first use, 3 one of a calendar, 4 a rolling window
 //!     numbers  rate, period_ms, capacity, max_debt, write_ahead; initial and offset_ms, each plus one, 0 for none
 //!     text     of a calendar, after its length
+//!     1 byte   of a rolling window, how many grains
 //! ```
 
 use std::mem;
 
 use super::plan::{Multiple, Numbers, Plan};
 use crate::limit::{Calendar, Carry, Config, Kind, Limit};
+use crate::policy::named_limit::DEFAULT_GRAINS;
 use crate::policy::weakest::Coarseness;
 use crate::zones;
 
@@ -303,6 +305,9 @@ impl Numbers {
         for value in [rate, period_ms, capacity, max_debt, self.write_ahead, optional(initial), optional(offset_ms)] {
             number(bytes, value);
         }
+        if kind == Kind::RollingWindow {
+            bytes.push(self.grains);
+        }
         if let Some(calendar) = calendar {
             let text = calendar.to_string();
             number(bytes, text.len() as u64);
@@ -331,11 +336,12 @@ impl Numbers {
         } else {
             None
         };
+        let grains = if kind == Kind::RollingWindow { rest.byte()? } else { DEFAULT_GRAINS };
         // In a time zone that only a later runtime knows, nothing comes back: what else the override says must hold.
         let rate = if kind_byte == 3 && calendar.is_none() { 0 } else { rate };
         let config = Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, calendar };
         let account = Some(name).filter(|name| !name.is_empty()).map(str::to_owned);
-        Some(Self { account, limit: Limit::of_any_kind(&config).ok()?, write_ahead })
+        Some(Self { account, limit: Limit::of_any_kind(&config).ok()?, write_ahead, grains })
     }
 }
 
@@ -402,7 +408,8 @@ mod tests {
         ] {
             let history = |limit| {
                 let mut history = History::default();
-                let limits = Plan::Limits(vec![Numbers { account: None, limit, write_ahead: 3 }]);
+                let limits =
+                    Plan::Limits(vec![Numbers { account: None, limit, write_ahead: 3, grains: DEFAULT_GRAINS }]);
                 for (since, plan) in [(1, limits), (2, Plan::Banned)] {
                     history.push(since, Some(InForce { plan, until: None }), None);
                 }
@@ -416,7 +423,7 @@ mod tests {
     fn history() -> History {
         let numbers = |name: Option<&str>, config: Config, write_ahead| {
             let limit = Limit::new(&config).unwrap();
-            Numbers { account: name.map(str::to_owned), limit, write_ahead }
+            Numbers { account: name.map(str::to_owned), limit, write_ahead, grains: DEFAULT_GRAINS }
         };
         let window = Config {
             capacity: 9,
@@ -455,7 +462,8 @@ mod tests {
         short.push(5, Some(InForce { plan, until: Some(128) }), None);
         short.push(127, None, Some(Carry::ALL[2]));
         let limit = Limit::new(&Config::token_bucket(1, Duration::from_secs(1))).unwrap();
-        let plan = Plan::Limits(vec![Numbers { account: Some("ab".into()), limit, write_ahead: 1 }]);
+        let plan =
+            Plan::Limits(vec![Numbers { account: Some("ab".into()), limit, write_ahead: 1, grains: DEFAULT_GRAINS }]);
         short.push(300, Some(InForce { plan, until: None }), None);
         let expected = [
             &[5, 3, 0x80, 1, 0xac, 2, 2][..],
@@ -551,7 +559,7 @@ mod tests {
     fn several_numbers_for_one_limit_are_replaced_by_the_weakest() {
         let numbers = |name: &str, rate, capacity| {
             let limit = Limit::new(&Config { capacity, ..Config::token_bucket(rate, Duration::from_secs(1)) }).unwrap();
-            Numbers { account: Some(name.to_owned()), limit, write_ahead: 0 }
+            Numbers { account: Some(name.to_owned()), limit, write_ahead: 0, grains: DEFAULT_GRAINS }
         };
         let mut plans = Vec::new();
         for plan in [

@@ -215,7 +215,7 @@ fn is_true(field: &str, fields: &Fields<'_>, reader: &mut Reader<'_>) -> bool {
 impl Numbers {
     fn of(limit: &NamedLimit) -> Self {
         let account = limit.own_account().map(str::to_owned);
-        Self { account, limit: *limit.limit(), write_ahead: limit.write_ahead() }
+        Self { account, limit: *limit.limit(), write_ahead: limit.write_ahead(), grains: limit.grains() }
     }
 }
 
@@ -228,6 +228,7 @@ mod tests {
 
     use super::*;
     use crate::limit::{Config, Limit};
+    use crate::policy::named_limit::DEFAULT_GRAINS;
 
     fn read(json: &str) -> Result<(String, bool, Plan, Option<i64>), Vec<String>> {
         let read = WrittenOverride::parse("overrides[0]", json);
@@ -236,7 +237,12 @@ mod tests {
     }
 
     fn numbers(name: Option<&str>, config: Config, write_ahead: u64) -> Numbers {
-        Numbers { account: name.map(str::to_owned), limit: Limit::new(&config).unwrap(), write_ahead }
+        Numbers {
+            account: name.map(str::to_owned),
+            limit: Limit::new(&config).unwrap(),
+            write_ahead,
+            grains: DEFAULT_GRAINS,
+        }
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct Numbers {
     pub(super) account: Option<String>,
     pub(super) limit: Limit,
     pub(super) write_ahead: u64,
+    /// Of a rolling window.
+    pub(super) grains: u8,
 }
 
 impl Plan {
@@ -92,7 +94,7 @@ impl Plan {
                     // Plans of a time with several merged changes may have them under both names.
                     let same = numbers.filter(|other| other.limit.config().kind == first.limit.config().kind);
                     let weakest = same.fold(first.limit, |one, other| one.weaker(&other.limit, Carry::AsIs));
-                    limit.with_numbers(weakest, first.write_ahead)
+                    limit.with_numbers(weakest, first.write_ahead).with_grains(first.grains)
                 };
                 limits.iter().map(apply).collect()
             }
@@ -197,7 +199,9 @@ impl Multiple {
                     None => (product.div_ceil(denominator.into()), period_ms),
                 }
             }
-            Kind::FixedWindow | Kind::FirstUseWindow | Kind::RollingWindow => (product.div_ceil(denominator.into()), period_ms),
+            Kind::FixedWindow | Kind::FirstUseWindow | Kind::RollingWindow => {
+                (product.div_ceil(denominator.into()), period_ms)
+            }
         };
         let rate = u64::try_from(rate).ok().filter(|&rate| rate <= MAX_TOKENS)?;
         let initial = initial.map(|tokens| self.tokens(tokens));
@@ -240,6 +244,7 @@ const fn gcd(mut a: u128, mut b: u128) -> u128 {
 mod tests {
     use super::*;
     use crate::policy::Policies;
+    use crate::policy::named_limit::DEFAULT_GRAINS;
 
     fn policy(json: &str) -> Policy {
         let policies = Policies::parse(&format!(r#"{{"p":{json}}}"#)).unwrap();
@@ -316,7 +321,7 @@ mod tests {
             policy(r#"{"limits":[{"name":"a","rate":"5/1s"},{"name":"b","rate":"9/day","kind":"fixed_window"}]}"#);
         let numbers = |name: Option<&str>, of: &NamedLimit| {
             let (limit, write_ahead) = (*of.limit(), 1);
-            Plan::Limits(vec![Numbers { account: name.map(str::to_owned), limit, write_ahead }])
+            Plan::Limits(vec![Numbers { account: name.map(str::to_owned), limit, write_ahead, grains: DEFAULT_GRAINS }])
         };
         let (bucket, window) = (&limits(r#""8/1s""#)[0], &two.limits()[1]);
         assert_eq!(numbers(None, bucket).misfit(&one), None);
@@ -326,6 +331,7 @@ mod tests {
             account: Some("~slots".to_owned()),
             limit: *limits(r#"{"kind":"slots","capacity":8}"#)[0].limit(),
             write_ahead: 0,
+            grains: DEFAULT_GRAINS,
         }]);
         assert_eq!(of_slots.misfit(&slots), None);
         assert_eq!(of_slots.apply(slots.limits())[0].limit().config().capacity, 8);

@@ -165,8 +165,11 @@ export interface Verdict extends Omit<LimitVerdict, "limit" | "remaining"> {
 /** The server's numbers of a limit. */
 export interface LimitNumbers {
   readonly name?: string;
-  /** A `first_use_window` opens when something is taken from a full bucket. Slots are given back by reservations. */
-  readonly kind: "token_bucket" | "fixed_window" | "first_use_window" | "slots";
+  /**
+   * A `first_use_window` opens when something is taken from a full bucket. Slots are given back by reservations. In a snapshot a
+   * `rolling_window` is a `token_bucket` to which nothing comes back.
+   */
+  readonly kind: "token_bucket" | "fixed_window" | "first_use_window" | "rolling_window" | "slots";
   readonly rate: number;
   /** Of a calendar, the length of its longest window, or in a snapshot of the one that is open. */
   readonly period_ms: number;

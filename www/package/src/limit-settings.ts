@@ -1,13 +1,16 @@
 // Limits as people write them: in the settings of policies, and in requests that bring their own.
 
 /** One limit. The documentation of policies explains the members. */
-export type LimitSettings = (LimitTerms & (RatePerPeriod | RatePerCalendarWindow | RateInText)) | SlotsSettings;
+export type LimitSettings = InlineLimit | RollingWindowSettings;
 
 /** Several limits, all of which must pass. */
 export type NamedLimitSettings = LimitSettings & { readonly name: string };
 
+/** One limit of a request, which cannot bring a rolling window. */
+export type InlineLimit = (LimitTerms & (RatePerPeriod | RatePerCalendarWindow | RateInText)) | SlotsSettings;
+
 /** The limits of a request: one, several, or only the rate of one, such as `"20/s burst 40"`. */
-export type InlineLimits = string | LimitSettings | readonly NamedLimitSettings[];
+export type InlineLimits = string | InlineLimit | readonly (InlineLimit & { readonly name: string })[];
 
 /** Tokens added, such as `100` or `2.5`, in each period: a length of time such as `"250ms"`, `"1m"` or `"1day"`. */
 export interface RatePerPeriod {
@@ -33,6 +36,14 @@ export interface RatePerCalendarWindow {
 export interface RateInText {
   readonly rate: string;
 }
+
+/** Never more than `rate`, a whole number, in any interval of a period. A rate in text has no capacity. */
+export type RollingWindowSettings = (RatePerPeriod | RateInText) & {
+  readonly kind: "rolling_window";
+  /** How finely moments are kept: to a `grains`-th of the period if the rate is above `grains`. 1 to 240. Default: 60. */
+  readonly grains?: number;
+  readonly write_ahead?: number;
+};
 
 /** How many at once. Only reservations take slots, and give them back when they end. */
 export interface SlotsSettings {

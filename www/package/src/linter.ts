@@ -33,7 +33,7 @@ export interface LimitFacts {
   readonly name?: string;
   /** Whether it can refuse; if not, it is in shadow. */
   readonly is_enforced: boolean;
-  readonly kind: "token_bucket" | "fixed_window" | "first_use_window" | "slots";
+  readonly kind: "token_bucket" | "fixed_window" | "first_use_window" | "rolling_window" | "slots";
   readonly rate: number;
   /** Of a calendar, that of its longest window. */
   readonly period_ms: number;
@@ -64,7 +64,7 @@ export interface LimitFacts {
   readonly change_grants: number;
 }
 
-/** The most tokens within a length of time, both ends included. */
+/** The most tokens within a length of time, both ends included; of a rolling window without its end. */
 export interface Admitted {
   readonly period_ms: number;
   readonly tokens: number;

@@ -48,7 +48,7 @@ interface BucketState {
 
 interface LimitState {
   readonly name?: string;
-  readonly kind: "token_bucket" | "fixed_window" | "first_use_window" | "slots";
+  readonly kind: "token_bucket" | "fixed_window" | "first_use_window" | "rolling_window" | "slots";
   readonly rate: number;
   readonly period_ms: number;
   readonly calendar?: string;
@@ -114,6 +114,7 @@ function numbers({ kind, rate, period_ms, calendar, capacity, max_debt }: LimitS
     token_bucket: "per",
     fixed_window: "in each window of",
     first_use_window: "in each window from first use of",
+    rolling_window: "in any",
   };
   const pace = paces[kind];
   const most =

@@ -71,6 +71,8 @@ export async function read(toml: string, chosen?: string): Promise<Read> {
       return { mistakes: [{ text: `${said.policy} has windows from first use, which this page cannot play` }] };
     if (facts.calendar !== undefined)
       return { mistakes: [{ text: `${said.policy} has windows of a calendar, which this page cannot play` }] };
+    if (kind === "rolling_window")
+      return { mistakes: [{ text: `${said.policy} has a rolling window, which this page cannot play` }] };
     if (kind === "slots")
       return {
         mistakes: [{ text: `${said.policy} has slots, which only reservations take: this page cannot play them` }],

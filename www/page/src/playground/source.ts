@@ -226,6 +226,7 @@ export function isOfLimit(field: string): boolean {
     "max_debt",
     "initial",
     "offset",
+    "grains",
     "write_ahead",
   ].includes(field);
 }
