@@ -230,6 +230,7 @@ impl Bucket {
         };
         let mut bucket =
             Self { states, dormant, cuts, logs, leases, renamed, persisted, need, ..bucket }.with_all_cut();
+        bucket.adopt_openings(&old, now);
         bucket.mark_all_returned(&returned);
         Ok(bucket)
     }
@@ -299,6 +300,7 @@ impl Bucket {
         Followed { states: self.states, cuts: self.cuts, logs: self.logs, dormant: self.dormant } = followed;
         let returned = meanwhile.returned;
         self.leases = leases;
+        self.adopt_openings(old, now);
         self.mark_all_returned(&returned);
         self.cut_all();
         // A new account is written with the next grant. Until then a crash forgets it, which costs nothing.
@@ -353,10 +355,21 @@ impl Bucket {
             return self.resize(&before);
         }
         Followed { states: self.states, cuts: self.cuts, logs: self.logs, dormant: self.dormant } = followed;
+        self.adopt_openings(&old, now);
         self.cut_all();
         self.persisted = None; // storage has other numbers
         self.in_flight = None;
         self.need(Need::Exact);
+    }
+
+    /// Limits that have become rolling windows also count what their reservations cost more in the end.
+    fn adopt_openings(&mut self, old: &[NamedState], now: i64) {
+        for (named, log) in self.policy.limits().iter().zip(&mut self.logs) {
+            let mut of_name = old.iter().filter(|account| account.name.as_deref() == named.account());
+            if named.limit().is_rolling() && of_name.next().is_some_and(|in_force| !in_force.limit.is_rolling()) {
+                log.adopt(self.openings.iter().map(|opening| opening.id), now);
+            }
+        }
     }
 
     /// The account renamed since the last call.
@@ -437,6 +450,15 @@ impl Bucket {
                 self.need = self.need.max(Need::Spent);
             }
         }
+        let mut is_lower = false;
+        let resets = self.policy.limits().iter().zip(changes).enumerate();
+        for (index, (named, _)) in resets.filter(|(_, (_, change))| matches!(change, Change::Reset)) {
+            let of_name = self.dormant.iter_mut().filter(|dormant| dormant.name.as_deref() == named.account());
+            for log in of_name.map(|dormant| &mut dormant.log).chain(self.logs.get_mut(index)) {
+                is_lower |= log.reset();
+            }
+        }
+        self.follow_logs(false, is_lower);
         self.fit_logs(now);
     }
 

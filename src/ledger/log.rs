@@ -15,6 +15,8 @@ use crate::limit::{Limit, MAX_STEP_BACK_MS, State};
 pub(super) struct Log {
     /// How long a grain is, in milliseconds; 0 if each take has its own moment.
     grain_ms: u64,
+    /// When something was last taken.
+    taken_at: i64,
     /// In the order of their moments.
     takes: Vec<Take>,
     /// Tokens of the last take, which may be those of a reservation that is about to be opened.
@@ -60,12 +62,11 @@ impl Log {
 
     /// Follows a clock that stepped back far: otherwise a key would wait for the old clock. Returns whether it did.
     pub(super) fn follow_clock(&mut self, now: i64) -> bool {
-        let Some(last) = self.takes.last() else { return false };
-        let ahead_ms = last.at.saturating_sub(now);
-        // A moment may be ahead by a grain.
-        if ahead_ms <= MAX_STEP_BACK_MS.saturating_add_unsigned(self.grain_ms) {
+        let Some(last) = self.takes.last().filter(|_| self.taken_at.saturating_sub(now) > MAX_STEP_BACK_MS) else {
             return false;
-        }
+        };
+        let ahead_ms = last.at.saturating_sub(now);
+        self.taken_at = now;
         for take in &mut self.takes {
             take.at = take.at.saturating_sub(ahead_ms);
         }
@@ -88,6 +89,13 @@ impl Log {
         change < 0
     }
 
+    /// All of it is given back, and the past no longer matters: no settlement changes it. Returns whether there was any.
+    pub(super) fn reset(&mut self) -> bool {
+        let is_lower = self.tokens() > 0;
+        self.takes.clear();
+        is_lower
+    }
+
     /// The tokens of the last take may still change: those of the opening with this id. Also if there are none.
     pub(super) fn open(&mut self, opening: u64, now: i64) {
         let tokens = std::mem::take(&mut self.last);
@@ -96,6 +104,17 @@ impl Log {
             self.lower(place, tokens);
         }
         self.add(now, tokens, opening);
+    }
+
+    /// Openings from before this was a rolling window: what they cost more in the end is taken at the moment of the change. What they have
+    /// taken is among what was missing then, and is not given back.
+    pub(super) fn adopt(&mut self, openings: impl Iterator<Item = u64>, now: i64) {
+        self.last = 0;
+        for opening in openings {
+            if self.place_of(opening).is_none() {
+                self.open(opening, now);
+            }
+        }
     }
 
     /// The opening with this id can no longer change.
@@ -181,7 +200,7 @@ impl Log {
 
     /// As in its row. Only openings that `survive` a crash are known after it.
     pub(super) fn encode(&self, survives: impl Fn(u64) -> bool) -> Vec<u8> {
-        let mut bytes = self.grain_ms.to_le_bytes().to_vec();
+        let mut bytes = [self.grain_ms.to_le_bytes(), self.taken_at.to_le_bytes()].concat();
         for take in &self.takes {
             let opening = if survives(take.opening) { take.opening } else { 0 };
             bytes.extend(take.at.to_le_bytes());
@@ -193,7 +212,7 @@ impl Log {
 
     /// `None` for bytes not encoded here.
     pub(super) fn decode(bytes: &mut Bytes<'_>) -> Option<Self> {
-        let mut log = Self { grain_ms: bytes.u64()?, ..Self::default() };
+        let mut log = Self { grain_ms: bytes.u64()?, taken_at: bytes.i64()?, ..Self::default() };
         while !bytes.is_empty() {
             let (at, tokens, opening) = (bytes.i64()?, bytes.u64()?, bytes.u64()?);
             log.takes.push(Take { at, tokens, opening, saved: (tokens, 0) });
@@ -225,6 +244,7 @@ impl Log {
     /// Adds tokens that are taken now: to the final ones of their moment, or as those of an opening.
     fn add(&mut self, now: i64, tokens: u64, opening: u64) {
         let at = self.moment(now);
+        self.taken_at = if self.takes.is_empty() { now } else { self.taken_at.max(now) };
         match self.final_at(at).filter(|_| opening == 0).and_then(|place| self.takes.get_mut(place)) {
             Some(take) => take.tokens = take.tokens.saturating_add(tokens),
             None => self.takes.push(Take { at, tokens, opening, saved: (0, 0) }),
@@ -257,19 +277,11 @@ impl Log {
         self.takes.retain(|take| take.tokens > 0 || take.opening > 0);
     }
 
-    /// Gives back so many of this take; and, if its own are not enough, of the final ones of its moment: it may have been taken of other
-    /// numbers, whose tokens were only counted then. Returns how many.
+    /// Gives back so many of this take, or all of it. Returns how many.
     fn lower(&mut self, place: usize, tokens: u64) -> u64 {
         let Some(take) = self.takes.get_mut(place) else { return 0 };
-        let (at, mut back) = (take.at, take.tokens.min(tokens));
+        let back = take.tokens.min(tokens);
         take.lower(back);
-        if let Some(other) =
-            self.final_at(at).filter(|other| *other != place).and_then(|other| self.takes.get_mut(other))
-        {
-            let more = tokens.saturating_sub(back).min(other.tokens);
-            other.lower(more);
-            back = back.saturating_add(more);
-        }
         self.takes.retain(|take| take.tokens > 0 || take.opening > 0);
         back
     }

@@ -34,6 +34,7 @@
 //!   kind 8, of one with a rolling window, for each of which something is missing: see `log.rs`
 //!     1 byte   the place of its state
 //!     8 bytes  how long its grain is
+//!     8 bytes  when something was last taken
 //!     then     each moment that counts, how many tokens were taken then, and the id of their opening or 0, 8 bytes each
 //! ```
 

@@ -31,6 +31,8 @@ mod policies;
 mod quotas;
 mod replays;
 mod reservations;
+mod rolling;
+mod rolling_pairs;
 mod rows;
 mod shadow;
 mod slots;
