@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::accounts::Change;
 use super::bucket::{Bucket, Need};
 use super::reservation::Expired;
-use super::returns::sooner;
+use super::returns::{Return, sooner};
 use super::standing::{answered, count_all, is_unlimited, refuse_all};
 use super::without::{refusal_while_leased, without};
 use super::{Ledger, LedgerError, Slot};
@@ -91,12 +91,10 @@ impl Ledger {
         count_all(&mut unlimited, now, decision);
         let is_refused = takes && !decision.is_allow();
         let returns: Vec<_> = asked.iter().filter(|_| is_refused).map(|policy| self.returns(policy)).collect();
-        let expiring: Vec<_> = asked.iter().filter(|_| is_refused).map(|policy| self.expiring(policy)).collect();
         let (mut limited, mut unlimited) = (limited.iter().flatten(), unlimited.iter());
         let mut answers = Vec::new();
         for (place, ((policy, holds), ban)) in asked.iter().zip(&holds).zip(bans).enumerate() {
             let returns = returns.get(place).and_then(Option::as_deref).unwrap_or_default();
-            let expiring = expiring.get(place).map_or(&[][..], Vec::as_slice);
             let first = answers.len();
             let decided: &mut dyn Iterator<Item = _> =
                 if is_unlimited(policy, verb) { &mut unlimited } else { &mut limited };
@@ -140,21 +138,8 @@ impl Ledger {
                     refused.push((index, (part.cost, verb), held));
                     part.decision
                 } else if takes && !part.decision.is_allow() {
-                    let unless_returned = |refusal, state: &State, at: i64, held| match holds.leased_until {
-                        Some(until) => {
-                            let tokens = (held, bucket.leases.of(index), until.max(at));
-                            refusal_while_leased(part.limit, state, tokens, (part.cost, verb), (refusal, at))
-                        }
-                        None => refusal,
-                    };
-                    let refusal = unless_returned(part.decision, state, now, held);
-                    sooner(returns, &ends, (index, state), refusal, |state, at| {
-                        let held = holds.held_at(index, at);
-                        match part.limit.decide(without(part.limit, state, held, at), at, part.cost, verb).0 {
-                            granted if granted.is_allow() => granted,
-                            refusal => unless_returned(refusal, state, at, held),
-                        }
-                    })
+                    let returns = (returns, ends.as_slice());
+                    holds.refusal(index, (part, state), bucket.leases.of(index), verb, returns, now)
                 } else if is_unlimited(policy, verb) {
                     answered(part, now, verb)
                 } else {
@@ -174,14 +159,30 @@ impl Ledger {
                 bucket.refill_cuts(now); // they follow the clock, too
             }
             let answers = answers.get_mut(first..).unwrap_or_default();
-            for (index, cost, held) in refused {
-                if let Some(answer) = answers.get_mut(index) {
-                    answer.decision = bucket.refusal(index, cost, held, holds.ends_of(index), expiring);
-                }
-            }
-            holds.say_when_full(bucket, answers, now);
+            self.say_when_back(policy, holds, &refused, answers, now)?;
         }
         Ok((answers, decision))
+    }
+
+    /// When rolling windows grant what they have just `refused`, each with its cost and what is held of it, and when they are full again.
+    /// `answers` are those of the policy's limits.
+    fn say_when_back(
+        &mut self,
+        policy: &Policy,
+        holds: &Holds,
+        refused: &[(usize, (u64, Verb), u64)],
+        answers: &mut [LimitAnswer],
+        now: i64,
+    ) -> Result<(), LedgerError> {
+        let expiring = if refused.is_empty() { Vec::new() } else { self.expiring(policy) };
+        let bucket = self.bucket(policy)?;
+        for (index, cost, held) in refused {
+            if let Some(answer) = answers.get_mut(*index) {
+                answer.decision = bucket.refusal(*index, *cost, *held, holds.ends_of(*index), &expiring);
+            }
+        }
+        holds.say_when_full(bucket, answers, now);
+        Ok(())
     }
 
     /// The level of each limit now, in whole tokens; negative if owed.
@@ -298,6 +299,32 @@ impl Holds {
             }
         }
         Self { held, ends, leased_until }
+    }
+
+    /// When a cost passes that a limit has just refused: what is held, leased or reserved may come back sooner than it refills.
+    fn refusal(
+        &self,
+        index: usize,
+        (part, state): (&Part<'_>, &State),
+        leased: u64,
+        verb: Verb,
+        (returns, ends): (&[Return], &[i64]),
+        now: i64,
+    ) -> Decision {
+        let (limit, cost) = (part.limit, (part.cost, verb));
+        let unless_returned = |refusal, state: &State, at: i64, held| match self.leased_until {
+            Some(until) => refusal_while_leased(limit, state, (held, leased, until.max(at)), cost, (refusal, at)),
+            None => refusal,
+        };
+        let held = self.held.get(index).copied().unwrap_or(0);
+        let refusal = unless_returned(part.decision, state, now, held);
+        sooner(returns, ends, (index, state), refusal, |state, at| {
+            let held = self.held_at(index, at);
+            match limit.decide(without(limit, state, held, at), at, part.cost, verb).0 {
+                granted if granted.is_allow() => granted,
+                refusal => unless_returned(refusal, state, at, held),
+            }
+        })
     }
 
     /// The decision for slots. None are taken from their bucket.

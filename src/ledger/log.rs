@@ -312,3 +312,56 @@ impl Take {
 const fn sum(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
     (one.0.saturating_add(other.0), one.1.saturating_add(other.1))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::limit::{Config, Kind};
+
+    fn limit(capacity: u64, period_ms: u64) -> Limit {
+        let config = Config::token_bucket(capacity, Duration::from_millis(period_ms));
+        Limit::of_any_kind(&Config { kind: Kind::RollingWindow, ..config }).unwrap()
+    }
+
+    /// Takes so many tokens.
+    fn take(limit: &Limit, log: &mut Log, state: &mut State, tokens: u64, now: i64) {
+        *state = limit.lowered(state, tokens);
+        assert!(!log.fit(limit, state, now));
+    }
+
+    /// The format in the storage of every deployment. If it changes, open windows must still be readable.
+    #[test]
+    fn the_stored_format_is_unchanged() {
+        let (limit, mut log) = (limit(100, 1_000), Log { grain_ms: 50, ..Log::default() });
+        let mut state = limit.new_state(0, 0);
+        take(&limit, &mut log, &mut state, 7, 101);
+        take(&limit, &mut log, &mut state, 5, 140);
+        log.open(9, 140);
+        take(&limit, &mut log, &mut state, 3, 151);
+        log.open(8, 151);
+        let numbers: [u64; 11] = [50, 151, 150, 7, 0, 150, 5, 9, 200, 3, 0];
+        let bytes: Vec<_> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        assert_eq!(log.encode(|id| id == 9), bytes, "the other opening does not survive a crash");
+        let read = Log::decode(&mut Bytes(&bytes)).unwrap();
+        assert_eq!(read.encode(|_| true), bytes);
+        assert!(!read.is_behind(&limit, &state) && read.is_behind(&limit, &limit.lowered(&state, 1)));
+        assert_eq!(Log::decode(&mut Bytes(&bytes[..bytes.len() - 1])), None);
+        assert_eq!(read.over_at(&limit), Some(1_200));
+    }
+
+    /// However often the numbers change. What shares a moment comes back with the later one.
+    #[test]
+    fn the_number_of_moments_is_bounded() {
+        let (limit, mut log) = (limit(10_000, 100_000), Log::default());
+        let mut state = limit.new_state(0, 0);
+        for now in 0..1_000 {
+            take(&limit, &mut log, &mut state, 2, now);
+        }
+        assert_eq!((log.takes.len(), log.tokens()), (MAX_MOMENTS, 2_000));
+        assert_eq!(log.bring_back(&limit, 100_519).tokens, 0);
+        assert_eq!(log.bring_back(&limit, 100_520).tokens, 1_042);
+        assert_eq!(log.bring_back(&limit, 100_521).tokens, 2);
+    }
+}

@@ -353,8 +353,9 @@ impl<'a> StoredRow<'a> {
     /// Whether a rolling window lacks more than its log says: what may have been spent before a crash.
     pub(super) fn is_behind(&self) -> bool {
         let limits = stored_limits(self.numbers).unwrap_or_default();
-        let all = limits.iter().zip(self.record.states()).enumerate().filter(|(_, ((_, limit), _))| limit.is_rolling());
-        all.map(|(index, ((_, limit), state))| self.log_of(index).is_behind(limit, &state)).any(|is_behind| is_behind)
+        let mut all =
+            limits.iter().zip(self.record.states()).enumerate().filter(|(_, ((_, limit), _))| limit.is_rolling());
+        all.any(|(index, ((_, limit), state))| self.log_of(index).is_behind(limit, &state))
     }
 
     /// All limits in the row.

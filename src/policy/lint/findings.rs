@@ -286,9 +286,8 @@ fn is_always_tighter(tighter: &NamedLimit, limit: &NamedLimit) -> bool {
         (Kind::RollingWindow, Kind::RollingWindow) => {
             a.rate <= b.rate && a.period_ms >= b.period_ms.saturating_add(limit.grain_ms())
         }
-        (Kind::RollingWindow, _) | (_, Kind::RollingWindow) => false,
-        // When its windows open depends on what it has granted.
-        (Kind::FirstUseWindow, _) | (_, Kind::FirstUseWindow) => false,
+        // When something comes back depends on what was granted.
+        (Kind::FirstUseWindow | Kind::RollingWindow, _) | (_, Kind::FirstUseWindow | Kind::RollingWindow) => false,
     }
 }
 
