@@ -446,3 +446,23 @@ fn nothing_is_ever_owed() {
         assert_eq!(signed(limit.remaining, limit.owed), left, "{ms} ms");
     }
 }
+
+/// What it costs more is taken at the change. What it costs less was missing then, among all else, and is back a period later.
+#[test]
+fn a_reservation_from_before_a_limit_was_a_rolling_window_pays_for_more() {
+    for (cost, left) in [(25, 75), (10, 90), (4, 90)] {
+        for crashes in [false, true] {
+            let mut world = with(r#""rate":100,"period":"1m","write_ahead":0"#);
+            let id = reserved(&mut world, 10);
+            world.policy = Arc::clone(&with(HUNDRED).policy);
+            assert_eq!(world.levels(), [90]);
+            if crashes {
+                world.crash(usize::MAX);
+            }
+            assert_eq!(settled(&mut world, id, cost), cost);
+            assert_eq!(world.levels(), [left], "{cost}, crashes: {crashes}");
+            world.now += MINUTE_MS;
+            assert_eq!(world.levels(), [100], "{cost}, crashes: {crashes}");
+        }
+    }
+}
