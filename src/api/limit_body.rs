@@ -71,13 +71,7 @@ impl ResolvedItem {
             let body = LimitBody::of(limit, Exact::of(answer.snapshot));
             // A copy of the state knows when the next window opens; the next answer tells of the one after it.
             let window = limit.limit().config().calendar.map(|calendar| calendar.window(answer.snapshot.at));
-            let body =
-                LimitBody { period_ms: window.map_or(body.period_ms, |(from, until)| from.abs_diff(until)), ..body };
-            if !limit.limit().is_rolling() {
-                return body;
-            }
-            // Nor does it know what comes back of a rolling window, and when: nothing, before the next answer.
-            LimitBody { kind: Kind::TokenBucket.word(), rate: 0, period_ms: 1, ..body }
+            LimitBody { period_ms: window.map_or(body.period_ms, |(from, until)| from.abs_diff(until)), ..body }
         };
         asked.map(body).collect()
     }

@@ -85,9 +85,12 @@ fn quota_and_window_s(config: &Config) -> Option<(u64, u64)> {
 }
 
 /// When more than the remaining tokens become available: the moment of the next token for a caller that takes them all now. `None` if
-/// never.
+/// never, or of a rolling window.
 fn next_token_at(&(limit, _, answer): &Answered<'_>, now: i64) -> Option<i64> {
     let limit = limit.limit();
+    if limit.is_rolling() {
+        return None; // only its object knows the moments
+    }
     let mut state = limit.restored(&answer.snapshot)?;
     let left = limit.remaining(&state, now);
     _ = limit.consume(&mut state, now, left);

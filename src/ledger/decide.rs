@@ -362,12 +362,13 @@ impl Holds {
         LimitAnswer { reset_at: Some(last.unwrap_or(now).max(now)), ..answer }
     }
 
-    /// When rolling windows of `bucket` are full again: `answers` are those of its limits.
+    /// When rolling windows of `bucket` are full again: `answers` are those of its limits. For a copy of the state, one is a window that
+    /// opens again at that moment.
     pub(super) fn say_when_full(&self, bucket: &Bucket, answers: &mut [LimitAnswer], now: i64) {
         for (index, (named, answer)) in bucket.policy().limits().iter().zip(answers).enumerate() {
             if named.limit().is_rolling() {
                 let held = self.ends_of(index).filter(|(_, tokens)| *tokens > 0).map(|(end, _)| end);
-                answer.reset_at = held.chain(bucket.over_at(index)).chain([now]).max();
+                answer.set_full_at(named.limit(), held.chain(bucket.over_at(index)).fold(now, Ord::max));
             }
         }
     }

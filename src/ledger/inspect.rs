@@ -84,12 +84,11 @@ impl Ledger {
         let nothing = Decision::Allow { tokens: 0, ready_at: now };
         let states = states.map(|(index, ((limit, state), &held))| {
             let found = holds.answer(index, limit, nothing, (&limit.limit().refilled(state, now), 0), now);
-            let over_at = bucket.over_at(index);
             LimitState {
                 remaining: found.remaining,
                 owed: found.owed,
                 held,
-                reset_at: if limit.limit().is_rolling() { Some(over_at.unwrap_or(now)) } else { found.reset_at },
+                reset_at: found.reset_at,
                 snapshot: found.snapshot,
             }
         });

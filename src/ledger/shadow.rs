@@ -99,7 +99,7 @@ impl Ledger {
         bucket.need(need);
         for (index, (named, answer)) in shadow.limits().iter().zip(&mut answers).enumerate() {
             if let Some(answer) = answer.as_mut().filter(|_| named.limit().is_rolling()) {
-                answer.reset_at = Some(bucket.over_at(index).unwrap_or(now));
+                answer.set_full_at(named.limit(), bucket.over_at(index).unwrap_or(now));
             }
         }
         self.retry_when_returned(shadow, requests, &mut answers);

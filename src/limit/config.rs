@@ -25,8 +25,8 @@ pub enum Kind {
     /// The same, in windows of the bucket's own: one opens when something is taken from a full bucket, and others follow it until the
     /// bucket is full again. A full bucket has no window.
     FirstUseWindow,
-    /// Each token comes back one period after it was taken, so that no interval of a period has more than `rate`. Whoever decides keeps
-    /// the moments of what was taken: a [`Limit`](super::Limit) alone does not, and none of this kind can be made.
+    /// Each token comes back one period after it was taken, so that no interval of a period has more than `rate`. This needs the moments of
+    /// what was taken, which only the service keeps: [`Limit::new`](super::Limit::new) refuses it.
     RollingWindow,
 }
 

@@ -45,9 +45,9 @@ impl Limit {
         let initial = Some(start(own).min(start(of_other))).filter(|&tokens| tokens < capacity);
         let max_debt = own.max_debt.max(of_other.max_debt);
         let config = Config { capacity, max_debt, initial, ..*slower.config() };
-        match Self::of_any_kind(&config) {
+        match Self::new(&config) {
             // A bucket cannot owe more than refills in the longest time.
-            Err(ConfigError::MaxDebtTooLarge { max, .. }) => Self::of_any_kind(&Config { max_debt: max, ..config }),
+            Err(ConfigError::MaxDebtTooLarge { max, .. }) => Self::new(&Config { max_debt: max, ..config }),
             limit => limit,
         }
         .unwrap_or(*slower)
@@ -75,7 +75,7 @@ impl Limit {
     /// The same limit with these new buckets, or with empty ones if that is impossible.
     fn begun_with(&self, capacity: u64, tokens: u64) -> Self {
         let initial = Some(tokens).filter(|&tokens| tokens < capacity);
-        let with = |capacity, initial| Self::of_any_kind(&Config { capacity, initial, ..*self.config() });
+        let with = |capacity, initial| Self::new(&Config { capacity, initial, ..*self.config() });
         with(capacity, initial).or_else(|_| with(self.config().capacity, Some(0))).unwrap_or(*self)
     }
 
@@ -86,17 +86,17 @@ impl Limit {
         !is_below(pace(self.config()), pace(other.config()))
     }
 
-    /// The same limit without refills.
+    /// The same limit without refills. A rolling window remains as it is: what was taken of it comes back.
     #[doc(hidden)]
     #[must_use]
     pub fn frozen(&self) -> Self {
-        Self::of_any_kind(&Config { rate: 0, ..*self.config() }).unwrap_or(*self) // a rate of 0 suits every capacity
+        Self::new(&Config { rate: 0, ..*self.config() }).unwrap_or(*self) // a rate of 0 suits every capacity
     }
 
     /// The same limit with the windows of `other`.
     fn with_windows_of(&self, other: &Self) -> Self {
         let Config { period_ms, offset_ms, calendar, .. } = *other.config();
-        Self::of_any_kind(&Config { period_ms, offset_ms, calendar, ..*self.config() }).unwrap_or(*self)
+        Self::new(&Config { period_ms, offset_ms, calendar, ..*self.config() }).unwrap_or(*self)
     }
 }
 
@@ -179,6 +179,20 @@ mod tests {
         ] {
             assert_eq!((one.weaker(&other, how), other.weaker(&one, how)), (expected, expected), "{how:?}");
         }
+    }
+
+    /// Whatever the carry: what was taken comes back at its own moment.
+    #[test]
+    fn the_weaker_rolling_window_has_the_smaller_rate_and_the_longer_period() {
+        let rolling = |rate, period_ms| {
+            let config = Config::token_bucket(rate, Duration::from_millis(period_ms));
+            Limit::of_any_kind(&Config { kind: Kind::RollingWindow, ..config }).unwrap()
+        };
+        for how in Carry::ALL {
+            assert_eq!(rolling(5, 100).weaker(&rolling(7, 900), how), rolling(5, 900), "{how:?}");
+            assert_eq!(rolling(5, 900).weaker(&rolling(7, 100), how), rolling(5, 900), "{how:?}");
+        }
+        assert_eq!(rolling(5, 100).frozen(), rolling(5, 100));
     }
 
     #[test]

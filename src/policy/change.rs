@@ -98,6 +98,9 @@ fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>
             lines.push(format!("{shown} now limits slots: {}", at_once(new)));
             continue;
         }
+        if new.limit().is_rolling() && !is_other_kind && old.grains() != new.grains() {
+            lines.push(format!("{shown}: {} grains instead of {}", new.grains(), old.grains()));
+        }
         let (old, new, start) = (old.limit().config(), new.limit().config(), initial(new));
         if old == new && !is_other_kind && carry != Carry::Reset {
             continue;
@@ -113,7 +116,11 @@ fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>
         }
         if (old.rate, old.period_ms, old.calendar) != (new.rate, new.period_ms, new.calendar) {
             let paces = format!("{} instead of {}", pace(new), pace(old));
-            lines.push(format!("{shown}: {paces}; time before the change counts at the old rate"));
+            let before = match new.kind {
+                Kind::RollingWindow => "what was taken before the change is back a new period after it was taken",
+                _ => "time before the change counts at the old rate",
+            };
+            lines.push(format!("{shown}: {paces}; {before}"));
         }
         if old.max_debt != new.max_debt {
             let debts = format!("{} instead of {}", count(new.max_debt), count(old.max_debt));
@@ -338,6 +345,27 @@ mod tests {
                 WHOM,
             ]
         );
+    }
+
+    #[test]
+    fn a_rolling_window_counts_what_was_taken_by_its_new_period() {
+        let of = |period: &str, grains: u8| {
+            format!(r#"{{"kind":"rolling_window","rate":100,"period":"{period}","grains":{grains}}}"#)
+        };
+        let before = "what was taken before the change is back a new period after it was taken";
+        for (to, expected) in [
+            (of("1m", 20), vec!["api: 20 grains instead of 60".to_owned(), WHOM.to_owned()]),
+            (
+                of("1h", 60),
+                vec![
+                    format!("api: 100 in any 1h instead of 100 in any 1m; {before}"),
+                    "api: every key keeps its tokens".to_owned(),
+                    WHOM.to_owned(),
+                ],
+            ),
+        ] {
+            assert_eq!(words(Some(&of("1m", 60)), Some(&to), Carry::Additive), expected, "{to}");
+        }
     }
 
     #[test]

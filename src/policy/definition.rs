@@ -311,6 +311,26 @@ mod tests {
         );
     }
 
+    /// A version that does not know them takes the usual number.
+    #[test]
+    fn grains_travel_with_rolling_windows() {
+        let limit = r#"{"name":"a","kind":"rolling_window","rate":9,"period":"1s","grains":7}"#;
+        let shadow = limit.replace("\"a\"", "\"s\"").replace("}", r#","mode":"shadow"}"#);
+        let policy =
+            Policy::parse("p", &format!(r#"{{"limits":[{limit},{{"name":"b","rate":"1/s"}},{shadow}]}}"#)).unwrap();
+        let definition = policy.definition();
+        assert!(definition.contains(r#","write_ahead":[9,1],"grains":[7,60],"#), "{definition}");
+        assert!(definition.contains(r#","write_ahead":[9],"grains":[7]}"#), "{definition}");
+        let defined = Policy::from_definition(&definition).unwrap();
+        let grains = |policy: &Policy| grains_of(policy.limits());
+        assert_eq!((grains(&defined), grains(defined.shadow().unwrap())), (vec![7, 60], vec![7]));
+        let older = Policy::from_definition(&definition.replace("\"grains\"", "\"unknown\"")).unwrap();
+        assert_eq!(grains(&older), [60, 60]);
+        for wrong in ["[7]", "[7,60,1]", "[7,256]", "[7,\"60\"]", "7"] {
+            assert!(Policy::from_definition(&definition.replace("[7,60]", wrong)).is_err(), "{wrong}");
+        }
+    }
+
     /// So a version without modes decides without the limits in shadow.
     #[test]
     fn unenforced_limits_are_listed_beside_the_others() {

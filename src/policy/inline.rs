@@ -24,11 +24,14 @@ impl Policy {
         if let Some(PolicyError { place, problem }) = errors.into_iter().next() {
             return Err(PolicyError { place: place.trim_start_matches('.').to_owned(), problem });
         }
-        if let Some(limit) = read.iter().find(|limit| limit.limit().is_rolling()) {
-            let place = limit.name().map_or_else(|| FIELD.to_owned(), |name| format!("{FIELD} {name}"));
-            let problem = "a rolling window must be in a policy of the server, not in a request: its moments could not be kept exact \
-                           beside other numbers";
-            return Err(PolicyError { place, problem: problem.to_owned() });
+        if let Some(index) = read.iter().position(|limit| limit.limit().is_rolling()) {
+            let place = if read.iter().all(|limit| limit.name().is_none()) {
+                FIELD.to_owned()
+            } else {
+                format!("{FIELD}[{index}]")
+            };
+            let problem = "a rolling window must be in a policy of the service, not in a request".to_owned();
+            return Err(PolicyError { place: format!("{place}.kind"), problem });
         }
         Ok(Self::new(name, read, ObjectTerms::default()).into_inline())
     }

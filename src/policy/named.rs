@@ -399,8 +399,7 @@ impl Policy {
         self.limits.iter().chain(self.shadow_limits()).any(|limit| limit.limit().is_rolling())
     }
 
-    /// Whether any enforced limit limits slots.
-    #[doc(hidden)]
+    /// Whether any of its enforced limits is one of slots.
     #[must_use]
     pub fn has_slots(&self) -> bool {
         self.limits.iter().any(NamedLimit::is_slots)

@@ -85,8 +85,8 @@ impl NamedLimit {
         self.grains
     }
 
-    /// Tokens of a rolling window come back at most this much late, in milliseconds: then those of one grain come back together. Those of
-    /// a small rate come back one by one, each a period after it was taken.
+    /// The length of a grain of a rolling window, in milliseconds: tokens that were taken in one grain come back together. 0 if the rate is so
+    /// small that each comes back by itself, a period after it was taken.
     #[doc(hidden)]
     #[must_use]
     pub fn grain_ms(&self) -> u64 {
@@ -115,7 +115,7 @@ impl NamedLimit {
         Self { was_unnamed: unnamed.is_some() && self.name() == unnamed, ..self }
     }
 
-    /// The same limit with so many grains.
+    /// The same limit with this many grains in a period.
     pub(super) fn with_grains(self, grains: u8) -> Self {
         Self { grains, ..self }
     }
@@ -142,11 +142,11 @@ pub(crate) fn name_of(account: Option<&str>) -> Option<&str> {
     name.filter(|name| !name.is_empty())
 }
 
-/// A second for a minute, a minute for an hour: a token that comes back that late is hardly noticed, and the moments take at most a
-/// kilobyte.
+/// A second for a minute, a minute for an hour: a token that comes back that late is hardly noticed, and the moments of a key take at most
+/// 1.5 KB.
 pub(super) const DEFAULT_GRAINS: u8 = 60;
 
-/// The most that `grains` can be: the moments of a key then take 4 KB.
+/// Maximum `grains`: the moments of a key then take 6 KB.
 pub(super) const MAX_GRAINS: u8 = 240;
 
 /// The kind of limit that a number of slots is.

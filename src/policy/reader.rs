@@ -113,14 +113,16 @@ impl Reader<'_> {
         };
         let written = self.rate();
         let (tokens, parts) = written.tokens;
-        if kind == Kind::RollingWindow {
-            self.only_rate_of_rolling();
+        let is_rolling = kind == Kind::RollingWindow;
+        if is_rolling {
+            self.only_rate_of_rolling(&written);
         }
         if kind != Kind::TokenBucket && parts > 1 {
-            self.error("rate", "must be whole: a window that opens adds whole tokens".to_owned());
+            let why = if is_rolling { "" } else { ": a window that opens adds whole tokens" };
+            self.error("rate", format!("must be whole{why}"));
         }
-        let calendar = self.calendar(kind);
-        let follows_calendar = self.fields.get("calendar").is_some();
+        let calendar = if is_rolling { None } else { self.calendar(kind) };
+        let follows_calendar = !is_rolling && self.fields.get("calendar").is_some();
         if follows_calendar && written.period.is_some() {
             self.error(
                 "rate",
@@ -135,25 +137,23 @@ impl Reader<'_> {
             None => self.required_millis("period"),
         };
         let capacity = match &written.burst {
-            _ if kind == Kind::RollingWindow => None, // the rate
+            _ if is_rolling => None, // the rate
             Some(Burst::Tokens(tokens)) => Some(*tokens),
             Some(Burst::Time(_)) if follows_calendar => None,
             Some(Burst::Time(length)) => period_ms.and_then(|period_ms| self.burst(length, &written, period_ms)),
             None => self.tokens("capacity"),
         };
         let capacity = capacity.unwrap_or_else(|| written.rounded_up());
-        let max_debt = self.max_debt();
-        let initial = self.tokens("initial");
+        let (max_debt, initial) = if is_rolling { (Some(0), None) } else { (self.max_debt(), self.tokens("initial")) };
         // A fraction of a token per period equals whole tokens per a multiple of it.
         let period_ms = period_ms.unwrap_or_default().saturating_mul(parts);
-        let offset_ms = if opens_when_used || follows_calendar { None } else { self.millis("offset") };
+        let offset_ms = if opens_when_used || follows_calendar || is_rolling { None } else { self.millis("offset") };
         let config = Config { kind, rate: tokens, period_ms, capacity, initial, max_debt: 0, offset_ms, calendar };
         Config { max_debt: max_debt.unwrap_or_else(|| Limit::largest_debt(&config)), ..config }
     }
 
     /// A rolling window has no other numbers: it never grants more than its rate, and nothing ahead of time.
-    fn only_rate_of_rolling(&mut self) {
-        let is_burst = self.rate_has_burst();
+    fn only_rate_of_rolling(&mut self, written: &Rate) {
         for field in ["capacity", "max_debt", "initial", "offset", "calendar", "starts", "zone"] {
             if self.fields.get(field).is_some() {
                 let problem =
@@ -161,14 +161,10 @@ impl Reader<'_> {
                 self.error(field, problem.to_owned());
             }
         }
-        if is_burst {
+        if written.burst.is_some() && self.fields.get("capacity").is_none() {
             let problem = "includes a burst, which a rolling window does not have: it never grants more than its rate in any period";
             self.error("rate", problem.to_owned());
         }
-    }
-
-    fn rate_has_burst(&self) -> bool {
-        self.fields.get("rate").and_then(Rate::of).is_some_and(|rate| rate.burst.is_some())
     }
 
     fn grains(&mut self, kind: Kind) -> u8 {

@@ -129,7 +129,7 @@ impl StoredConfig {
 #[cfg(all(test, feature = "service"))]
 mod tests {
     use super::*;
-    use crate::policy::Policies;
+    use crate::policy::{Policies, Policy};
 
     /// The format in the storage of every deployment. If it changes, old buckets must still be readable.
     #[test]
@@ -147,6 +147,10 @@ mod tests {
             q.numbers(),
             r#"[{"name":"a","kind":"fixed_window","rate":1,"period_ms":60000,"capacity":7,"max_debt":3,"initial":2,"offset_ms":5000}]"#
         );
+        let rolling = Policy::parse("r", r#"{"kind":"rolling_window","rate":3,"period":"1s"}"#).unwrap();
+        let numbers = r#"[{"kind":"rolling_window","rate":3,"period_ms":1000,"capacity":3,"max_debt":0,"initial":null,"offset_ms":null}]"#;
+        assert_eq!(rolling.numbers(), numbers);
+        assert_eq!(stored_limits(numbers), Ok(vec![(None, *rolling.limits()[0].limit())]));
         assert_eq!(stored_limits(p.numbers()), Ok(vec![(None, *p.limits()[0].limit())]));
         assert_eq!(stored_limits(q.numbers()), Ok(vec![(Some("a".to_owned()), *q.limits()[0].limit())]));
     }

@@ -69,8 +69,7 @@ impl Timeline {
         if shards > 1 {
             for (_, limit) in &mut limits {
                 // Without fields that shards cannot have.
-                *limit =
-                    Limit::of_any_kind(&Config { max_debt: 0, initial: None, ..*limit.config() }).unwrap_or(*limit);
+                *limit = Limit::new(&Config { max_debt: 0, initial: None, ..*limit.config() }).unwrap_or(*limit);
             }
         }
         // A shard that existed all the time continues with its part, and others start empty.

@@ -414,6 +414,13 @@ impl LimitAnswer {
         }
     }
 
+    /// When a rolling window is full again, which its state does not say: for a copy of the state it is a window that opens again then.
+    #[doc(hidden)]
+    pub fn set_full_at(&mut self, limit: &Limit, at: i64) {
+        self.reset_at = Some(at);
+        self.snapshot.at = at.saturating_sub_unsigned(limit.config().period_ms);
+    }
+
     /// Whole tokens left after it; negative if owed.
     #[must_use]
     pub fn level(&self) -> i64 {

@@ -19,7 +19,7 @@ pub struct LimitFacts {
     pub name: Option<String>,
     /// Whether it can refuse; if not, it is in shadow. A disabled limit has no facts.
     pub is_enforced: bool,
-    /// `token_bucket`, `fixed_window`, `first_use_window` or `slots`. How many requests get slots within a time depends on how long each
+    /// `token_bucket`, `fixed_window`, `first_use_window`, `rolling_window` or `slots`. How many requests get slots within a time depends on how long each
     /// keeps its own.
     pub kind: &'static str,
     /// Tokens refilled in each period.
@@ -145,7 +145,7 @@ pub(super) fn crash_cost(limit: &NamedLimit) -> CrashCost {
 fn facts(limit: &NamedLimit, is_enforced: bool, periods: &[u64]) -> LimitFacts {
     let config = *limit.limit().config();
     let Config { rate, period_ms, capacity, max_debt, calendar, .. } = config;
-    let worst = Worst::of_consuming(&config);
+    let worst = Worst::of_consuming(&config).in_grains(limit.grain_ms());
     let within = |worst: Worst| {
         periods.iter().map(|&period_ms| Admitted { period_ms, tokens: worst.within(period_ms) }).collect::<Vec<_>>()
     };
@@ -176,7 +176,7 @@ fn facts(limit: &NamedLimit, is_enforced: bool, periods: &[u64]) -> LimitFacts {
 fn back_after_ms(named: &NamedLimit, tokens: u64) -> Option<u64> {
     let limit = named.limit();
     if limit.is_rolling() && tokens > 0 {
-        return Some(limit.config().period_ms.saturating_add(named.grain_ms()));
+        return Some(limit.config().period_ms.saturating_add(named.grain_ms().saturating_sub(1)));
     }
     if let Some(calendar) = &limit.config().calendar {
         return in_windows(calendar, limit.config(), tokens);

@@ -168,7 +168,13 @@ fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut push = |level, code, text| findings.push(finding(level, code, limit, text));
     if worst.burst == 0 && max_debt == 0 {
-        let why = if capacity == 0 { "the capacity is 0" } else { "nothing is there at first, and nothing comes back" };
+        let why = if kind == Kind::RollingWindow {
+            "the rate is 0"
+        } else if capacity == 0 {
+            "the capacity is 0"
+        } else {
+            "nothing is there at first, and nothing comes back"
+        };
         push(Level::Warning, Code::RefusesAll, format!("every request is refused: {why}"));
         return findings;
     }
@@ -284,7 +290,8 @@ fn is_always_tighter(tighter: &NamedLimit, limit: &NamedLimit) -> bool {
         }
         // Each lacks what was taken in its own period.
         (Kind::RollingWindow, Kind::RollingWindow) => {
-            a.rate <= b.rate && a.period_ms >= b.period_ms.saturating_add(limit.grain_ms())
+            let is_later = a.period_ms >= b.period_ms.saturating_add(limit.grain_ms());
+            a.rate <= b.rate && is_later || a == b && tighter.grain_ms() == limit.grain_ms()
         }
         // When something comes back depends on what was granted.
         (Kind::FirstUseWindow | Kind::RollingWindow, _) | (_, Kind::FirstUseWindow | Kind::RollingWindow) => false,

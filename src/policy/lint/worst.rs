@@ -37,6 +37,16 @@ impl Worst {
         Self::new(config, config.max_debt)
     }
 
+    /// The same, if the moments of a rolling window are rounded up to grains: then all of it is back a whole number of grains later.
+    pub(super) fn in_grains(self, grain_ms: u64) -> Self {
+        match self.kind {
+            Kind::RollingWindow if grain_ms > 0 => {
+                Self { cycle_ms: self.cycle_ms.next_multiple_of(grain_ms.into()), ..self }
+            }
+            _ => self,
+        }
+    }
+
     /// Maximum tokens that they take within `span_ms`, both ends included.
     pub(super) fn within(&self, span_ms: u64) -> u128 {
         let span = u128::from(span_ms);
@@ -53,8 +63,12 @@ impl Worst {
                 let from_the_burst = in_windows(div_rem(span, self.cycle_ms).0);
                 from_the_burst.max(in_windows(span.div_ceil(self.cycle_ms.max(1))).saturating_sub(1))
             }
-            // All of it is back after exactly a period, which is the first moment that does not count.
-            Kind::RollingWindow => div_rem(span.saturating_sub(1), self.cycle_ms).0.saturating_mul(self.per_cycle),
+            // All of it is back after a period, at the first moment that does not count; then in each cycle.
+            Kind::RollingWindow => {
+                let later_ms = span.checked_sub(u128::from(self.period_ms).saturating_add(1));
+                let times = later_ms.map_or(0, |ms| div_rem(ms, self.cycle_ms).0.saturating_add(1));
+                times.saturating_mul(self.per_cycle)
+            }
             Kind::TokenBucket => {
                 let (cycles, rest) = div_rem(span, self.cycle_ms);
                 let in_rest = div_rem(rest.saturating_mul(self.rate.into()), self.period_ms.into()).0;
@@ -155,6 +169,30 @@ mod tests {
                         assert_eq!(found, tried, "{step} modulo {modulus} from {from} to {to}");
                     }
                 }
+            }
+        }
+    }
+
+    /// Who takes all of a rolling window whenever there is any, from any moment on.
+    #[test]
+    fn a_rolling_window_is_back_a_whole_number_of_grains_later() {
+        let most = |rate: u64, period_ms: u64, grain_ms: u64, span_ms: u64| {
+            let within = |from: u64| {
+                let (mut at, mut tokens) = (from, 0);
+                while at < from + span_ms.max(1) {
+                    tokens += rate;
+                    at = at.next_multiple_of(grain_ms.max(1)) + period_ms;
+                }
+                tokens
+            };
+            (0..grain_ms.max(1)).map(within).max().unwrap()
+        };
+        for (period_ms, grain_ms) in [(10, 0), (10, 1), (10, 2), (10, 3), (10, 7), (10, 10), (60, 17)] {
+            let config = Config::token_bucket(9, Duration::from_millis(period_ms));
+            let worst = Worst::of_consuming(&Config { kind: Kind::RollingWindow, ..config }).in_grains(grain_ms);
+            for span_ms in 0..5 * period_ms {
+                let expected = most(9, period_ms, grain_ms, span_ms);
+                assert_eq!(worst.within(span_ms), expected.into(), "{period_ms} in {grain_ms} within {span_ms}");
             }
         }
     }

@@ -420,6 +420,20 @@ mod tests {
         }
     }
 
+    /// The format in the storage of every deployment.
+    #[test]
+    fn a_rolling_window_is_stored_with_its_grains() {
+        let config = Config { kind: Kind::RollingWindow, ..Config::token_bucket(7, Duration::from_millis(100)) };
+        let limit = Limit::of_any_kind(&config).unwrap();
+        let mut history = History::default();
+        let limits = Plan::Limits(vec![Numbers { account: Some("a".to_owned()), limit, write_ahead: 3, grains: 240 }]);
+        history.push(1, Some(InForce { plan: limits, until: None }), None);
+        let bytes = history.encode();
+        assert!(bytes.ends_with(&[1, b'a', 4, 7, 100, 7, 0, 3, 0, 0, 240]), "{bytes:?}");
+        assert_eq!(History::decode(&bytes), Some(history));
+        assert_eq!(History::decode(&bytes[..bytes.len() - 1]), None);
+    }
+
     fn history() -> History {
         let numbers = |name: Option<&str>, config: Config, write_ahead| {
             let limit = Limit::new(&config).unwrap();

@@ -166,8 +166,8 @@ export interface Verdict extends Omit<LimitVerdict, "limit" | "remaining"> {
 export interface LimitNumbers {
   readonly name?: string;
   /**
-   * A `first_use_window` opens when something is taken from a full bucket. Slots are given back by reservations. In a snapshot a
-   * `rolling_window` is a `token_bucket` to which nothing comes back.
+   * A `first_use_window` opens when something is taken from a full bucket. Slots are given back by reservations. In a snapshot, the last
+   * token of a `rolling_window` is back `period_ms` after its `at`.
    */
   readonly kind: "token_bucket" | "fixed_window" | "first_use_window" | "rolling_window" | "slots";
   readonly rate: number;

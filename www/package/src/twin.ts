@@ -233,7 +233,8 @@ export class Twin<P extends PolicyNames = string, Name extends PolicyName<P> = P
         this.#reported = snapshot.map(({ tokens, drops, at }) => ({ tokens, drops, at: at - this.#aheadMs }));
         const limits = snapshot.map(({ tokens, drops, at, period_ms, max_debt, kind, ...limit }) => ({
           ...limit,
-          // Of windows from first use and of a calendar it knows the one that is open; the next answer tells of the next.
+          // Of windows from first use and of a calendar it knows the one that is open; the next answer tells of the next. Of a rolling
+          // window it knows when all is back.
           kind: kind === "token_bucket" ? kind : ("fixed_window" as const),
           periodMs: period_ms,
           maxDebt: max_debt,
