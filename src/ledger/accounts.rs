@@ -123,6 +123,10 @@ impl Change {
             let limit = account.limit;
             let after = self.apply(&limit, account.state, now);
             let floor = floor.above(&limit, &account.state, &after, now);
+            if limit.is_rolling() {
+                // If it is not charged for all of this, the oldest of it is forgotten, and not this.
+                account.log.fit(&limit, &after, now);
+            }
             if let Some(cuts) = &mut account.cuts {
                 self.apply_to_cuts(cuts, &limit, &account.state, &after, now);
                 if let Some(floor) = &floor {
@@ -295,7 +299,7 @@ fn with_more(limit: &Limit, from: &NamedState, more: i128, at: i64, phase: u64) 
         cuts.refill(old, at);
         let newest = lower_by(excess, limit, old, *cuts.newest(), at, phase);
         cuts.take_over(limit, old, newest, excess, at);
-        cuts.in_window_of(limit, &state)
+        if old.is_rolling() { cuts.restarted(state) } else { cuts.in_window_of(limit, &state) }
     });
     NamedState { name: name.clone(), limit: *limit, state, cuts, log: from.log_for(limit) }
 }
@@ -339,7 +343,7 @@ fn taken_over(limit: &Limit, from: &NamedState, seen: &[Refills<'_>], now: i64, 
     let cuts = cuts.clone().map(|mut cuts| {
         let newest = lower_by(excess, limit, old, *cuts.newest(), now, phase);
         cuts.take_over(limit, old, newest, excess, now);
-        cuts.in_window_of(limit, &state)
+        if old.is_rolling() { cuts.restarted(state) } else { cuts.in_window_of(limit, &state) }
     });
     NamedState { name: name.clone(), limit: *limit, state, cuts, log: from.log_for(limit) }
 }

@@ -16,6 +16,7 @@ use super::without::without;
 use super::writes::Writes;
 use crate::limit::{Carry, Cuts, Decision, Limit, State, Verb};
 use crate::policy::{NamedLimit, Policy, Standing, is_of_slots};
+use crate::sorted::SortedMap;
 
 /// A policy's bucket for the key.
 ///
@@ -170,6 +171,9 @@ impl Bucket {
         let openings = stored.openings.iter().copied().map(Opening::stored).collect();
         let reached = stored.reached.max(since);
         let mut bucket = Self { as_of, has_row: true, openings, ..Self::of(policy, Vec::new(), now) };
+        if stored.is_behind() {
+            bucket.need = Need::Exact; // what a crash may have cost is taken now, once
+        }
         bucket.reached = bucket.reached.max(reached);
         if policy.is_inline() {
             return bucket.with_accounts(&stored, expired, now, phase);
@@ -207,6 +211,7 @@ impl Bucket {
             limit.state = stored.uncovered(&limit.limit, &limit.state, changed_at.unwrap_or(now).min(now));
         }
         let mut leases = Leases::stored(&stored, old.iter_mut().map(NamedState::parts));
+        old.iter_mut().for_each(|account| account.fit_log(now)); // what a crash may have cost
         let is_unchanged = stored.policy_version() == policy.version() && policy.is_unchanged_since(since);
         if is_unchanged {
             leases.end(&mut old, stored.is_inline, (now, now)); // so that none is left that would need another row
@@ -224,12 +229,13 @@ impl Bucket {
             && stored.unnamed(policy.name()).as_deref() == policy.timeline().unnamed();
         let (persisted, need) = if is_current && !leases.is_any() && bucket.openings.is_empty() {
             let dormant = dormant.iter().map(|dormant| dormant.state);
-            (Some(states.iter().copied().chain(dormant).collect()), Need::Nothing)
+            (Some(states.iter().copied().chain(dormant).collect()), bucket.need)
         } else {
             (None, Need::Exact)
         };
         let mut bucket =
             Self { states, dormant, cuts, logs, leases, renamed, persisted, need, ..bucket }.with_all_cut();
+        bucket.fit_logs(now); // tokens of leases that were over
         bucket.adopt_openings(&old, now);
         bucket.mark_all_returned(&returned);
         Ok(bucket)
@@ -271,6 +277,7 @@ impl Bucket {
             account.state = stored.uncovered(&account.limit, &account.state, now);
         }
         let mut leases = Leases::stored(stored, old.iter_mut().map(NamedState::parts));
+        old.iter_mut().for_each(|account| account.fit_log(now)); // what a crash may have cost
         leases.end(&mut old, stored.is_inline, (now, now));
         let renamed = rename(&mut old, &mut leases, &self.policy, || stored.policy(self.policy.name()).ok());
         leases.move_to(&self.policy);
@@ -559,10 +566,7 @@ impl Bucket {
         }
         let there = i128::from(limit.snapshot(state).tokens).saturating_sub(held.into());
         let missing = i128::from(cost).saturating_sub(there);
-        // Leased tokens, from before it was a rolling window, count as taken when their leases are over.
-        let leased =
-            (self.leases.over_at(i64::MIN).saturating_add_unsigned(limit.config().period_ms), self.leases.of(index));
-        let others = others.into_iter().chain([leased].into_iter().filter(|(_, tokens)| *tokens > 0));
+        let others = others.into_iter().chain(self.lease_back(index, limit));
         let retry_at = self.logs.get(index).and_then(|log| log.back_at(limit, missing, others, expiring));
         retry_at.map_or(never, |retry_at| Decision::Wait { retry_at })
     }
@@ -570,7 +574,14 @@ impl Bucket {
     /// When all of a rolling window is back, if anything is missing; `None` of another limit.
     pub(super) fn over_at(&self, index: usize) -> Option<i64> {
         let limit = self.policy.limits().get(index)?.limit();
-        self.logs.get(index)?.over_at(limit).filter(|_| limit.is_rolling())
+        let log = self.logs.get(index).filter(|_| limit.is_rolling())?;
+        log.over_at(limit).max(self.lease_back(index, limit).map(|(at, _)| at))
+    }
+
+    /// When leased tokens of a rolling window are back, and how many: from before it was one, they count as taken when their leases are over.
+    fn lease_back(&self, index: usize, limit: &Limit) -> Option<(i64, u64)> {
+        let over_at = self.leases.over_at(i64::MIN).saturating_add_unsigned(limit.config().period_ms);
+        Some((over_at, self.leases.of(index))).filter(|(_, tokens)| *tokens > 0)
     }
 
     /// Debits leases that are over.
@@ -985,7 +996,7 @@ impl Bucket {
         let awake = awake.map(|(index, (named, state))| {
             let limit = named.limit();
             match self.logs.get(index).filter(|_| limit.is_rolling()) {
-                Some(log) => Some(log.over_at(limit).unwrap_or(now).max(now)),
+                Some(_) => Some(self.over_at(index).unwrap_or(now).max(now)),
                 None => limit.expires_at(state, now),
             }
         });
@@ -1100,7 +1111,9 @@ impl Bucket {
         let openings = self.openings.iter().filter(|opening| opening.is_stored).map(|opening| opening.encode());
         let cuts = self.stored_cuts();
         encode_cuts(openings, newest.iter().zip(cuts.iter().map(|cuts| cuts.steps())), &mut row);
-        let is_stored = |id| self.openings.iter().any(|opening| opening.id == id && opening.is_stored);
+        let stored = self.openings.iter().filter(|opening| opening.is_stored).map(|opening| (opening.id, ()));
+        let stored: SortedMap<u64, ()> = if self.has_logs() { stored.collect() } else { SortedMap::default() };
+        let is_stored = |id| stored.contains_key(&id);
         let rolling = self.policy.limits().iter().map(|named| named.limit().is_rolling()).zip(&self.logs).enumerate();
         let rolling = rolling.filter(|(_, (is_rolling, _))| *is_rolling).map(|(place, (_, log))| (place, log));
         let dormant = self.dormant.iter().enumerate().filter(|(_, dormant)| dormant.limit.is_rolling());
@@ -1132,7 +1145,12 @@ pub(super) fn row_expires_at(row: &[u8], now: i64) -> Option<i64> {
     let expires_at = |(index, account): (usize, &NamedState)| {
         let NamedState { limit, state, .. } = account;
         let state = without(limit, state, leases.of(index), now);
-        if index < own && !limit.is_rolling() { limit.expires_at(&state, now) } else { account.full_at(&state, now) }
+        if limit.is_rolling() {
+            let mut account = NamedState { state, ..account.clone() };
+            account.fit_log(now);
+            return account.full_at(&state, now);
+        }
+        if index < own { limit.expires_at(&state, now) } else { limit.full_at(&state, now) }
     };
     // Slots are held by their reservations.
     let is_needed = |one: &(usize, &NamedState)| {

@@ -44,6 +44,11 @@ impl Ledger {
         self.end_holds(now);
         self.end_expired(now);
         self.open_behind(now);
+        for (_, slot) in &mut self.buckets {
+            if let Slot::Open(bucket) = slot {
+                bucket.end_leases(now);
+            }
+        }
         self.forget_full(now, &mut writes, |_, _| true);
         self.notices.clean(now, &mut writes.before_reply);
         self.replays.close_pages();

@@ -350,6 +350,9 @@ impl NamedState {
             cuts.carry(limit, &self.limit, how, at, phase);
             cuts.in_window_of(limit, &state)
         });
+        if how == Carry::Reset {
+            self.log.reset();
+        }
         Self { state, cuts, limit: *limit, ..self } // of the same kind, so its log goes on
     }
 }

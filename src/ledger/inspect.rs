@@ -80,17 +80,20 @@ impl Ledger {
         self.bucket(&policy).map_err(|error| error.to_string())?.end_leases(now);
         let holds = Holds::of(self, &policy);
         let bucket = self.bucket(&policy).map_err(|error| error.to_string())?;
-        let states = policy.limits().iter().zip(&bucket.states).zip(&holds.held).enumerate();
+        let bucket = &*bucket;
+        let limits = policy.limits().iter().zip(&bucket.states).enumerate();
         let nothing = Decision::Allow { tokens: 0, ready_at: now };
-        let states = states.map(|(index, ((limit, state), &held))| {
-            let found = holds.answer(index, limit, nothing, (&limit.limit().refilled(state, now), 0), now);
-            LimitState {
-                remaining: found.remaining,
-                owed: found.owed,
-                held,
-                reset_at: found.reset_at,
-                snapshot: found.snapshot,
-            }
+        let answers = limits.map(|(index, (limit, state))| {
+            holds.answer(index, limit, nothing, (&limit.limit().refilled(state, now), 0), now)
+        });
+        let mut answers: Vec<_> = answers.collect();
+        holds.say_when_full(bucket, &mut answers, now);
+        let states = answers.into_iter().zip(&holds.held).map(|(found, &held)| LimitState {
+            remaining: found.remaining,
+            owed: found.owed,
+            held,
+            reset_at: found.reset_at,
+            snapshot: found.snapshot,
         });
         let states = states.collect();
         Ok((policy, states))

@@ -8,7 +8,7 @@
 //! no longer be settled: a settlement changes what was taken at its opening.
 
 use super::bytes::Bytes;
-use crate::limit::{Limit, MAX_STEP_BACK_MS, State};
+use crate::limit::{Config, Limit, MAX_STEP_BACK_MS, State};
 
 /// The log of one account.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,6 +42,9 @@ pub(super) struct Back {
     pub(super) saved: (u64, u64),
 }
 
+/// The most grains that a policy can have: with a larger rate, none has a moment for each take.
+const MANY: u64 = 240;
+
 /// Maximum moments besides those of openings: twice the most grains, since the numbers may change from coarse to fine.
 const MAX_MOMENTS: usize = 480;
 
@@ -62,10 +65,10 @@ impl Log {
 
     /// Follows a clock that stepped back far: otherwise a key would wait for the old clock. Returns whether it did.
     pub(super) fn follow_clock(&mut self, now: i64) -> bool {
-        let Some(last) = self.takes.last().filter(|_| self.taken_at.saturating_sub(now) > MAX_STEP_BACK_MS) else {
+        let ahead_ms = self.taken_at.saturating_sub(now);
+        if self.takes.is_empty() || ahead_ms <= MAX_STEP_BACK_MS {
             return false;
-        };
-        let ahead_ms = last.at.saturating_sub(now);
+        }
         self.taken_at = now;
         for take in &mut self.takes {
             take.at = take.at.saturating_sub(ahead_ms);
@@ -80,6 +83,11 @@ impl Log {
         let change = missing.saturating_sub(self.tokens().into());
         let tokens = u64::try_from(change.unsigned_abs()).unwrap_or(u64::MAX);
         self.last = 0;
+        // It may have come and gone within one change of several, without the grains of a policy.
+        let Config { capacity, period_ms, .. } = *limit.config();
+        if self.grain_ms == 0 && capacity > MANY {
+            self.grain_ms = period_ms.div_ceil(MANY);
+        }
         if change > 0 {
             self.last = tokens;
             self.add(now, tokens, 0);
@@ -201,10 +209,25 @@ impl Log {
     /// As in its row. Only openings that `survive` a crash are known after it.
     pub(super) fn encode(&self, survives: impl Fn(u64) -> bool) -> Vec<u8> {
         let mut bytes = [self.grain_ms.to_le_bytes(), self.taken_at.to_le_bytes()].concat();
+        let mut kept: Vec<Take> = Vec::new();
+        let mut last_final: Option<usize> = None;
         for take in &self.takes {
-            let opening = if survives(take.opening) { take.opening } else { 0 };
-            bytes.extend(take.at.to_le_bytes());
-            bytes.extend(take.tokens.to_le_bytes());
+            if take.opening > 0 && survives(take.opening) {
+                kept.push(*take);
+                continue;
+            }
+            match last_final.and_then(|place| kept.get_mut(place)).filter(|last| last.at == take.at) {
+                Some(last) => last.tokens = last.tokens.saturating_add(take.tokens),
+                None if take.tokens == 0 => {}
+                None => {
+                    last_final = Some(kept.len());
+                    kept.push(Take { opening: 0, ..*take });
+                }
+            }
+        }
+        for Take { at, tokens, opening, .. } in kept {
+            bytes.extend(at.to_le_bytes());
+            bytes.extend(tokens.to_le_bytes());
             bytes.extend(opening.to_le_bytes());
         }
         bytes
@@ -318,7 +341,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::limit::{Config, Kind};
+    use crate::limit::Kind;
 
     fn limit(capacity: u64, period_ms: u64) -> Limit {
         let config = Config::token_bucket(capacity, Duration::from_millis(period_ms));
@@ -341,6 +364,7 @@ mod tests {
         log.open(9, 140);
         take(&limit, &mut log, &mut state, 3, 151);
         log.open(8, 151);
+        log.open(7, 151);
         let numbers: [u64; 11] = [50, 151, 150, 7, 0, 150, 5, 9, 200, 3, 0];
         let bytes: Vec<_> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
         assert_eq!(log.encode(|id| id == 9), bytes, "the other opening does not survive a crash");
@@ -354,7 +378,7 @@ mod tests {
     /// However often the numbers change. What shares a moment comes back with the later one.
     #[test]
     fn the_number_of_moments_is_bounded() {
-        let (limit, mut log) = (limit(10_000, 100_000), Log::default());
+        let (limit, mut log) = (limit(10_000, 100_000), Log { grain_ms: 1, ..Log::default() });
         let mut state = limit.new_state(0, 0);
         for now in 0..1_000 {
             take(&limit, &mut log, &mut state, 2, now);

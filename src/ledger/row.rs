@@ -367,11 +367,7 @@ impl<'a> StoredRow<'a> {
         let all = limits.into_iter().zip(self.record.states()).enumerate();
         let named = |(index, ((name, limit), state))| {
             let cuts = self.cuts_of(index).map(|cuts| cuts.beside(&limit, &state, now));
-            let mut log = self.log_of(index);
-            if limit.is_rolling() {
-                log.fit(&limit, &state, now);
-            }
-            NamedState { name, limit, state, cuts, log }
+            NamedState { name, limit, state, cuts, log: self.log_of(index) }
         };
         Ok(all.map(named).collect())
     }

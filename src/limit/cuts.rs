@@ -45,6 +45,11 @@ impl Cuts {
         Self { newest: state, steps: vec![VOID; cuts] }
     }
 
+    /// The same cuts in a bucket in this state, where what was taken at them is not known: settling one takes more, and gives nothing back.
+    pub(crate) fn restarted(self, state: State) -> Self {
+        Self { newest: state, steps: vec![0; self.steps.len()] }
+    }
+
     /// The cuts as they were stored.
     pub(crate) fn stored(newest: State, steps: Vec<i64>) -> Self {
         Self { newest, steps: steps.into_iter().map(|step| step.clamp(-VOID, VOID)).collect() }

@@ -27,6 +27,10 @@ fn with_limits(limits: &str) -> String {
 /// A hundred tokens, once.
 const A: &str = r#"{"name":"a","rate":0,"period":"1s","capacity":100,"write_ahead":0}"#;
 
+/// As many, once in any 30 days; nothing can be leased of it.
+const ROLLING: &str =
+    r#"{"limits":[{"name":"a","kind":"rolling_window","rate":100,"period":"30day","write_ahead":0}]}"#;
+
 /// The policies used in turn while `a` is not enforced.
 fn absences() -> Vec<(&'static str, Vec<String>)> {
     let named = |name: &str| A.replace(r#""a""#, &format!(r#""{name}""#));
@@ -41,6 +45,7 @@ fn absences() -> Vec<(&'static str, Vec<String>)> {
         ("off alone", lists(&[with(r#""mode":"off""#)])),
         ("without a name", vec![r#"{"rate":0,"period":"1s","capacity":100,"write_ahead":0,"lease":"10s"}"#.to_owned()]),
         ("of another kind", lists(&[with(r#""kind":"fixed_window""#)])),
+        ("a rolling window", vec![ROLLING.to_owned()]),
         ("of another kind, then renamed", lists(&[with(r#""kind":"fixed_window""#), named("b")])),
         ("many others", (0..12).map(|other| with_limits(&named(&format!("b{other}")))).collect()),
     ]

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use tollgate::key_hash::KeyHasher;
-use tollgate::limit::{Decision, Verb};
+use tollgate::limit::{Carry, Decision, Verb};
 use tollgate::policy::Policy;
 use tollgate::policy::overrides::{History, InForce, Overrides, Selector, WrittenOverride};
-use tollgate::protocol::Action;
+use tollgate::protocol::{Action, Decided, LATE_MS, ObjectReply};
 
 use crate::late::{cancelled, reserved, settled, taken, world_of};
 use crate::world::{DAY_MS, START, World, decided, signed, tokens};
@@ -463,6 +463,114 @@ fn a_reservation_from_before_a_limit_was_a_rolling_window_pays_for_more() {
             assert_eq!(world.levels(), [left], "{cost}, crashes: {crashes}");
             world.now += MINUTE_MS;
             assert_eq!(world.levels(), [100], "{cost}, crashes: {crashes}");
+        }
+    }
+}
+
+/// The other way round: a cancellation gives nothing back, and what it costs more is taken then.
+#[test]
+fn a_reservation_from_a_rolling_window_pays_for_more_in_another_limit() {
+    for fields in [r#""rate":100,"period":"1m""#, r#""kind":"fixed_window","offset":"0s","rate":100,"period":"1m""#] {
+        for (cost, left) in [(Some(50), 50), (Some(10), 90), (Some(4), 90), (None, 90)] {
+            for crashes in [false, true] {
+                let mut world = with(HUNDRED);
+                let id = reserved(&mut world, 10);
+                world.policy = Arc::clone(&with(&format!(r#"{fields},"write_ahead":0"#)).policy);
+                assert_eq!(world.levels(), [90]);
+                if crashes {
+                    world.crash(usize::MAX);
+                }
+                match cost {
+                    Some(cost) => assert_eq!(settled(&mut world, id, cost), cost),
+                    None => cancelled(&mut world, id),
+                }
+                assert_eq!(world.levels(), [left], "{fields}: {cost:?}, crashes: {crashes}");
+            }
+        }
+    }
+}
+
+/// Not when the object is read again and again.
+#[test]
+fn what_a_crash_may_have_cost_is_back_a_period_after_the_next_request() {
+    let mut world = with(r#""kind":"rolling_window","rate":20,"period":"1h","write_ahead":5"#);
+    assert!(consume(&mut world, 1).is_allow());
+    world.now += 50;
+    assert!(consume(&mut world, 1).is_allow()); // the row lacks five more
+    world.crash(0);
+    world.now = START + 10_000;
+    let Decision::Wait { retry_at } = consume(&mut world, 20) else { panic!("granted") };
+    assert!((START + 3_610_000 - 10..=START + 3_610_000).contains(&retry_at), "{}", retry_at - START);
+    for now in [START + 20_000, START + 3_000_000, retry_at - 1] {
+        world.crash(usize::MAX);
+        world.now = now;
+        assert_eq!(consume(&mut world, 20), Decision::Wait { retry_at });
+    }
+    world.crash(usize::MAX);
+    world.now = retry_at;
+    assert!(consume(&mut world, 20).is_allow());
+}
+
+/// As with other limits: the past no longer matters.
+#[test]
+fn a_reservation_from_before_a_change_that_resets_takes_nothing_more() {
+    let json = format!(r#"{{{HUNDRED},"reservation_ttl":"1m"}}"#);
+    let first = Policy::clone(&world_of(&json).policy).in_force_since(START - DAY_MS);
+    let mut world = World { as_of: Some(START - DAY_MS), ..World::empty(&Arc::new(first)) };
+    let id = reserved(&mut world, 10);
+    world.now += 1_000;
+    let next = Policy::clone(&world_of(&json.replace("100", "101")).policy);
+    world.policy = Arc::new(next.succeeding(&world.policy, world.now, Carry::Reset));
+    world.as_of = Some(world.now);
+    assert_eq!(world.levels(), [101]);
+    settled(&mut world, id, 25);
+    assert_eq!(world.levels(), [101]);
+}
+
+/// Never early: each moment is as far from the new clock as it was from the old one.
+#[test]
+fn tokens_of_two_grains_follow_a_clock_that_steps_back_together() {
+    let mut world = with(HUNDRED);
+    for now in [START + 90_000, START + 90_001] {
+        world.now = now;
+        assert!(consume(&mut world, 50).is_allow());
+    }
+    for (ms, left) in [(0, 0), (59_998, 0), (59_999, 50), (60_998, 50), (60_999, 100)] {
+        world.now = START + ms;
+        assert_eq!(world.levels(), [left], "{ms} ms after the step");
+    }
+}
+
+/// Tokens that were leased before count as taken when the lease is over, also by an object that is read again.
+#[test]
+fn a_lease_from_before_a_limit_was_a_rolling_window_is_taken_when_it_is_over() {
+    for carry in [Carry::Additive, Carry::Reset] {
+        for crashes in [false, true] {
+            let bucket = r#"{"rate":100,"period":"1m","write_ahead":0,"lease":"10s"}"#;
+            let first = Policy::clone(&world_of(bucket).policy).in_force_since(START - DAY_MS);
+            let mut world = World { as_of: Some(START - DAY_MS), ..World::empty(&Arc::new(first)) };
+            let ObjectReply::Decided(Decided { lease: Some(lease), .. }) = world.lease(vec![40], Vec::new()) else {
+                panic!("no lease");
+            };
+            let over_at = lease.until.saturating_add_unsigned(LATE_MS);
+            let taken = 100 - world.levels()[0] - 40;
+            world.now += 1_000;
+            let next = Policy::clone(&with(HUNDRED).policy);
+            world.policy = Arc::new(next.succeeding(&world.policy, world.now, carry));
+            world.as_of = Some(world.now);
+            let before = world.levels()[0];
+            assert!((60 - taken..=60).contains(&before), "{carry:?}: {before}");
+            let case = format!("{carry:?}, crashes: {crashes}");
+            for now in [over_at - 1, over_at, over_at + MINUTE_MS - 1] {
+                world.now = now;
+                if crashes {
+                    world.crash(usize::MAX);
+                }
+                world.clean();
+                assert!(world.levels()[0] <= 60, "{case}: {} ms", now - over_at);
+            }
+            world.now = over_at + MINUTE_MS + 1_000;
+            assert_eq!(world.levels(), [100], "{case}");
         }
     }
 }
