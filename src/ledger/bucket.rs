@@ -211,7 +211,9 @@ impl Bucket {
             limit.state = stored.uncovered(&limit.limit, &limit.state, changed_at.unwrap_or(now).min(now));
         }
         let mut leases = Leases::stored(&stored, old.iter_mut().map(NamedState::parts));
-        old.iter_mut().for_each(|account| account.fit_log(now)); // what a crash may have cost
+        for account in &mut old {
+            account.fit_log(now); // what a crash may have cost
+        }
         let is_unchanged = stored.policy_version() == policy.version() && policy.is_unchanged_since(since);
         if is_unchanged {
             leases.end(&mut old, stored.is_inline, (now, now)); // so that none is left that would need another row
@@ -277,7 +279,9 @@ impl Bucket {
             account.state = stored.uncovered(&account.limit, &account.state, now);
         }
         let mut leases = Leases::stored(stored, old.iter_mut().map(NamedState::parts));
-        old.iter_mut().for_each(|account| account.fit_log(now)); // what a crash may have cost
+        for account in &mut old {
+            account.fit_log(now); // what a crash may have cost
+        }
         leases.end(&mut old, stored.is_inline, (now, now));
         let renamed = rename(&mut old, &mut leases, &self.policy, || stored.policy(self.policy.name()).ok());
         leases.move_to(&self.policy);

@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn grains_travel_with_rolling_windows() {
         let limit = r#"{"name":"a","kind":"rolling_window","rate":9,"period":"1s","grains":7}"#;
-        let shadow = limit.replace("\"a\"", "\"s\"").replace("}", r#","mode":"shadow"}"#);
+        let shadow = limit.replace("\"a\"", "\"s\"").replace('}', r#","mode":"shadow"}"#);
         let policy =
             Policy::parse("p", &format!(r#"{{"limits":[{limit},{{"name":"b","rate":"1/s"}},{shadow}]}}"#)).unwrap();
         let definition = policy.definition();

@@ -336,7 +336,13 @@ test("requests cannot bring it", async () => {
   const limit = rolling(5, "1m");
   for (const [limits, detail] of [
     [limit, /^limits.kind: a rolling window must be in a policy of the service, not in a request/],
-    [[{ name: "a", rate: "1/s" }, { name: "minute", ...limit }], /^limits\[1\].kind: a rolling window must be in a policy/],
+    [
+      [
+        { name: "a", rate: "1/s" },
+        { name: "minute", ...limit },
+      ],
+      /^limits\[1\].kind: a rolling window must be in a policy/,
+    ],
   ]) {
     const { status, body, text } = await consume("own", "a", 0, 1, { limits });
     assert.equal(status, 400, text);
@@ -359,7 +365,10 @@ test("fields that it has not are refused, each with its name", async () => {
     [rolling(5, "1m", { grains: 241 }), "grains: must be a whole number of grains from 1 to 240, not 241"],
     [{ rate: "5/1m", grains: 9 }, 'grains: is for `kind = "rolling_window"`'],
     [rolling(5, "1m", { write_ahead: 6 }), "write_ahead: 6 tokens are more than the capacity: at most 5"],
-    [rolling(5, "1m", { refusal_cache: "1s" }), "refusal_cache: trial is a rolling window, whose refusals are not kept"],
+    [
+      rolling(5, "1m", { refusal_cache: "1s" }),
+      "refusal_cache: trial is a rolling window, whose refusals are not kept",
+    ],
     [rolling(5, "1m", { lease: "1s" }), "lease: trial is a rolling window, of which nothing can be leased"],
     [rolling(5, "1m", { shards: 2 }), "shards: trial is a rolling window, which cannot be divided"],
   ]) {
