@@ -123,10 +123,6 @@ impl Change {
             let limit = account.limit;
             let after = self.apply(&limit, account.state, now);
             let floor = floor.above(&limit, &account.state, &after, now);
-            if limit.is_rolling() {
-                // If it is not charged for all of this, the oldest of it is forgotten, and not this.
-                account.log.fit(&limit, &after, now);
-            }
             if let Some(cuts) = &mut account.cuts {
                 self.apply_to_cuts(cuts, &limit, &account.state, &after, now);
                 if let Some(floor) = &floor {

@@ -375,7 +375,9 @@ impl Bucket {
 
     /// Limits that have become rolling windows also count what their reservations cost more in the end.
     fn adopt_openings(&mut self, old: &[NamedState], now: i64) {
-        for (named, log) in self.policy.limits().iter().zip(&mut self.logs) {
+        // After a reset the past no longer matters.
+        let is_additive = matches!(self.policy.timeline().carry(), Carry::Additive);
+        for (named, log) in self.policy.limits().iter().zip(&mut self.logs).filter(|_| is_additive) {
             let mut of_name = old.iter().filter(|account| account.name.as_deref() == named.account());
             if named.limit().is_rolling() && of_name.next().is_some_and(|in_force| !in_force.limit.is_rolling()) {
                 log.adopt(self.openings.iter().map(|opening| opening.id), now);
@@ -545,7 +547,7 @@ impl Bucket {
         self.follow_logs(true, false);
     }
 
-    fn has_logs(&self) -> bool {
+    pub(super) fn has_logs(&self) -> bool {
         self.policy.has_own_rolling_windows() || self.dormant.iter().any(|dormant| dormant.limit.is_rolling())
     }
 
@@ -584,8 +586,8 @@ impl Bucket {
 
     /// When leased tokens of a rolling window are back, and how many: from before it was one, they count as taken when their leases are over.
     fn lease_back(&self, index: usize, limit: &Limit) -> Option<(i64, u64)> {
-        let over_at = self.leases.over_at(i64::MIN).saturating_add_unsigned(limit.config().period_ms);
-        Some((over_at, self.leases.of(index))).filter(|(_, tokens)| *tokens > 0)
+        let tokens = Some(self.leases.of(index)).filter(|tokens| *tokens > 0)?;
+        Some((self.logs.get(index)?.back_if_taken(limit, self.leases.over_at(i64::MIN)), tokens))
     }
 
     /// Debits leases that are over.
@@ -593,6 +595,7 @@ impl Bucket {
         if self.leases.is_any_over(now) {
             self.with_all(|leases, accounts, is_inline| leases.end(accounts, is_inline, (now, now)));
             self.fit_logs(now);
+            self.bring_back(now); // they may have been over for long
         }
     }
 

@@ -44,11 +44,6 @@ impl Ledger {
         self.end_holds(now);
         self.end_expired(now);
         self.open_behind(now);
-        for (_, slot) in &mut self.buckets {
-            if let Slot::Open(bucket) = slot {
-                bucket.end_leases(now);
-            }
-        }
         self.forget_full(now, &mut writes, |_, _| true);
         self.notices.clean(now, &mut writes.before_reply);
         self.replays.close_pages();
@@ -64,8 +59,15 @@ impl Ledger {
     }
 
     /// Opens the rolling windows of which a crash has left a row that lacks what may have been taken since: that comes back a period after it
-    /// is noticed, so it is noticed once, and written.
+    /// is noticed, so it is noticed once, and written. Leases of others that are over count as taken.
     fn open_behind(&mut self, now: i64) {
+        for (_, slot) in &mut self.buckets {
+            if let Slot::Open(bucket) = slot
+                && bucket.has_logs()
+            {
+                bucket.end_leases(now);
+            }
+        }
         let behind = self.buckets.iter().filter_map(|(name, slot)| {
             let Slot::Stored(row) = slot else { return None };
             let row = StoredRow::read(row).ok()?;

@@ -293,7 +293,8 @@ fn without_left(mut all: Vec<NamedState>, count: usize, leases: &Leases, at: i64
             return at; // held by their reservations
         }
         if account.limit.is_rolling() {
-            return account.log.over_at(&account.limit).unwrap_or(at);
+            let over_at = account.log.over_at(&account.limit).unwrap_or(at);
+            return if withheld(account) > 0 { i64::MAX } else { over_at };
         }
         let left = without(&account.limit, &account.state, withheld(account), at);
         account.limit.full_at(&left, at).unwrap_or(i64::MAX)

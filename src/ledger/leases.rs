@@ -118,8 +118,11 @@ impl Leases {
             let is_in_force = before.iter().all(|other| other.name != account.name);
             let Some(place) = self.position(account.name.as_deref()).filter(|_| is_in_force) else { continue };
             let tokens = tokens.get(place).copied().unwrap_or(0);
-            let NamedState { name, limit, state, cuts, .. } = account;
+            let NamedState { name, limit, state, cuts, log } = account;
             let before = std::mem::replace(state, without(limit, state, self.pay(place, tokens), at));
+            if limit.is_rolling() {
+                log.fit(limit, state, at);
+            }
             if let Some(cuts) = cuts {
                 cuts.take(limit, &before, state, at);
             }

@@ -167,6 +167,11 @@ impl Log {
         self.takes.iter().filter(|take| take.tokens > 0).map(|take| take.back_at(limit)).max()
     }
 
+    /// When what is taken then is back.
+    pub(super) fn back_if_taken(&self, limit: &Limit, at: i64) -> i64 {
+        Take { at: self.moment(at), ..Take::default() }.back_at(limit)
+    }
+
     /// The first moment at which so many tokens have come back: from here, or from others, which come with their moments. What these
     /// openings have taken comes back at their moments at the latest.
     pub(super) fn back_at(

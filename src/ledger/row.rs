@@ -352,6 +352,9 @@ impl<'a> StoredRow<'a> {
 
     /// Whether a rolling window lacks more than its log says: what may have been spent before a crash.
     pub(super) fn is_behind(&self) -> bool {
+        if self.logs.is_empty() {
+            return false; // no limit is a rolling window
+        }
         let limits = stored_limits(self.numbers).unwrap_or_default();
         let mut all =
             limits.iter().zip(self.record.states()).enumerate().filter(|(_, ((_, limit), _))| limit.is_rolling());

@@ -574,3 +574,47 @@ fn a_lease_from_before_a_limit_was_a_rolling_window_is_taken_when_it_is_over() {
         }
     }
 }
+
+/// Also in accounts of other numbers.
+#[test]
+fn what_a_reservation_gives_back_is_given_back_under_all_numbers() {
+    let [ten, twenty] = [10, 20].map(|rate| {
+        let numbers = format!(r#""kind":"rolling_window","rate":{rate},"period":"1day","write_ahead":0"#);
+        world_of(&format!(r#"{{{numbers},"unsettled":"refund","reservation_ttl":"10s"}}"#)).policy
+    });
+    for (close, left) in [(Some(None), 9), (Some(Some(1)), 8), (Some(Some(5)), 4), (None, 9)] {
+        let mut world = World::empty(&ten);
+        assert!(consume(&mut world, 1).is_allow());
+        world.now += 1_000;
+        world.policy = Arc::clone(&twenty);
+        let id = reserved(&mut world, 5);
+        world.now += 1_000;
+        match close {
+            Some(None) => cancelled(&mut world, id),
+            Some(Some(cost)) => assert_eq!(settled(&mut world, id, cost), cost),
+            None => world.now += 10_000,
+        }
+        assert_eq!(world.levels(), [left + 10]);
+        world.policy = Arc::clone(&ten);
+        assert_eq!(world.levels(), [left], "{close:?}");
+    }
+}
+
+#[test]
+fn a_refusal_beside_a_lease_from_before_says_when_its_tokens_are_back() {
+    for fields in [HUNDRED.to_owned(), HUNDRED.replace("100", "100,\"grains\":240")] {
+        let bucket = r#"{"rate":100,"period":"1m","write_ahead":0,"lease":"10s"}"#;
+        let mut world = world_of(bucket);
+        let ObjectReply::Decided(Decided { lease: Some(_), .. }) = world.lease(vec![40], Vec::new()) else {
+            panic!("no lease");
+        };
+        world.policy = Arc::clone(&with(&fields).policy);
+        world.now += 5_001;
+        let left = world.levels()[0].unsigned_abs();
+        let Decision::Wait { retry_at } = consume(&mut world, left + 1) else { panic!("granted") };
+        for (at, is_granted) in [(retry_at - 1, false), (retry_at, true)] {
+            world.now = at;
+            assert_eq!(world.decided(LOOK, vec![left + 1]).decision().is_allow(), is_granted, "{fields}");
+        }
+    }
+}
