@@ -74,8 +74,9 @@ test("each token is back a period after it was taken, and a refusal says exactly
   ]);
   const { body } = await consume("three", "a", 20_000, 0, { snapshot: true });
   assert.equal(body.reset_at, NOW + 30_000, "when the last is back");
-  const { kind, rate, period_ms, capacity, max_debt, tokens } = body.snapshot[0];
-  assert.deepEqual([kind, rate, period_ms, capacity, max_debt, tokens], ["token_bucket", 0, 1, 3, 0, 0]);
+  const { kind, rate, period_ms, capacity, max_debt, tokens, at } = body.snapshot[0];
+  assert.deepEqual([kind, rate, period_ms, capacity, max_debt, tokens], ["rolling_window", 3, 10_000, 3, 0, 0]);
+  assert.equal(at + period_ms, body.reset_at, "for a copy it is a window that opens again then");
   const [limit] = (await post("inspect", "three", "a", 20_000)).body.limits;
   assert.deepEqual([limit.kind, limit.rate, limit.period_ms, limit.capacity], ["rolling_window", 3, 10_000, 3]);
   const large = await consume("three", "a", 20_000, 4);
