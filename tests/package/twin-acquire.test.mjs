@@ -203,3 +203,18 @@ test("20 000 answers take no memory, even if nothing is ever collected", () => {
   });
   assert.deepEqual([stdout.trim(), stderr], ["0 3", ""]);
 });
+
+test("of a rolling window a twin knows when all of it is back", async () => {
+  const { wire, twin } = await synced({ policy: "rolling" });
+  const began = wire.now;
+  for (const ms of [0, 4_000, 8_000]) {
+    await wire.to(began + ms);
+    assert.equal((await wire.until(twin.consume())).status, 200);
+  }
+  const { status, predicted, retry_after_ms } = await twin.consume();
+  assert.deepEqual([status, predicted], [429, true]);
+  const backAt = wire.now + retry_after_ms;
+  assert.ok(backAt >= began + 18_000 && backAt < began + 19_000, `after ${backAt - began} ms`);
+  assert.equal((await wire.until(twin.acquire({ cost: 2 }))).status, 200);
+  assert.ok(wire.now >= backAt, `after ${wire.now - began} ms`);
+});

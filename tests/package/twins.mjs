@@ -9,6 +9,7 @@ export const tollgate = await start({
   policies: {
     api: { rate: 10, period: "10s" }, // one a second, up to 10
     one: { rate: 1, period: "1h" },
+    rolling: { kind: "rolling_window", rate: 3, period: "10s" },
     debt: { rate: 10, period: "10s", max_debt: 20 },
     open: { rate: 1, period: "1h", on_error: "open" },
     llm: {

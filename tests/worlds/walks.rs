@@ -83,7 +83,7 @@ fn policy(random: &mut Random) -> String {
     let calendar = r#""kind":"fixed_window","calendar":"day","rate":6,"write_ahead":2,"max_debt":6"#;
     let rolling = r#""kind":"rolling_window","rate":6,"period":"2s","grains":4,"write_ahead":2"#;
     let slots = r#""name":"at_once","kind":"slots","capacity":2"#;
-    let limits = match random.below(11) {
+    let limits = match random.below(10) {
         0 => format!(r#"{bucket},"max_debt":6"#),
         1 => window.to_owned(),
         2 => format!(r#""limits":[{{"name":"a",{bucket},"max_debt":6}},{{"name":"s",{bucket},"mode":"shadow"}}]"#),
@@ -92,8 +92,7 @@ fn policy(random: &mut Random) -> String {
         5 => format!(r#""limits":[{{{slots}}},{{"name":"b",{first_use}}}]"#),
         6 => calendar.to_owned(),
         7 => format!(r#""limits":[{{{slots}}},{{"name":"b",{calendar}}}]"#),
-        8 => rolling.to_owned(),
-        9 => format!(r#""limits":[{{"name":"b",{rolling}}},{{"name":"s",{rolling},"mode":"shadow"}}]"#),
+        8 => format!(r#""limits":[{{"name":"b",{rolling}}},{{"name":"s",{rolling},"mode":"shadow"}}]"#),
         _ => {
             return format!(r#"{{{bucket},"shards":2,"carry":"as_is"}}"#);
         }
