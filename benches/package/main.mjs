@@ -29,9 +29,9 @@ const LARGEST = {
   "tollgate/rate": 1650,
   // For servers, where bytes cost a moment of the start. With the service's own Rust, which writes the answers.
   "tollgate/leases (LeasingLimiter, Client)": 17_100,
-  "tollgate/node": 95_500,
-  "tollgate/hono": 89_500,
-  "tollgate/lint": 59_500,
+  "tollgate/node": 96_500,
+  "tollgate/hono": 90_500,
+  "tollgate/lint": 61_000,
 };
 /** What the rows of the README's table of sizes are about. */
 const STATED = [

@@ -74,10 +74,11 @@ impl Limit {
     /// # Errors
     /// A [`ConfigError`] if the numbers could not be kept exact, with the largest value that could; and for a rolling window.
     pub fn new(config: &Config) -> Result<Self, ConfigError> {
-        match config.kind {
-            Kind::RollingWindow => Err(ConfigError::NeedsMoments),
-            _ => Self::of_any_kind(config),
+        // The package's small module has no such limits.
+        if !cfg!(tollgate_small) && config.kind == Kind::RollingWindow {
+            return Err(ConfigError::NeedsMoments);
         }
+        Self::of_any_kind(config)
     }
 
     /// The same, also for a rolling window: by itself a bucket into which nothing comes back, since only the caller knows what was taken
@@ -102,13 +103,13 @@ impl Limit {
             return Err(ConfigError::PeriodTooLong { period_ms, max_ms: MAX_SPAN_MS });
         }
         let (drops_per_token, refill, tick_ms, max_fast_ms) = match kind {
-            Kind::RollingWindow => (NonZeroU64::MIN, 0, NonZeroU64::MIN, u64::MAX),
+            Kind::RollingWindow if !cfg!(tollgate_small) => (NonZeroU64::MIN, 0, NonZeroU64::MIN, u64::MAX),
             Kind::TokenBucket => {
                 let divisor = gcd(rate, period);
                 let drops_per_token = NonZeroU64::new(period_ms / divisor).unwrap_or(NonZeroU64::MIN);
                 (drops_per_token, rate / divisor, NonZeroU64::MIN, u64::MAX)
             }
-            Kind::FixedWindow | Kind::FirstUseWindow => (NonZeroU64::MIN, rate, period, 0),
+            Kind::FixedWindow | Kind::FirstUseWindow | Kind::RollingWindow => (NonZeroU64::MIN, rate, period, 0),
         };
         let by_span = match refill {
             0 => u64::MAX, // no refill, so no wait
