@@ -374,7 +374,7 @@ fn refill(config: &Config, ms: u64) -> i128 {
     match kind {
         Kind::TokenBucket => product(rate, ms).checked_div(period_ms.into()).unwrap_or(0),
         Kind::FixedWindow | Kind::FirstUseWindow => product(rate, ms.checked_div(period_ms).unwrap_or(0)),
-        // What has come back is in its level; what will, nobody can promise without the moments.
+        // What has come back is in its level. What will come back is not known without the moments.
         Kind::RollingWindow => 0,
     }
 }

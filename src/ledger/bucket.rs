@@ -551,8 +551,8 @@ impl Bucket {
         self.policy.has_own_rolling_windows() || self.dormant.iter().any(|dormant| dormant.limit.is_rolling())
     }
 
-    /// Of a rolling window: when the cost passes that it has just refused, while so many tokens are `held`. `others` come back at their
-    /// moments; what `expiring` openings have taken comes back at theirs at the latest.
+    /// When a cost passes that a rolling window has just refused, without the tokens that are `held`. `others` come back at their moments; what
+    /// `expiring` openings have taken comes back at theirs at the latest.
     pub(super) fn refusal(
         &self,
         index: usize,

@@ -172,7 +172,7 @@ impl Log {
         Take { at: self.moment(at), ..Take::default() }.back_at(limit)
     }
 
-    /// The first moment at which so many tokens have come back: from here, or from others, which come with their moments. What these
+    /// The first moment at which `missing` tokens have come back: from here, or from others, which come with their moments. What these
     /// openings have taken comes back at their moments at the latest.
     pub(super) fn back_at(
         &self,
@@ -305,7 +305,7 @@ impl Log {
         self.takes.retain(|take| take.tokens > 0 || take.opening > 0);
     }
 
-    /// Gives back so many of this take, or all of it. Returns how many.
+    /// Gives back these tokens of a take, or all that it has. Returns how many.
     fn lower(&mut self, place: usize, tokens: u64) -> u64 {
         let Some(take) = self.takes.get_mut(place) else { return 0 };
         let back = take.tokens.min(tokens);
@@ -353,7 +353,7 @@ mod tests {
         Limit::of_any_kind(&Config { kind: Kind::RollingWindow, ..config }).unwrap()
     }
 
-    /// Takes so many tokens.
+    /// Takes tokens at that moment.
     fn take(limit: &Limit, log: &mut Log, state: &mut State, tokens: u64, now: i64) {
         *state = limit.lowered(state, tokens);
         assert!(!log.fit(limit, state, now));
