@@ -49,7 +49,7 @@ pub(super) fn inspection<'a>(
         each.collect::<Vec<_>>()
     };
     let Decided { now, open_reservations, .. } = *decided;
-    let (policy, snapshot) = (item.policy.name(), item.snapshot(answers));
+    let (policy, snapshot) = (item.policy.name(), item.snapshot(answers, now));
     let (limits, shadow) = (standing(answers), standing(tried));
     let off = item.policy.off_limits().iter().filter_map(Option::as_deref).collect();
     let (banned, banned_until, unlimited) = match item.policy.standing() {

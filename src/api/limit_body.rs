@@ -65,13 +65,22 @@ impl ResolvedItem {
     }
 
     /// Empty unless the request asked for it.
-    pub(super) fn snapshot<'a>(&self, answers: &[Answered<'a>]) -> Vec<LimitBody<'a, Exact>> {
+    pub(super) fn snapshot<'a>(&self, answers: &[Answered<'a>], now: i64) -> Vec<LimitBody<'a, Exact>> {
         let asked = answers.iter().filter(|_| self.wants_snapshot);
         let body = |&(limit, _, answer): &Answered<'a>| {
             let body = LimitBody::of(limit, Exact::of(answer.snapshot));
             // A copy of the state knows when the next window opens; the next answer tells of the one after it.
             let window = limit.limit().config().calendar.map(|calendar| calendar.window(answer.snapshot.at));
-            LimitBody { period_ms: window.map_or(body.period_ms, |(from, until)| from.abs_diff(until)), ..body }
+            let period_ms = window.map_or(body.period_ms, |(from, until)| from.abs_diff(until));
+            // The moment of a rolling window may be the end of a grain. A copy would take it for a clock that has stepped back since.
+            let ahead_ms = answer.snapshot.at.saturating_sub(now);
+            match u64::try_from(ahead_ms) {
+                Ok(ahead_ms @ 1..) if limit.limit().is_rolling() => {
+                    let standing = Exact { at: now, ..body.standing };
+                    LimitBody { period_ms: period_ms.saturating_add(ahead_ms), standing, ..body }
+                }
+                _ => LimitBody { period_ms, ..body },
+            }
         };
         asked.map(body).collect()
     }

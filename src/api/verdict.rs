@@ -161,7 +161,7 @@ impl ResolvedRequest {
             snapshot: match (banned, unlimited) {
                 (true, _) => item.snapshot_of(answers, now, 0),
                 (_, true) => item.snapshot_of(answers, now, MAX_TOKENS),
-                _ => item.snapshot(answers),
+                _ => item.snapshot(answers, now),
             },
             banned,
             unlimited,

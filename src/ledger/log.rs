@@ -182,7 +182,8 @@ impl Log {
         expiring: &[(u64, i64)],
     ) -> Option<i64> {
         let own = self.takes.iter().map(|take| {
-            let expires_at = expiring.iter().find(|(id, _)| take.opening == *id && *id > 0).map(|(_, at)| *at);
+            let mut of_opening = expiring.iter().filter(|_| take.opening > 0);
+            let expires_at = of_opening.find(|(id, _)| *id == take.opening).map(|(_, at)| *at);
             (expires_at.unwrap_or(i64::MAX).min(take.back_at(limit)), take.tokens)
         });
         let mut all: Vec<_> = own.chain(others).collect();

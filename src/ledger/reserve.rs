@@ -14,7 +14,7 @@ use super::{Ledger, LedgerError, Slot, Writes};
 use crate::limit::{Decision, Verb};
 use crate::policy::{NamedLimit, Policy, Unsettled};
 use crate::protocol::{Action, Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Reserved};
-use crate::sorted::sort_by;
+use crate::sorted::{SortedMap, sort_by};
 
 impl Ledger {
     /// Takes the tokens, and opens a reservation.
@@ -335,7 +335,8 @@ impl Ledger {
             let pieces = open.pieces_in(id, policy).into_iter().filter(|piece| piece.is_open);
             pieces.map(|piece| (piece.id, open.expires_at))
         });
-        openings.filter(|(id, _)| !bucket.is_returned(*id)).collect()
+        let returned: SortedMap<u64, ()> = bucket.returned().into_iter().map(|id| (id, ())).collect();
+        openings.filter(|(id, _)| !returned.contains_key(id)).collect()
     }
 
     /// What open reservations will give back to this policy's bucket. Computed again only after a change: a refusal changes nothing.

@@ -83,6 +83,12 @@ test("each token is back a period after it was taken, and a refusal says exactly
   assert.deepEqual([large.status, large.body.max_cost], [400, 3], large.text);
 });
 
+test("a snapshot says when all is back, and never from a later moment than the answer's", async () => {
+  const { body } = await consume("text", "snapshot", 1, 500, { snapshot: true });
+  const [{ tokens, at, period_ms }] = body.snapshot;
+  assert.deepEqual([tokens, at, at + period_ms], [0, NOW + 1, NOW + GRAINS.text.back], body.text);
+});
+
 for (const [policy, { limit, at, back }] of Object.entries(GRAINS)) {
   test(`moments are kept to a grain: ${policy}`, async () => {
     const all = Number.parseInt(limit.rate, 10);

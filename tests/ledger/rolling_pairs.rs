@@ -338,13 +338,14 @@ fn an_inspection_shows_what_is_left_and_when_all_is_back() {
     assert_eq!(world.levels(), [65]);
 }
 
-/// A snapshot is one of a bucket to which nothing comes back.
+/// As a window that opens again when all is back.
 #[test]
 fn a_snapshot_has_the_tokens_left() {
-    let mut world = with(HUNDRED);
+    let mut world = World { now: START + 1, ..with(HUNDRED) };
     for left in [70_u64, 40, 10] {
         let limit = world.decided(CONSUME, vec![30]).limits[0];
         assert_eq!((limit.remaining, limit.snapshot.tokens, limit.snapshot.drops), (left, left.cast_signed(), 0));
+        assert_eq!((limit.snapshot.at, limit.reset_at), (START + 1_000, Some(START + 1_000 + MINUTE_MS)));
     }
 }
 
