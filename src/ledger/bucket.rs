@@ -1002,10 +1002,10 @@ impl Bucket {
         let awake = self.policy.limits().iter().zip(&all).enumerate();
         let awake = awake.map(|(index, (named, state))| {
             let limit = named.limit();
-            match self.logs.get(index).filter(|_| limit.is_rolling()) {
-                Some(_) => Some(self.over_at(index).unwrap_or(now).max(now)),
-                None => limit.expires_at(state, now),
+            if limit.is_rolling() {
+                return Some(self.over_at(index).unwrap_or(now).max(now));
             }
+            limit.expires_at(state, now)
         });
         let awake = awake.chain([Some(self.leases.over_at(now))]);
         let dormant = self.dormant.iter().zip(all.iter().skip(self.states.len()));

@@ -78,9 +78,7 @@ impl Log {
 
     /// Makes it add up again, after the state has changed at `now`. Returns whether some of it was given back: the oldest first.
     pub(super) fn fit(&mut self, limit: &Limit, state: &State, now: i64) -> bool {
-        let level = i128::from(limit.snapshot(state).tokens);
-        let missing = i128::from(limit.config().capacity).saturating_sub(level);
-        let change = missing.saturating_sub(self.tokens().into());
+        let change = self.missing(limit, state);
         let tokens = u64::try_from(change.unsigned_abs()).unwrap_or(u64::MAX);
         self.last = 0;
         // It may have come and gone within one change of several, without the grains of a policy.
@@ -251,8 +249,13 @@ impl Log {
 
     /// Whether a row with it lacks what a crash may have cost.
     pub(super) fn is_behind(&self, limit: &Limit, state: &State) -> bool {
+        self.missing(limit, state) > 0
+    }
+
+    /// How many more tokens the state lacks than the log has; negative if it has more.
+    fn missing(&self, limit: &Limit, state: &State) -> i128 {
         let level = i128::from(limit.snapshot(state).tokens);
-        i128::from(limit.config().capacity).saturating_sub(level) > self.tokens().into()
+        i128::from(limit.config().capacity).saturating_sub(level).saturating_sub(self.tokens().into())
     }
 
     fn tokens(&self) -> u64 {

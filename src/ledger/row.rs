@@ -334,7 +334,7 @@ impl<'a> StoredRow<'a> {
         self.cuts.get(index).cloned()
     }
 
-    /// What was taken when of the state at that place, with openings that are not known any more as final.
+    /// What was taken when of the state at that place.
     pub(super) fn log_of(&self, index: usize) -> Log {
         let own = self.logs.iter().find(|(place, _)| usize::from(*place) == index);
         own.map(|(_, log)| log.clone()).unwrap_or_default()
