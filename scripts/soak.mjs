@@ -1,7 +1,9 @@
 // Runs every law repeatedly, each time with a new seed, on all cores.
 //
-//   npm run soak -- --minutes 60    without --minutes: until Ctrl-C
-//   npm run soak -- ledger package  only these groups
+//   npm run soak -- --minutes 60      without --minutes: until Ctrl-C
+//   npm run soak -- --cases 1000000   until each law has tried this many
+//   npm run soak -- ledger package    only these groups
+//   npm run soak -- ledger rolling    only laws with such a word in their names
 //
 // It prints the seed and count of each batch as it goes, and all counts at the end. A failure is written to
 // build/soak/failures.txt with the command that repeats it; that law stops, the others go on, and the exit code is 1.
@@ -15,13 +17,18 @@ import { availableParallelism } from "node:os";
 import { parseArgs } from "node:util";
 
 const {
-  values: { minutes },
-  positionals: chosen,
-} = parseArgs({ options: { minutes: { type: "string" } }, allowPositionals: true });
-if (minutes !== undefined && !(Number(minutes) > 0)) throw new Error(`--minutes ${minutes} is not a number above 0`);
+  values: { minutes, cases: most },
+  positionals,
+} = parseArgs({ options: { minutes: { type: "string" }, cases: { type: "string" } }, allowPositionals: true });
+for (const [name, value] of Object.entries({ minutes, cases: most }))
+  if (value !== undefined && !(Number(value) > 0)) throw new Error(`--${name} ${value} is not a number above 0`);
+/** Cases after which a law has tried enough. */
+const enough = Number(most ?? Infinity);
 
 /** Relative share of the time for each group. The ledger has the most to go wrong. */
 const SHARES = { core: 2, ledger: 5, edge: 2, package: 1 };
+const chosen = positionals.filter((word) => word in SHARES);
+const words = positionals.filter((word) => !(word in SHARES));
 /** Rust tests without their own group are the core's. */
 const groupOf = (program) => (program in SHARES ? program : "core");
 
@@ -48,9 +55,12 @@ for (const signal of ["SIGINT", "SIGTERM"])
   });
 
 const laws = [...(await rustLaws()), ...(await packageLaws())].filter(
-  ({ group }) => chosen.length === 0 || chosen.includes(group),
+  ({ group, name }) =>
+    (chosen.length === 0 || chosen.includes(group)) &&
+    (words.length === 0 || words.some((word) => name.includes(word))),
 );
-if (laws.length === 0) throw new Error(`no laws in ${chosen.join(", ")}: there are ${Object.keys(SHARES).join(", ")}`);
+if (laws.length === 0)
+  throw new Error(`no law in ${positionals.join(", ")}: groups are ${Object.keys(SHARES).join(", ")}`);
 
 for (const law of laws) law.share = SHARES[law.group] / laws.filter(({ group }) => group === law.group).length;
 
@@ -58,7 +68,9 @@ const began = Date.now();
 const ends = minutes === undefined ? Infinity : began + Number(minutes) * 60_000;
 const lanes = availableParallelism();
 console.log(
-  `soak: ${laws.length} laws on ${lanes} cores, ${minutes === undefined ? "until Ctrl-C" : `${minutes} minutes`}`,
+  `soak: ${laws.length} laws on ${lanes} cores, ${
+    minutes === undefined ? "until Ctrl-C" : `${minutes} minutes`
+  }${most === undefined ? "" : `, or ${most} cases of each`}`,
 );
 await Promise.all(Array.from({ length: lanes }, lane));
 report();
@@ -67,7 +79,7 @@ process.exit(laws.some(({ failed }) => failed) ? 1 : 0);
 /** Runs batch after batch, always of the law that is furthest below its share. */
 async function lane() {
   while (!interrupted && Date.now() < ends) {
-    const waiting = laws.filter(({ failed }) => !failed);
+    const waiting = laws.filter(({ failed, count }) => !failed && count < enough);
     if (waiting.length === 0) return;
     const law = waiting.reduce((least, law) => (law.usedMs / law.share < least.usedMs / least.share ? law : least));
     await batch(law);
@@ -76,7 +88,8 @@ async function lane() {
 
 async function batch(law) {
   const expectedMs = Math.min(BATCH_MS, ends - Date.now());
-  const cases = law.perMs ? Math.max(1, Math.floor(law.perMs * expectedMs)) : FIRST_CASES;
+  const usual = law.perMs ? Math.max(1, Math.floor(law.perMs * expectedMs)) : FIRST_CASES;
+  const cases = Math.min(usual, enough - law.count);
   const seed = randomInt(law.seeds);
   law.usedMs += expectedMs; // an estimate for the other lanes
   const start = Date.now();

@@ -125,7 +125,7 @@ fn nanos_of(number: &str, unit_nanos: u128) -> Result<u128, LengthError> {
 
 const NANOS_PER_MS: u128 = 1_000_000;
 
-const DAY_MS: u64 = 86_400_000;
+pub(crate) const DAY_MS: u64 = 86_400_000;
 
 /// Scaled to nanoseconds of the longest unit, this many digits still fit.
 const MAX_DECIMALS: usize = 19;

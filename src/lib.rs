@@ -10,6 +10,7 @@
 //! | limit each of many keys, in bounded memory | [`keyed::KeyedLimiter`] | `std` |
 //! | delay callers until it is their turn, instead of refusing them | [`keyed::KeyedQueue`] | `std` |
 //! | pace one thread's own requests | [`limit::Limit::reserve`] | none |
+//! | grant no more than so many in any minute, wherever it begins | [`limit::RollingWindow`], also in a `KeyedLimiter` | none |
 //! | begin slowly with what is cold after idleness | [`limit::WarmUp`] | none |
 //! | write limits as text, such as `"100/1m burst 200"` | `policy::Policies` | `api` |
 //! | limit the clients of a server, or the requests of a client | `tower::RateLimitLayer` | `tower`; for axum, `axum` |

@@ -53,8 +53,17 @@ fn check_all(kind: Kind, max_debt: u64) {
         for period_ms in 1..=MOST {
             for capacity in 0..=MOST {
                 let offset_ms = (kind == Kind::FixedWindow).then_some(1 % period_ms);
-                let config =
-                    Config { kind, rate, period_ms, capacity, max_debt, initial: None, offset_ms, calendar: None };
+                let config = Config {
+                    kind,
+                    rate,
+                    period_ms,
+                    capacity,
+                    max_debt,
+                    initial: None,
+                    offset_ms,
+                    calendar: None,
+                    is_soft: false,
+                };
                 decisions += check(config);
                 worlds += 1;
             }

@@ -104,6 +104,31 @@ proptest! {
         }
     }
 
+    /// A soft limit takes as a hard one is charged, whatever the verb, on the fast path as well.
+    #[test]
+    fn a_soft_limit_takes_as_a_hard_one_is_charged((config, start, events) in (configs(), starts(), events())) {
+        let hard = Limit::new(&config).unwrap();
+        let soft = Limit::new(&Config { is_soft: true, ..config }).unwrap();
+        let (mut state, mut now) = (hard.new_state(start, 0), start);
+        for event in events {
+            match event {
+                Event::Clock(step_ms) => now += step_ms,
+                Event::Ask(cost, verb) => {
+                    let expected = hard.decide(state, now, cost, if verb.takes() { Verb::Charge } else { verb });
+                    prop_assert_eq!(soft.decide(state, now, cost, verb), expected);
+                    prop_assert!(expected.0.is_allow() && soft.largest(verb) == MAX_TOKENS);
+                    if verb == Verb::Consume {
+                        let (mut consumed, mut tried) = (state, state);
+                        prop_assert_eq!((soft.consume(&mut consumed, now, cost), consumed), expected);
+                        prop_assert_eq!((soft.try_consume(&mut tried, now, cost), tried), (true, expected.1));
+                    }
+                    state = expected.1;
+                }
+                Event::Change(..) => {}
+            }
+        }
+    }
+
     #[test]
     fn a_wait_is_refused_at_every_earlier_millisecond_and_granted_at_its_end(
         (config, events, cost, verb, samples) in (configs(), events(), costs(), verbs(), prop::collection::vec(any::<u64>(), 20))
@@ -615,6 +640,7 @@ fn configs() -> impl Strategy<Value = Config> {
             initial,
             offset_ms,
             calendar: None,
+            is_soft: false,
         })
     })
 }
@@ -647,6 +673,7 @@ fn wild_configs() -> impl Strategy<Value = Config> {
             initial,
             offset_ms,
             calendar: None,
+            is_soft: false,
         },
     )
 }

@@ -155,7 +155,17 @@ fn config(random: &mut Random) -> Config {
     let max_debt = if random.upto(2) > 0 { 0 } else { random.upto(5) };
     let initial = (kind != Kind::FirstUseWindow && random.upto(4) == 0).then(|| random.upto(capacity));
     let offset_ms = (kind == Kind::FixedWindow && random.upto(1) > 0).then(|| random.upto(period_ms - 1));
-    Config { kind, rate: random.upto(12), period_ms, capacity, max_debt, initial, offset_ms, calendar: None }
+    Config {
+        kind,
+        rate: random.upto(12),
+        period_ms,
+        capacity,
+        max_debt,
+        initial,
+        offset_ms,
+        calendar: None,
+        is_soft: false,
+    }
 }
 
 /// The lint of a policy with these limits, `l0`, `l1` and so on, and four more: their periods are lengths of time for

@@ -107,7 +107,17 @@ impl Random {
         let period_ms = numbers(8, 100_000, MAX_SPAN_MS).max(1);
         let (capacity, max_debt) = (numbers(8, 20_000, MAX_TOKENS), numbers(8, 20_000, MAX_TOKENS));
         let offset_ms = (kind == Kind::FixedWindow && self.below(2) == 0).then(|| self.below(period_ms));
-        let mut config = Config { kind, rate, period_ms, capacity, max_debt, initial: None, offset_ms, calendar: None };
+        let mut config = Config {
+            kind,
+            rate,
+            period_ms,
+            capacity,
+            max_debt,
+            initial: None,
+            offset_ms,
+            calendar: None,
+            is_soft: false,
+        };
         while let Err(error) = Limit::new(&config) {
             match error {
                 ConfigError::CapacityTooLarge { max, .. } => config.capacity = max - self.below(3).min(max),

@@ -6,7 +6,7 @@ mod counting;
 use tollgate::key_hash::KeyHasher;
 use tollgate::policy::Policies;
 use tollgate::policy::overrides::{History, InForce, MEMORY_PER_OVERRIDE, Overrides, Selector, WrittenOverride};
-use tollgate::protocol::{OverridesChange, Poll, deployment_id};
+use tollgate::protocol::{OverrideChange, OverridesChange, Poll, deployment_id};
 use tollgate::registry::{AUDIT, RESERVED_FOR_BANS, Registry};
 
 #[global_allocator]
@@ -93,8 +93,9 @@ fn a_hundred_thousand_leave_the_registry_two_thirds_of_its_memory() {
         };
         let all: Vec<_> = (first..first + 2_000).map(one).collect();
         let text = format!(r#"{{"overrides":[{}]}}"#, all.join(","));
-        let change = OverridesChange { text: &text, by: "ops", only: None, carry: None, is_dry_run: false };
-        rows.extend(registry.change_overrides(&change, 1_790_000_000_000).unwrap().1);
+        let changes = OverrideChange::parse_all(&text).unwrap();
+        let change = OverridesChange { changes, by: "ops", only: None, carry: None, is_dry_run: false };
+        rows.extend(registry.change_overrides(change, 1_790_000_000_000).unwrap().1);
     }
     rows.retain(|(name, _)| !name.starts_with(AUDIT));
     rows.sort_unstable(); // as storage lists them

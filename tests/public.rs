@@ -15,7 +15,8 @@ const fn is_error<T: Error + Send + Sync + 'static>() {}
 
 const _: () = {
     use tollgate::limit::{
-        Carry, Config, ConfigError, Decision, Kind, Limit, Part, Record, RecordError, Snapshot, State, Verb,
+        Carry, Config, ConfigError, Decision, Kind, Limit, Moment, Part, Record, RecordError, RollingState,
+        RollingWindow, Snapshot, State, Verb,
     };
     is_value::<Carry>();
     is_value::<Config>();
@@ -27,6 +28,9 @@ const _: () = {
     is_value::<Snapshot>();
     is_value::<State>();
     is_value::<Verb>();
+    is_value::<Moment>();
+    is_value::<RollingState<Vec<Moment>>>();
+    is_value::<RollingWindow>();
     is_error::<ConfigError>();
     is_error::<tollgate::Error>();
     is_error::<RecordError>();
@@ -34,7 +38,8 @@ const _: () = {
 
 #[cfg(feature = "std")]
 const _: () = {
-    use tollgate::keyed::{Answer, Full, Granted, KeyedLimiter, KeyedQueue, WaitError};
+    use tollgate::keyed::{Answer, Full, Granted, KeyedLimiter, KeyedQueue, Rule, WaitError};
+    is_value::<Rule>();
     is_value::<Answer<'_, 2>>();
     is_value::<Granted<'_, 2>>();
     is_value::<KeyedLimiter<String, 2>>();

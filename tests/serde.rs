@@ -9,7 +9,7 @@ use tollgate::limit::{Calendar, Config, Limit, Snapshot, Zone};
 
 #[test]
 fn a_limit_is_written_as_its_numbers_and_checked_when_it_is_read() {
-    let written = r#"{"kind":"fixed_window","rate":9,"period_ms":86400000,"capacity":12,"max_debt":3,"initial":2,"offset_ms":5,"calendar":null}"#;
+    let written = r#"{"kind":"fixed_window","rate":9,"period_ms":86400000,"capacity":12,"max_debt":3,"initial":2,"offset_ms":5,"calendar":null,"is_soft":false}"#;
     let config: Config = serde_json::from_str(written).unwrap();
     let day = Config::fixed_window(9, Duration::from_hours(24));
     assert_eq!(config, Config { capacity: 12, max_debt: 3, initial: Some(2), offset_ms: Some(5), ..day });
@@ -26,7 +26,7 @@ fn a_limit_is_written_as_its_numbers_and_checked_when_it_is_read() {
 #[test]
 fn a_calendar_is_written_as_its_days_and_its_zone() {
     let billing = Calendar::month(&Zone::UTC, 15).unwrap();
-    let written = r#"{"kind":"fixed_window","rate":9,"period_ms":2678400000,"capacity":9,"max_debt":0,"initial":null,"offset_ms":null,"calendar":"month 15 UTC"}"#;
+    let written = r#"{"kind":"fixed_window","rate":9,"period_ms":2678400000,"capacity":9,"max_debt":0,"initial":null,"offset_ms":null,"calendar":"month 15 UTC","is_soft":false}"#;
     let limit: Limit = serde_json::from_str(written).unwrap();
     assert_eq!(*limit.config(), Config::calendar_window(9, billing));
     assert_eq!(serde_json::to_string(&limit).unwrap(), written);

@@ -286,6 +286,7 @@ fn a_new_key_without_room_gets_503_and_no_invented_fields() {
     assert_eq!(request(address, "alice").status, 200);
     let answer = request(address, "bob");
     assert_eq!((answer.status, answer.fields()), (503, [None, None, Some("30")]));
+    assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
     let body: Value = serde_json::from_str(&answer.body).expect("JSON");
     assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity");
     assert_eq!(body["status"], 503);
@@ -323,19 +324,43 @@ fn a_request_without_a_key_gets_500_and_takes_nothing() {
 }
 
 #[test]
-fn a_policy_with_slots_or_a_rolling_window_is_a_mistake_of_the_server() {
-    for (limit, detail) in [
-        (r#""kind":"slots","capacity":2"#, "the server's policy has slots"),
-        (r#""kind":"rolling_window","rate":2,"period":"1s""#, "the server's policy has a rolling window"),
-    ] {
-        let (address, _) = serve(&format!(r#"{{"limits":[{{"name":"a",{limit}}},{{"name":"b","rate":"9/s"}}]}}"#), 10);
-        misconfigured(&request(address, "alice"), detail);
+fn a_policy_with_slots_is_a_mistake_of_the_server() {
+    let limits = r#"{"limits":[{"name":"a","kind":"slots","capacity":2},{"name":"b","rate":"9/s"}]}"#;
+    misconfigured(&request(serve(limits, 10).0, "alice"), "the server's policy has slots");
+}
+
+/// Beside another limit, and each user's by itself.
+#[test]
+fn a_rolling_window_lets_no_more_than_its_rate_pass_in_any_interval() {
+    let limits =
+        r#"{"limits":[{"name":"a","kind":"rolling_window","rate":2,"period":"10s"},{"name":"b","rate":"9/s"}]}"#;
+    let (address, clock) = serve(limits, 10);
+    for (ms, status, retry_after) in
+        [(0, 200, None), (7_500, 200, None), (9_000, 429, Some("1")), (9_999, 429, Some("1")), (10_000, 200, None)]
+    {
+        clock.store(START + ms, Ordering::SeqCst);
+        let answer = request(address, "alice");
+        assert_eq!((answer.status, answer.header("retry-after")), (status, retry_after), "after {ms} ms");
+        assert_eq!(
+            answer.header("ratelimit-policy"),
+            Some(r#""api/a";q=2;w=10;tollgate-capacity=2, "api/b";q=9;w=1;tollgate-capacity=9"#)
+        );
     }
+    let refused = request(address, "alice");
+    assert_eq!(refused.header("ratelimit"), Some(r#""api/a";r=0, "api/b";r=8;t=1"#));
+    let body = refused.json();
+    assert_eq!(
+        (&body["retry_at"], &body["reset_at"]),
+        (&Value::from(START + 17_500), &Value::from(START + 20_000)),
+        "{body}"
+    );
+    assert_eq!(request(address, "bob").status, 200);
 }
 
 fn misconfigured(answer: &Answer, detail: &str) {
     assert_eq!((answer.status, answer.fields()), (500, [None, None, None]));
     assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+    assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
     let body = answer.json();
     assert_eq!((&body["type"], &body["status"]), (&"urn:problem-type:tollgate:misconfigured".into(), &500.into()));
     assert!(body["detail"].as_str().expect("a text").contains(detail), "{body}");

@@ -4,9 +4,11 @@ mod anywhere;
 #[path = "vectors/files.rs"]
 mod files;
 
+use std::time::Duration;
+
 use anywhere::test;
 use serde::Deserialize;
-use tollgate::limit::{Carry, Config, Decision, Kind, Limit, Part, Snapshot, Verb, decide_all};
+use tollgate::limit::{Carry, Config, Decision, Kind, Limit, Moment, Part, RollingWindow, Snapshot, Verb, decide_all};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,6 +41,7 @@ struct Numbers {
     max_debt: u64,
     initial: Option<u64>,
     offset_ms: Option<u64>,
+    grains: Option<u8>,
 }
 
 #[derive(Deserialize)]
@@ -167,6 +170,9 @@ fn every_bucket_is_carried_over_to_the_drop() {
 }
 
 fn run(case: &Case) -> usize {
+    if let Some(window) = case.limit.rolling_window() {
+        return run_rolling(case, &window);
+    }
     let limit = case.limit.limit();
     let mut state = limit.new_state(case.steps[0].at, 0);
     for (index, step) in case.steps.iter().enumerate() {
@@ -182,7 +188,34 @@ fn run(case: &Case) -> usize {
     case.steps.len()
 }
 
+fn run_rolling(case: &Case, window: &RollingWindow) -> usize {
+    let mut state = window.state_in(case.steps[0].at, vec![Moment::default(); window.max_moments()]).expect("room");
+    for (index, step) in case.steps.iter().enumerate() {
+        let place = format!("{}, step {}", case.name, index + 1);
+        let mut next = state.clone();
+        let decision = window.decide(&mut next, step.at, step.cost, step.verb());
+        assert_eq!(decision, step.decision(), "{place}");
+        if step.verb() == Verb::Consume {
+            assert_eq!(window.peek(&state, step.at, step.cost), decision, "{place}: peek");
+        }
+        if step.verb != "peek" {
+            state = next;
+        }
+        assert_eq!(window.remaining(&state, step.at), step.remaining, "{place}: remaining");
+    }
+    case.steps.len()
+}
+
 impl Numbers {
+    fn rolling_window(&self) -> Option<RollingWindow> {
+        let Self { kind, rate, period_ms, grains, .. } = self;
+        let period = Duration::from_millis(*period_ms);
+        (kind == "rolling_window").then(|| match grains {
+            Some(grains) => RollingWindow::with_grains(*rate, period, *grains).expect("a valid window"),
+            None => RollingWindow::new(*rate, period).expect("a valid window"),
+        })
+    }
+
     fn limit(&self) -> Limit {
         let kind = match self.kind.as_str() {
             "token_bucket" => Kind::TokenBucket,
@@ -192,8 +225,18 @@ impl Numbers {
         };
         let Self { rate, period_ms, capacity, max_debt, initial, offset_ms, .. } = *self;
         let capacity = capacity.unwrap_or(rate);
-        Limit::new(&Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, calendar: None })
-            .expect("a valid limit")
+        Limit::new(&Config {
+            kind,
+            rate,
+            period_ms,
+            capacity,
+            max_debt,
+            initial,
+            offset_ms,
+            calendar: None,
+            is_soft: false,
+        })
+        .expect("a valid limit")
     }
 }
 

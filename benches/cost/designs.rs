@@ -1,15 +1,12 @@
 //! The designs compared: Tollgate in its modes, and those that people write by hand.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::rc::Rc;
 
-use tollgate::edge::ObjectCall;
 use tollgate::frontend::Call;
-use tollgate::policy::Policies;
-use tollgate::protocol::Rows;
 
 use crate::bill::Usage;
-use crate::frontend::{Frontend, now, policies_of};
+use crate::frontend::{Frontend, now};
 use crate::object::{KeyObject, Presence};
 use crate::traces::{Request, Trace};
 
@@ -34,11 +31,35 @@ pub(crate) const DESIGNS: &[(&str, Make)] = &[
     ("memory only", |trace| Box::new(MemoryOnly::new(trace))),
 ];
 
-type Make = fn(&Trace) -> Box<dyn Design>;
+/// Other kinds of limit, in the traces of [`PLAYED_BY_KINDS`].
+pub(crate) const KINDS: &[(&str, Make)] = &[
+    ("fixed window", |trace| Box::new(Tollgate::of(trace, &window(trace)))),
+    ("calendar day", |trace| {
+        let rate = trace.rate * (DAY_MS / trace.period_ms());
+        Box::new(Tollgate::of(trace, &format!(r#""kind":"fixed_window","rate":{rate},"calendar":"day""#)))
+    }),
+    ("window from first use", |trace| {
+        Box::new(Tollgate::of(trace, &format!(r#"{},"offset":"first_use""#, window(trace))))
+    }),
+    ("rolling window", |trace| Box::new(Tollgate::of(trace, &window(trace).replace("fixed", "rolling")))),
+    ("slots", |trace| Box::new(Slots::new(trace))),
+];
+
+/// By the beginnings of their names.
+pub(crate) const PLAYED_BY_KINDS: [&str; 4] = ["steady", "regular", "seldom", "attack"];
+
+pub(crate) type Make = fn(&Trace) -> Box<dyn Design>;
+
+const DAY_MS: u64 = 86_400_000;
+
+/// A fixed window instead of the trace's bucket.
+fn window(Trace { rate, period, .. }: &Trace) -> String {
+    format!(r#""kind":"fixed_window","rate":{rate},"period":"{period}""#)
+}
 
 /// The real frontends and objects. Calls take no time here.
 struct Tollgate {
-    deployed: Arc<Policies>,
+    policies: Rc<str>,
     isolates: Vec<Frontend>,
     objects: BTreeMap<String, KeyObject>,
     /// Calls with leases: when to check them, and how many timers were set before.
@@ -48,21 +69,39 @@ struct Tollgate {
 
 impl Tollgate {
     fn new(trace: &Trace, fields: &str) -> Self {
-        let Trace { rate, period, capacity, isolates, .. } = trace;
-        let policy = format!(r#"{{"p":{{"rate":{rate},"period":"{period}","capacity":{capacity}{fields}}}}}"#);
-        let deployed = Arc::new(Policies::parse(&policy).expect("a policy"));
-        let isolates = (0..*isolates).map(|isolate| Frontend::new(&deployed, isolate as u64)).collect();
-        Self { deployed, isolates, objects: BTreeMap::new(), timers: BTreeMap::new(), timers_set: 0 }
+        let Trace { rate, period, capacity, .. } = trace;
+        Self::of(trace, &format!(r#""rate":{rate},"period":"{period}","capacity":{capacity}{fields}"#))
+    }
+
+    /// Under a policy with these fields.
+    fn of(trace: &Trace, fields: &str) -> Self {
+        let policies = format!(r#"{{"p":{{{fields}}}}}"#);
+        let isolates = (0..trace.isolates).map(|isolate| Frontend::new(&policies, isolate as u64)).collect();
+        Self { policies: policies.into(), isolates, objects: BTreeMap::new(), timers: BTreeMap::new(), timers_set: 0 }
     }
 
     /// Makes all object calls.
     fn carry_out(&mut self, call: &mut Call, at: i64, usage: &mut Usage) {
-        while let Some(ObjectCall { object: index, request, .. }) = call.next(now(at)) {
-            let policies = policies_of(call, index, &self.deployed);
-            let object = self.objects.entry(call.object(index).to_owned()).or_insert_with(KeyObject::new);
-            let reply = object.ask(&policies, &request, at, usage);
-            call.answered(index, Some((reply, Rows::default())), now(at));
+        while let Some(next) = call.next(now(at)) {
+            let new = || KeyObject::new(&self.policies);
+            let object = self.objects.entry(call.object(next.object).to_owned()).or_insert_with(new);
+            object.decide(call, &next, at, usage);
         }
+    }
+
+    /// Answers a request to an isolate.
+    fn request(&mut self, isolate: usize, (url, body): (&str, &str), at: i64, usage: &mut Usage) -> Answer {
+        self.ring(at, usage);
+        let mut call = self.isolates[isolate].ask(url, body, at);
+        self.carry_out(&mut call, at, usage);
+        let reply = call.reply(now(at));
+        let answer = Answer { status: reply.status, body: reply.body() };
+        if let Some(renewal) = call.renewal(now(at)) {
+            self.carry_out_in_background(renewal, at, usage);
+        }
+        self.keep_lease(call, at);
+        assert!(matches!(answer.status, 200 | 429), "not decided: {}", answer.body);
+        answer
     }
 
     /// Makes a call about leases, for which no caller waits.
@@ -93,16 +132,8 @@ impl Tollgate {
 
 impl Design for Tollgate {
     fn ask(&mut self, Request { at, key, isolate }: Request, usage: &mut Usage) -> bool {
-        self.ring(at, usage);
-        let mut call = self.isolates[isolate].ask("/v1/consume", &format!(r#"{{"policy":"p","key":"{key}"}}"#), at);
-        self.carry_out(&mut call, at, usage);
-        let status = call.reply(now(at)).status;
-        if let Some(renewal) = call.renewal(now(at)) {
-            self.carry_out_in_background(renewal, at, usage);
-        }
-        self.keep_lease(call, at);
-        assert!(matches!(status, 200 | 429), "not decided: {status}");
-        status == 200
+        let body = format!(r#"{{"policy":"p","key":"{key}"}}"#);
+        self.request(isolate, ("/v1/consume", &body), at, usage).status == 200
     }
 
     fn end(&mut self, usage: &mut Usage) {
@@ -111,6 +142,57 @@ impl Design for Tollgate {
             object.pass(i64::MAX / 4, usage);
             assert_eq!(object.alarm_at(), None, "a key that is not used is forgotten");
         }
+    }
+}
+
+struct Answer {
+    status: u16,
+    body: String,
+}
+
+/// As many at once as the trace's bucket holds, each for half a second: a reservation, and its settlement.
+struct Slots {
+    tollgate: Tollgate,
+    /// When work ends, in which isolate and with which request, and how much was begun before.
+    ends: BTreeMap<(i64, usize), (usize, String)>,
+    begun: usize,
+}
+
+const WORK_MS: i64 = 500;
+
+impl Slots {
+    fn new(trace: &Trace) -> Self {
+        let fields = format!(r#""kind":"slots","capacity":{},"reservation_ttl":"10s""#, trace.capacity);
+        Self { tollgate: Tollgate::of(trace, &fields), ends: BTreeMap::new(), begun: 0 }
+    }
+
+    fn settle(&mut self, until: i64, usage: &mut Usage) {
+        while let Some(end) = self.ends.first_entry().filter(|end| end.key().0 <= until) {
+            let ((at, _), (isolate, body)) = end.remove_entry();
+            self.tollgate.request(isolate, ("/v1/settle", &body), at, usage);
+        }
+    }
+}
+
+impl Design for Slots {
+    fn ask(&mut self, Request { at, key, isolate }: Request, usage: &mut Usage) -> bool {
+        self.settle(at, usage);
+        let body = format!(r#"{{"policy":"p","key":"{key}","mode":"reserve"}}"#);
+        let answer = self.tollgate.request(isolate, ("/v1/consume", &body), at, usage);
+        if answer.status != 200 {
+            return false;
+        }
+        let id = answer.body.split(r#""reservation":""#).nth(1).and_then(|rest| rest.split('"').next());
+        let id = id.expect("a reservation has an id");
+        let settlement = format!(r#"{{"policy":"p","key":"{key}","reservation":"{id}"}}"#);
+        self.ends.insert((at + WORK_MS, self.begun), (isolate, settlement));
+        self.begun += 1;
+        true
+    }
+
+    fn end(&mut self, usage: &mut Usage) {
+        self.settle(i64::MAX, usage);
+        self.tollgate.end(usage);
     }
 }
 

@@ -1,12 +1,12 @@
 //! The real frontend of an isolate for benchmarks: requests are JSON, and the benchmark makes the object calls.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
-use tollgate::frontend::{Asked, Call, Now, Service, Settings, Step};
-use tollgate::policy::{Policies, Policy};
-use tollgate::protocol::{Definitions, names_of};
+use tollgate::edge::ObjectCall;
+use tollgate::frontend::{Asked, Call, Now, Service, Settings, Step, own_policies};
+use tollgate::protocol::{Definitions, ObjectReply, Rows};
 
+use crate::key::{Deployed, Key};
 use crate::split_mix::Random;
 
 /// The only frontend of an isolate.
@@ -16,9 +16,9 @@ pub(crate) struct Frontend {
 }
 
 impl Frontend {
-    /// A frontend under the policies of its deployment.
-    pub(crate) fn new(deployed: &Arc<Policies>, seed: u64) -> Self {
-        let settings = Settings::trusting(Arc::clone(deployed));
+    /// A frontend of a deployment with these policies.
+    pub(crate) fn new(policies: &str, seed: u64) -> Self {
+        let settings = Settings::trusting(own_policies(&Deployed(policies)).0);
         Self { service: Service::new(Ok(settings), Rc::default()), random: Random(seed) }
     }
 
@@ -39,8 +39,11 @@ pub(crate) const fn now(at: i64) -> Now {
     Now { at, waiting: at }
 }
 
-/// The policies under which an object of the same deployment decides.
-pub(crate) fn policies_of(call: &Call, object: usize, deployed: &Policies) -> Vec<Arc<Policy>> {
-    let names = names_of(call.policies_of(object));
-    Definitions::new().asked(deployed, &names, None, None).expect("they are of the same deployment")
+/// The object of a key answers a call from its own deployment, which knows no definitions but its own. Its id is `id`, if it needs one.
+/// Returns the rows since the object's last answer.
+pub(crate) fn decide(call: &mut Call, next: &ObjectCall, key: &mut Key, at: i64, id: u64) -> Rows {
+    let reply = key.service.decide(call.sent(next), &mut Definitions::new(), at, || Some(id));
+    let (reply, rows) = ObjectReply::from_text(&reply.expect("it can be decided")).expect("of the same version");
+    call.answered(next.object, Some((reply, rows)), now(at));
+    rows
 }

@@ -1,14 +1,17 @@
 //! An object as Cloudflare runs it: woken by calls and alarms, kept awake by timers, evicted when idle.
 
 use std::mem;
-use std::sync::Arc;
+use std::rc::Rc;
 
+use tollgate::edge::ObjectCall;
+use tollgate::frontend::Call;
 use tollgate::ledger::Writes;
-use tollgate::policy::Policy;
-use tollgate::protocol::{ObjectReply, ObjectRequest, Rows};
+use tollgate::protocol::Rows;
 
 use crate::bill::Usage;
-use crate::stored::Stored;
+use crate::disk::Disk;
+use crate::frontend::decide;
+use crate::key::Key;
 
 /// How long an idle object stays in memory. This is not billed.
 const IDLE_MS: i64 = 10_000;
@@ -44,9 +47,10 @@ impl Presence {
     }
 }
 
-/// The object of a key: the real ledger, and the duties of `src/worker/key_object.mjs`.
+/// The object of a key: the real service, and the duties of `src/worker/key_object.mjs`.
 pub(crate) struct KeyObject {
-    stored: Stored,
+    policies: Rc<str>,
+    key: Key,
     presence: Presence,
     timer_at: Option<i64>,
     /// The number of the latest call, which is random enough for an id.
@@ -54,25 +58,19 @@ pub(crate) struct KeyObject {
 }
 
 impl KeyObject {
-    pub(crate) fn new() -> Self {
-        Self { stored: Stored::new(0), presence: Presence::new(), timer_at: None, ids: 0 }
+    /// The object of a deployment with these policies.
+    pub(crate) fn new(policies: &Rc<str>) -> Self {
+        let key = Key::new(policies, Disk::default(), 0);
+        Self { policies: Rc::clone(policies), key, presence: Presence::new(), timer_at: None, ids: 0 }
     }
 
-    pub(crate) fn ask(
-        &mut self,
-        asked: &[Arc<Policy>],
-        request: &ObjectRequest,
-        now: i64,
-        usage: &mut Usage,
-    ) -> ObjectReply {
+    pub(crate) fn decide(&mut self, call: &mut Call, next: &ObjectCall, now: i64, usage: &mut Usage) {
         self.pass(now, usage);
         usage.calls += 1;
         self.ids += 1;
-        let id = self.ids;
         self.wake(now);
-        let reply = self.stored.ask(asked, request, now, || Some(id));
-        self.count(now, usage);
-        reply
+        let rows = decide(call, next, &mut self.key, now, self.ids);
+        self.count(rows, now, usage);
     }
 
     /// Timers and alarms up to `now`.
@@ -83,37 +81,37 @@ impl KeyObject {
             let at = match (timer, alarm) {
                 (Some(at), alarm) if alarm.is_none_or(|alarm| at <= alarm) => {
                     self.timer_at = None;
-                    self.stored.kept.flush_idle(at).expect("the storage does not fail");
+                    self.key.service.kept().flush_idle(at).expect("the storage does not fail");
                     at
                 }
                 (_, Some(at)) => {
                     self.wake(at);
-                    self.stored.disk.get_mut().alarm_at = None;
+                    self.key.disk.get_mut().alarm_at = None;
                     usage.alarms += 1;
-                    self.stored.kept.clean(at).expect("the storage does not fail");
+                    self.key.service.kept().clean(at).expect("the storage does not fail");
                     at
                 }
                 _ => return,
             };
-            self.count(at, usage);
+            let rows = self.key.service.kept().take_rows();
+            self.count(rows, at, usage);
         }
     }
 
     pub(crate) fn alarm_at(&self) -> Option<i64> {
-        self.stored.disk.get().alarm_at
+        self.key.disk.get().alarm_at
     }
 
     fn wake(&mut self, now: i64) {
         if !self.presence.is_in_memory(now) {
-            self.stored.crash(usize::MAX);
+            self.key = Key::new(&self.policies, self.key.disk.clone(), 0);
         }
     }
 
     /// The cost of a step at `now`. Its rows arrive at once.
-    fn count(&mut self, now: i64, usage: &mut Usage) {
-        self.stored.arrive(usize::MAX);
-        let Rows { read, written } = self.stored.kept.take_rows();
-        let mut state = self.stored.disk.get_mut();
+    fn count(&mut self, Rows { read, written }: Rows, now: i64, usage: &mut Usage) {
+        self.key.arrive(usize::MAX);
+        let mut state = self.key.disk.get_mut();
         usage.rows_read += read;
         usage.rows_written += written + mem::take(&mut state.cleared) as u64;
         if mem::take(&mut state.timers) > 0 {

@@ -2,14 +2,12 @@
 
 use std::slice;
 
-use tollgate::edge::ObjectCall;
 use tollgate::frontend::Call;
-use tollgate::policy::Policies;
-use tollgate::protocol::Rows;
 
-use crate::frontend::{Frontend, now, policies_of};
+use crate::frontend::{Frontend, decide, now};
+use crate::key::Key;
 use crate::measure::{head, least_nanos, line, weighed};
-use crate::object::{NOW, Object, policies, policy_in};
+use crate::object::{NOW, consume, new_key, policies, policy_in};
 
 /// All call at once, each step of all before the next step of any: the worst order for an object.
 pub(crate) fn of_an_object() {
@@ -31,26 +29,28 @@ pub(crate) fn of_recent_batches() {
     let policy = policy_in(&deployed);
     for batches in [0, 10, 100, 1_000, 10_000] {
         let mut frontend = Frontend::new(&deployed, 0);
-        let mut commit = |objects: &mut [Object; 2]| {
+        let mut commit = |keys: &mut [Key; 2]| {
             let mut call = frontend.ask("/v1/batch", BATCH, NOW);
-            carry_out(slice::from_mut(&mut call), objects, &deployed);
+            carry_out(slice::from_mut(&mut call), keys);
             assert_eq!(call.reply(now(NOW)).status, 200);
         };
-        commit(&mut [Object::new(), Object::new()]); // what the isolate keeps of the first is not weighed
-        let (bytes, mut object) = weighed(|| {
-            let mut objects = [Object::new(), Object::new()];
-            objects[0].consume(&policy, NOW);
-            (0..batches).for_each(|_| commit(&mut objects));
-            let [object, _] = objects;
-            object
+        let new_keys = || [new_key(&deployed), new_key(&deployed)];
+        commit(&mut new_keys()); // what the isolate keeps of the first is not weighed
+        let (bytes, mut key) = weighed(|| {
+            let mut keys = new_keys();
+            consume(&mut keys[0], &policy, NOW);
+            (0..batches).for_each(|_| commit(&mut keys));
+            let [key, _] = keys;
+            key.disk.get_mut().rows.clear(); // they are not in the object's memory
+            key
         });
         let to_grant = least_nanos(ASKED, || {
             for _ in 0..ASKED {
-                assert!(object.consume(&policy, NOW).decision().is_allow());
+                assert!(consume(&mut key, &policy, NOW).decision().is_allow());
             }
         });
-        let mut objects = [object, Object::new()];
-        let to_commit = least_nanos(ASKED, || (0..ASKED).for_each(|_| commit(&mut objects)));
+        let mut keys = [key, new_key(&deployed)];
+        let to_commit = least_nanos(ASKED, || (0..ASKED).for_each(|_| commit(&mut keys)));
         line(&batches.to_string(), [bytes.to_string(), format!("{to_grant:.0}"), format!("{to_commit:.0}")]);
     }
 }
@@ -61,16 +61,16 @@ fn row(callers: usize, keys: usize, url: &str, body: &str) {
     let mut begun = || (0..callers).map(|_| frontend.ask(url, body, NOW)).collect::<Vec<_>>();
     let (bytes, _) = weighed(&mut begun);
     let nanos = least_nanos(callers, || {
-        let mut objects: Vec<_> = (0..keys).map(|_| Object::new()).collect();
+        let mut keys: Vec<_> = (0..keys).map(|_| new_key(&deployed)).collect();
         let mut calls = begun();
-        carry_out(&mut calls, &mut objects, &deployed);
+        carry_out(&mut calls, &mut keys);
         assert!(calls.iter_mut().all(|call| call.reply(now(NOW)).status == 200));
     });
     line(&callers.to_string(), [format!("{:.0}", bytes as f64 / callers as f64), format!("{nanos:.0}")]);
 }
 
-/// Each makes its calls and then gets all answers, until there are none. The objects are those of the same keys.
-fn carry_out(calls: &mut [Call], objects: &mut [Object], deployed: &Policies) {
+/// Each makes its calls and then gets all answers, until there are none. All are about these keys.
+fn carry_out(calls: &mut [Call], keys: &mut [Key]) {
     loop {
         let mut in_flight = Vec::new();
         for (index, call) in calls.iter_mut().enumerate() {
@@ -81,10 +81,8 @@ fn carry_out(calls: &mut [Call], objects: &mut [Object], deployed: &Policies) {
         if in_flight.is_empty() {
             return;
         }
-        for (index, ObjectCall { object, request, .. }) in in_flight {
-            let asked = policies_of(&calls[index], object, deployed);
-            let reply = objects[object].ask(&asked, &request, NOW, 0);
-            calls[index].answered(object, Some((reply, Rows::default())), now(NOW));
+        for (index, next) in in_flight {
+            decide(&mut calls[index], &next, &mut keys[next.object], NOW, 0);
         }
     }
 }

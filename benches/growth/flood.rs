@@ -1,16 +1,13 @@
 //! A flood of distinct keys through one isolate, each granted one request and refused the next, while one key that
 //! is over its limit keeps sending requests.
 
-use std::sync::Arc;
-
-use tollgate::edge::{MAX_BUDGETS, ObjectCall};
-use tollgate::policy::Policies;
-use tollgate::protocol::Rows;
+use tollgate::edge::MAX_BUDGETS;
 
 use crate::counting::live_bytes;
-use crate::frontend::{Frontend, now, policies_of};
+use crate::frontend::{Frontend, decide, now};
+use crate::key::Key;
 use crate::measure::{head, line, timed};
-use crate::object::{NOW, Object, policies, policy_in};
+use crate::object::{NOW, consume, new_key, policies, policy_in};
 
 /// The bounds that were exceeded.
 pub(crate) fn of_keys() -> Vec<String> {
@@ -67,18 +64,18 @@ impl Seen {
 fn flood(keys: usize) -> Seen {
     let deployed = policies(r#""rate":1,"period":"1day","capacity":1"#);
     let policy = policy_in(&deployed);
-    let mut isolate = Isolate::new(deployed);
-    let mut limited = EVERY_MS.map(|every| (format!("every {every} ms"), Object::new(), every));
+    let mut isolate = Isolate { frontend: Frontend::new(&deployed, 0), unknown: Vec::new(), known: Vec::new() };
+    let mut limited = EVERY_MS.map(|every| (format!("every {every} ms"), new_key(&deployed), every));
     for (_, object, _) in &mut limited {
-        object.consume(&policy, NOW); // all that it has
+        consume(object, &policy, NOW); // all that it has
     }
     let (mut calls, mut granted) = ([0_usize; 3], 0);
     let millis = keys.max(SHORTEST) / PER_MS;
     for ms in 0..millis {
         let at = NOW + i64::try_from(ms).expect("some seconds");
         for key in (ms * PER_MS..(ms + 1) * PER_MS).take_while(|&key| key < keys) {
-            let mut object = Object::new();
-            object.consume(&policy, at);
+            let mut object = new_key(&deployed);
+            consume(&mut object, &policy, at);
             isolate.ask(&key.to_string(), &mut object, at);
         }
         for ((key, object, every), calls) in limited.iter_mut().zip(&mut calls) {
@@ -103,26 +100,20 @@ fn flood(keys: usize) -> Seen {
 /// An isolate, and the nanoseconds it took to begin requests for unknown keys and for those that it refused.
 struct Isolate {
     frontend: Frontend,
-    deployed: Arc<Policies>,
     unknown: Vec<u64>,
     known: Vec<u64>,
 }
 
 impl Isolate {
-    fn new(deployed: Arc<Policies>) -> Self {
-        Self { frontend: Frontend::new(&deployed, 0), deployed, unknown: Vec::new(), known: Vec::new() }
-    }
-
     /// Whether the object granted it; `None` if it was refused from memory.
-    fn ask(&mut self, key: &str, object: &mut Object, at: i64) -> Option<bool> {
+    fn ask(&mut self, key: &str, object: &mut Key, at: i64) -> Option<bool> {
         let body = format!(r#"{{"policy":"p","key":"{key}"}}"#);
         let (took, mut call) = timed(|| self.frontend.ask("/v1/consume", &body, at));
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let is_known = call.is_decided();
         (if is_known { &mut self.known } else { &mut self.unknown }).push(took);
-        while let Some(ObjectCall { object: index, request, .. }) = call.next(now(at)) {
-            let reply = object.ask(&policies_of(&call, index, &self.deployed), &request, at, 0);
-            call.answered(index, Some((reply, Rows::default())), now(at));
+        while let Some(next) = call.next(now(at)) {
+            decide(&mut call, &next, object, at, 0);
         }
         let status = call.reply(now(at)).status;
         assert!(matches!(status, 200 | 429), "not decided: {status}");

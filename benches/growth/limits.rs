@@ -1,7 +1,5 @@
 //! Limits of a policy.
 
-use tollgate::edge::ObjectCall;
-
 use crate::counting::allocations;
 use crate::frontend::{Frontend, now};
 use crate::measure::{head, least_nanos, line, weighed};
@@ -46,8 +44,8 @@ pub(crate) fn of_a_policy() {
             }
         });
         let mut call = Frontend::new(&deployed, 0).ask("/v1/consume", r#"{"policy":"p","key":"a"}"#, NOW);
-        let ObjectCall { request, dialect, .. } = call.next(now(NOW)).expect("nothing is known of the key");
-        let question = request.to_text(dialect.format).len();
+        let next = call.next(now(NOW)).expect("nothing is known of the key");
+        let question = call.sent(&next).request.len();
         line(
             &count.to_string(),
             [

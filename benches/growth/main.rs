@@ -13,9 +13,14 @@ use std::process::ExitCode;
 mod callers;
 #[path = "../decisions/counting.rs"]
 mod counting;
+#[allow(dead_code, reason = "of the ledger's tests, which need more of it")]
+#[path = "../../tests/ledger/disk.rs"]
+mod disk;
 mod flood;
 #[path = "../cost/frontend.rs"]
 mod frontend;
+#[path = "../../tests/worlds/key.rs"]
+mod key;
 mod keys;
 mod limits;
 mod measure;

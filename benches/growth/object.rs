@@ -1,12 +1,16 @@
-//! An object, with its rows written at once, and its requests.
+//! The ledger of an object, with its rows written at once, and its requests.
 
 use std::slice;
 use std::sync::Arc;
 
+use tollgate::frontend::own_policies;
 use tollgate::ledger::{Ledger, Writes};
 use tollgate::limit::Verb;
-use tollgate::policy::{Policies, Policy};
+use tollgate::policy::Policy;
 use tollgate::protocol::{Action, Decided, ObjectReply, ObjectRequest};
+
+use crate::disk::Disk;
+use crate::key::{Deployed, Key};
 
 pub(crate) const NOW: i64 = 1_700_000_000_000;
 
@@ -26,7 +30,7 @@ impl Object {
 
     /// Takes a token, if one is left.
     pub(crate) fn consume(&mut self, policy: &Arc<Policy>, now: i64) -> Decided {
-        decided(self.ask(slice::from_ref(policy), &request(Action::Take(Verb::Consume), policy), now, 0))
+        decided(self.ask(slice::from_ref(policy), &request(CONSUME, policy), now, 0))
     }
 
     fn confirm(&mut self, writes: &Writes) {
@@ -35,6 +39,20 @@ impl Object {
         }
     }
 }
+
+/// The object of a new key.
+pub(crate) fn new_key(policies: &str) -> Key {
+    Key::new(policies, Disk::default(), 0)
+}
+
+/// Takes a token of a key, if one is left.
+pub(crate) fn consume(key: &mut Key, policy: &Arc<Policy>, now: i64) -> Decided {
+    let reply = key.service.kept().ask(slice::from_ref(policy), &request(CONSUME, policy), now, || Some(0));
+    key.arrive(usize::MAX);
+    decided(reply.expect("it can be decided"))
+}
+
+const CONSUME: Action = Action::Take(Verb::Consume);
 
 pub(crate) fn decided(reply: ObjectReply) -> Decided {
     match reply {
@@ -61,14 +79,15 @@ pub(crate) fn policy(fields: &str) -> Arc<Policy> {
     policy_in(&policies(fields))
 }
 
-/// A deployment's policies, with just that one.
-pub(crate) fn policies(fields: &str) -> Arc<Policies> {
-    Arc::new(Policies::parse(&format!(r#"{{"p":{{{fields}}}}}"#)).expect("a policy"))
+/// A deployment's policies, with just that one, as JSON.
+pub(crate) fn policies(fields: &str) -> String {
+    format!(r#"{{"p":{{{fields}}}}}"#)
 }
 
 /// That one.
-pub(crate) fn policy_in(deployed: &Policies) -> Arc<Policy> {
-    let policy = deployed.get("p").expect("it is there");
+pub(crate) fn policy_in(policies: &str) -> Arc<Policy> {
+    let (policies, _) = own_policies(&Deployed(policies));
+    let policy = policies.get("p").expect("it is there");
     // Computed on first use, and not weighed.
     _ = policy.numbers();
     Arc::clone(policy)

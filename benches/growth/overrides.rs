@@ -5,7 +5,7 @@ use std::hint::black_box;
 use tollgate::key_hash::KeyHasher;
 use tollgate::policy::Policies;
 use tollgate::policy::overrides::{History, InForce, Overrides, Selector, WrittenOverride};
-use tollgate::protocol::{OverridesChange, Poll, deployment_id};
+use tollgate::protocol::{OverrideChange, OverridesChange, Poll, deployment_id};
 use tollgate::registry::{MAX_OVERRIDES, RESERVED_FOR_BANS, Registry};
 
 use crate::measure::{head, least_nanos, line, nanos_each, timed, weighed};
@@ -89,8 +89,9 @@ fn set(registry: &mut Registry, first: usize, count: usize) -> Result<(), ()> {
     };
     let all: Vec<_> = (first..first + count).map(one).collect();
     let text = format!(r#"{{"overrides":[{}]}}"#, all.join(","));
-    let change = OverridesChange { text: &text, by: "ops", only: None, carry: None, is_dry_run: false };
-    registry.change_overrides(&change, NOW).map(drop).map_err(drop)
+    let changes = OverrideChange::parse_all(&text).map_err(drop)?;
+    let change = OverridesChange { changes, by: "ops", only: None, carry: None, is_dry_run: false };
+    registry.change_overrides(change, NOW).map(drop).map_err(drop)
 }
 
 fn key(number: usize) -> String {

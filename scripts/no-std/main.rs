@@ -7,7 +7,7 @@ use core::hint::{black_box, spin_loop};
 use core::panic::PanicInfo;
 use core::time::Duration;
 
-use tollgate::limit::{Config, Limit};
+use tollgate::limit::{Config, Limit, Moment, RollingWindow};
 
 /// Where the program starts, under the name that the linker expects: it would drop any other function.
 #[cfg_attr(unix, unsafe(export_name = "main"))]
@@ -17,7 +17,10 @@ extern "C" fn main() -> i32 {
     let (rate, now) = black_box((100, 1_800_000_000_000));
     let Ok(limit) = Limit::new(&Config::token_bucket(rate, Duration::from_mins(1))) else { return 1 };
     let mut alice = limit.new_state(now, 0);
-    i32::from(!limit.consume(&mut alice, now, 100).is_allow() || limit.try_consume(&mut alice, now, 1))
+    let is_wrong = !limit.consume(&mut alice, now, 100).is_allow() || limit.try_consume(&mut alice, now, 1);
+    let Ok(window) = RollingWindow::new(rate, Duration::from_mins(1)) else { return 1 };
+    let Some(mut bob) = window.state_in(now, [Moment::default(); 61]) else { return 1 };
+    i32::from(is_wrong || !window.try_consume(&mut bob, now, 100) || window.try_consume(&mut bob, now, 1))
 }
 
 #[panic_handler]

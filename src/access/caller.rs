@@ -5,6 +5,7 @@ use super::error::SettingError;
 use super::key::Key;
 use super::rights::Rights;
 use super::scope::Scope;
+use crate::json::Fields;
 
 /// The caller of a request and its rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +46,14 @@ impl<'a> Caller<'a> {
     /// All [`SettingError`]s.
     pub fn binding(props: Option<&str>) -> Result<Self, Vec<SettingError>> {
         Rights::of_binding(props).map(|rights| Self(Credential::Binding(rights)))
+    }
+
+    /// A caller with a service binding that only takes tokens, under this policy. Its `props` may have a `key_prefix`.
+    ///
+    /// # Errors
+    /// All [`SettingError`]s.
+    pub(crate) fn limiter(policy: &str, props: &Fields<'_>) -> Result<Self, Vec<SettingError>> {
+        Rights::of_limiter(policy, props).map(|rights| Self(Credential::Binding(rights)))
     }
 
     pub(super) const fn token(name: &'a str, rights: &'a Rights) -> Self {

@@ -1,10 +1,11 @@
 //! A deployment's credentials: the API tokens and grants that it accepts.
 
 use super::caller::Caller;
-use super::denied::{Denied, MAX_CREDENTIAL_LEN};
+use super::denied::Denied;
 use super::error::{Errors, SettingError};
-use super::grants::Grants;
+use super::grants::{Grants, MAX_CREDENTIAL_LEN};
 use super::session::{SessionSettings, Sessions};
+use super::setting::{GRANT_KEYS, TOKENS};
 use super::tokens::Tokens;
 
 /// The settings for credentials, as texts; `None` if unset.
@@ -38,8 +39,8 @@ impl Credentials {
         let mut errors = Errors::default();
         if tokens.or(grant_keys).is_none() {
             let problem =
-                "has no token, and TOLLGATE_GRANT_KEYS is not set: without any of them no request can be answered";
-            errors.add("TOLLGATE_TOKENS", problem);
+                format!("has no token, and {GRANT_KEYS} is not set: without any of them no request can be answered");
+            errors.add(TOKENS, &problem);
         }
         let tokens = Tokens::new(tokens, &mut errors);
         let grants = Grants::new(grant_keys, audience, &mut errors);
@@ -65,7 +66,7 @@ impl Credentials {
             return Err(Denied::NotBearer);
         }
         if text.len() > MAX_CREDENTIAL_LEN {
-            return Err(Denied::TooLong { len: text.len() });
+            return Err(Denied::TooLong { len: text.len(), max: MAX_CREDENTIAL_LEN });
         }
         if let Some(token) = self.tokens.find(text) {
             return Ok(Caller::token(&token.name, &token.rights));
@@ -116,7 +117,7 @@ mod tests {
             (Some(""), Err(Denied::NotBearer)),
             (None, Err(Denied::NoHeader)),
             (Some(&longest), Err(Denied::WrongToken)),
-            (Some(&too_long), Err(Denied::TooLong { len: MAX_CREDENTIAL_LEN + 1 })),
+            (Some(&too_long), Err(Denied::TooLong { len: MAX_CREDENTIAL_LEN + 1, max: MAX_CREDENTIAL_LEN })),
         ] {
             let credentials = of_token();
             assert_eq!(credentials.check(authorization, 0).map(|_| ()), expected, "{authorization:?}");
@@ -157,7 +158,7 @@ mod tests {
         for (denied, expected) in [
             (Denied::NoHeader, "no Authorization header"),
             (Denied::NotBearer, "the Authorization header is not `Bearer <token>`"),
-            (Denied::TooLong { len: 4097 }, "a credential of 4097 bytes: at most 4096 are allowed"),
+            (Denied::TooLong { len: 4097, max: 4096 }, "a credential of 4097 bytes: at most 4096 are allowed"),
             (Denied::WrongToken, "wrong token"),
             (Denied::Grant(GrantError::NoKid), "a grant: it has no `kid`"),
         ] {

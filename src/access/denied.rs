@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::scope::Scope;
+use super::setting::{GRANT_KEYS, SESSIONS, TURNSTILE_SECRET};
 
 /// Why a caller lacks a right.
 #[expect(missing_docs, reason = "the sentence of a variant says what its fields are")]
@@ -42,7 +43,7 @@ pub enum Denied {
     /// Not `Bearer` and a credential.
     NotBearer,
     /// Longer than any credential.
-    TooLong { len: usize },
+    TooLong { len: usize, max: usize },
     /// No such API token.
     WrongToken,
     /// An invalid grant.
@@ -54,7 +55,7 @@ impl fmt::Display for Denied {
         match self {
             Self::NoHeader => f.write_str("no Authorization header"),
             Self::NotBearer => f.write_str("the Authorization header is not `Bearer <token>`"),
-            Self::TooLong { len } => write!(f, "a credential of {len} bytes: at most {MAX_CREDENTIAL_LEN} are allowed"),
+            Self::TooLong { len, max } => write!(f, "a credential of {len} bytes: at most {max} are allowed"),
             Self::WrongToken => f.write_str("wrong token"),
             Self::Grant(error) => write!(f, "a grant: {error}"),
         }
@@ -90,7 +91,7 @@ pub enum GrantError {
     /// `nbf` is in the future.
     NotYet { ms_left: i64 },
     /// `exp` is more than a day ahead.
-    TooLong { ms_left: i64 },
+    TooLong { ms_left: i64, max_ms: i64 },
 }
 
 impl fmt::Display for GrantError {
@@ -115,8 +116,8 @@ impl fmt::Display for GrantError {
             Self::OtherAudience => f.write_str("its `aud` names another service"),
             Self::Expired { ms_ago } => write!(f, "it has expired {ms_ago} ms ago"),
             Self::NotYet { ms_left } => write!(f, "it is not valid for another {ms_left} ms"),
-            Self::TooLong { ms_left } => {
-                write!(f, "it expires in {ms_left} ms; a grant may last {MAX_LIFE_MS} ms, a day, at most")
+            Self::TooLong { ms_left, max_ms } => {
+                write!(f, "it expires in {ms_left} ms; a grant may last {max_ms} ms, a day, at most")
             }
         }
     }
@@ -164,18 +165,3 @@ impl std::error::Error for CaptchaError {}
 pub(super) fn verbs_rule() -> String {
     format!("a list of one or more of {}", Scope::Consume.verbs().join(", "))
 }
-
-/// A day. A grant cannot be revoked.
-pub(super) const MAX_LIFE_MS: i64 = 86_400_000;
-
-/// Maximum length of a credential: a longer one is refused before any work.
-pub(super) const MAX_CREDENTIAL_LEN: usize = 4096;
-
-/// The setting with the keys that verify grants.
-pub(super) const GRANT_KEYS: &str = "TOLLGATE_GRANT_KEYS";
-
-/// The setting of sessions.
-pub(super) const SESSIONS: &str = "TOLLGATE_SESSIONS";
-
-/// The secret that authenticates the operator to the captcha's verifier.
-pub(super) const TURNSTILE_SECRET: &str = "TURNSTILE_SECRET";

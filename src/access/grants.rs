@@ -8,12 +8,13 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use super::caller::Grant;
-use super::denied::{GRANT_KEYS, GrantError, MAX_LIFE_MS};
+use super::denied::GrantError;
 use super::error::Errors;
 use super::key::Key;
 use super::numeric_date::millis_of_numeric_date;
 use super::rights::texts;
 use super::scope::Scope;
+use super::setting::{AUDIENCE, GRANT_KEYS};
 use crate::json::{Fields, Json};
 
 /// The keys for verifying grants, and the audience of these.
@@ -50,7 +51,7 @@ impl Grants {
         }
         let audience = audience.unwrap_or("tollgate").to_owned();
         if audience.is_empty() {
-            errors.add("TOLLGATE_AUDIENCE", "is empty: it must be the `aud` of grants, or not be set");
+            errors.add(AUDIENCE, "is empty: it must be the `aud` of grants, or not be set");
         }
         Self { keys: macs, audience }
     }
@@ -90,7 +91,7 @@ impl Grants {
             return Err(GrantError::Expired { ms_ago: now.saturating_sub(exp) });
         }
         if exp.saturating_sub(now) > MAX_LIFE_MS.saturating_add(MAX_AHEAD_MS) {
-            return Err(GrantError::TooLong { ms_left: exp.saturating_sub(now) });
+            return Err(GrantError::TooLong { ms_left: exp.saturating_sub(now), max_ms: MAX_LIFE_MS });
         }
         if let Some(nbf) = moment("nbf").transpose()?.filter(|&nbf| now < nbf) {
             return Err(GrantError::NotYet { ms_left: nbf.saturating_sub(now) });
@@ -135,6 +136,12 @@ const MIN_KEY_LEN: usize = 32;
 
 /// How far the signer's clock may be ahead: a minute, so that a small difference refuses no grant of a whole day.
 const MAX_AHEAD_MS: i64 = 60_000;
+
+/// A day. A grant cannot be revoked.
+pub(super) const MAX_LIFE_MS: i64 = 86_400_000;
+
+/// Maximum length of a credential, of which grants are the longest: a longer one is refused before any work.
+pub(super) const MAX_CREDENTIAL_LEN: usize = 4096;
 
 /// The `kid` of a header with HS256 and no unsupported extension.
 fn kid_of(header: &str) -> Result<String, GrantError> {
@@ -396,10 +403,14 @@ mod tests {
             ("exp", "-1e999", Err(GrantError::Expired { ms_ago: i64::MAX })),
             ("exp", "1700086460", Ok(right())),
             ("exp", "17000864.6e2", Ok(right())),
-            ("exp", "1700086460.0001", Err(GrantError::TooLong { ms_left: 86_460_001 })),
-            ("exp", "1700086461", Err(GrantError::TooLong { ms_left: 86_461_000 })),
-            ("exp", "1e999", Err(GrantError::TooLong { ms_left: i64::MAX - NOW })),
-            ("exp", "1700000060000", Err(GrantError::TooLong { ms_left: 1_700_000_060_000_000 - NOW })), // milliseconds
+            ("exp", "1700086460.0001", Err(GrantError::TooLong { ms_left: 86_460_001, max_ms: MAX_LIFE_MS })),
+            ("exp", "1700086461", Err(GrantError::TooLong { ms_left: 86_461_000, max_ms: MAX_LIFE_MS })),
+            ("exp", "1e999", Err(GrantError::TooLong { ms_left: i64::MAX - NOW, max_ms: MAX_LIFE_MS })),
+            (
+                "exp",
+                "1700000060000",
+                Err(GrantError::TooLong { ms_left: 1_700_000_060_000_000 - NOW, max_ms: MAX_LIFE_MS }),
+            ), // milliseconds
             ("nbf", "1700000000", Ok(right())),
             ("nbf", "1700000000.001", Err(GrantError::NotYet { ms_left: 1 })),
             ("nbf", "1700000001", Err(GrantError::NotYet { ms_left: 1_000 })),
@@ -438,7 +449,7 @@ mod tests {
             (GrantError::Expired { ms_ago: 5 }.to_string(), "it has expired 5 ms ago"),
             (GrantError::NotYet { ms_left: 5 }.to_string(), "it is not valid for another 5 ms"),
             (
-                GrantError::TooLong { ms_left: 86_460_001 }.to_string(),
+                GrantError::TooLong { ms_left: 86_460_001, max_ms: MAX_LIFE_MS }.to_string(),
                 "it expires in 86460001 ms; a grant may last 86400000 ms, a day, at most",
             ),
         ] {

@@ -165,7 +165,7 @@ impl<'a> Key<'a> {
     }
 
     /// The same key, owned.
-    pub(super) fn into_owned(self) -> Key<'static> {
+    pub(crate) fn into_owned(self) -> Key<'static> {
         let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
         match self {
             Self::Text(text) => Key::Text(owned(text)),

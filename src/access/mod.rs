@@ -39,6 +39,7 @@ mod rights;
 mod scope;
 #[cfg(feature = "service")]
 mod session;
+pub mod setting;
 #[cfg(feature = "service")]
 mod tokens;
 #[cfg(feature = "service")]

@@ -4,6 +4,7 @@ use hmac::Mac;
 
 use super::caller::Caller;
 use super::error::{SettingError, require_long_enough};
+use super::setting::KEY_SECRET;
 use crate::hex::hex_of;
 use crate::key_hash::{KeyHash, KeyHasher};
 
@@ -86,8 +87,6 @@ pub fn key_hash_in(object: &str) -> &str {
 
 /// The full address that a grant is for, not a policy's network.
 const WHOLE_ADDRESS: u8 = 128;
-
-const KEY_SECRET: &str = "TOLLGATE_KEY_SECRET";
 
 #[cfg(test)]
 mod tests {

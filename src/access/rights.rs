@@ -83,20 +83,25 @@ impl Rights {
             let problem = "must be true or false: whether requests may bring numbers of their own";
             errors.add(&format!("{place}.inline"), problem);
         }
-        let key_prefix = fields
-            .get("key_prefix")
-            .map(|prefix| prefix.string().map(String::from).filter(|prefix| (1..=MAX_KEY_LEN).contains(&prefix.len())));
-        if key_prefix == Some(None) {
-            let problem =
-                format!("must be the beginning of text keys, 1 to {MAX_KEY_LEN} bytes; leave it out for all keys");
-            errors.add(&format!("{place}.key_prefix"), &problem);
-        }
-        if key_prefix.is_some() && scopes.contains(&Scope::Admin) {
+        let key_prefix = key_prefix(place, fields, errors);
+        if fields.get("key_prefix").is_some() && scopes.contains(&Scope::Admin) {
             let problem = "is for consume and adjust: admin is about all keys, so leave one of the two out";
             errors.add(&format!("{place}.key_prefix"), problem);
         }
         let may_inline = may_inline.filter(|_| errors.0.len() == before)?;
-        Some(Self { scopes, policies: policies.flatten(), may_inline, key_prefix: key_prefix.flatten() })
+        Some(Self { scopes, policies: policies.flatten(), may_inline, key_prefix })
+    }
+
+    /// The rights of a service binding that only takes tokens, under this policy. Its `props` may have a `key_prefix`.
+    ///
+    /// # Errors
+    /// All [`SettingError`]s.
+    pub(super) fn of_limiter(policy: &str, props: &Fields<'_>) -> Result<Self, Vec<SettingError>> {
+        let mut errors = Errors::default();
+        let key_prefix = key_prefix(PROPS, props, &mut errors);
+        let policies = Some(vec![policy.to_owned()]);
+        let rights = Self { scopes: vec![Scope::Consume], policies, may_inline: false, key_prefix };
+        if errors.0.is_empty() { Ok(rights) } else { Err(errors.0) }
     }
 
     /// Whether requests may name this key, if any.
@@ -107,6 +112,17 @@ impl Rights {
             (Some(_), _) => false,
         }
     }
+}
+
+/// The required start of keys, if any.
+fn key_prefix(place: &str, fields: &Fields<'_>, errors: &mut Errors) -> Option<String> {
+    let prefix = fields.get("key_prefix")?.string().filter(|prefix| (1..=MAX_KEY_LEN).contains(&prefix.len()));
+    if prefix.is_none() {
+        let problem =
+            format!("must be the beginning of text keys, 1 to {MAX_KEY_LEN} bytes; leave it out for all keys");
+        errors.add(&format!("{place}.key_prefix"), &problem);
+    }
+    prefix.map(String::from)
 }
 
 /// A non-empty list of non-empty texts.

@@ -7,12 +7,11 @@ use std::borrow::Cow;
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 
-use super::denied::{
-    CaptchaError, GRANT_KEYS, MAX_CREDENTIAL_LEN, MAX_LIFE_MS, SESSIONS, TURNSTILE_SECRET, verbs_rule,
-};
+use super::denied::{CaptchaError, verbs_rule};
 use super::error::{Errors, SettingError, require_long_enough, shown};
-use super::grants::{Signer, granted};
+use super::grants::{MAX_CREDENTIAL_LEN, MAX_LIFE_MS, Signer, granted};
 use super::rights::texts;
+use super::setting::{GRANT_KEYS, SESSIONS, TURNSTILE_SECRET};
 use super::url::{URL_RULE, is_safe};
 use crate::json::{Fields, Json};
 use crate::length;
@@ -155,6 +154,12 @@ impl Sessions {
     pub fn secret(&self) -> &str {
         &self.secret
     }
+
+    /// Timeout in milliseconds for the verifier's answer. Turnstile takes a tenth of a second; after this long, visitors reload the page.
+    pub const ANSWER_MS: u32 = 5_000;
+
+    /// Maximum length of the verifier's answer, in bytes. Turnstile's have about 300.
+    pub const MAX_ANSWER_LEN: u32 = 16_384;
 
     /// Checks whether a captcha opens a session: `status` and `answer` are from the verifier's HTTP response.
     ///

@@ -5,6 +5,7 @@ use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 use super::error::Errors;
 use super::rights::{RIGHTS, Rights};
+use super::setting::TOKENS;
 use crate::hex::bytes_of_hex;
 use crate::json::Json;
 
@@ -23,8 +24,8 @@ impl Tokens {
     /// Parses `TOLLGATE_TOKENS`.
     pub(super) fn new(tokens: Option<&str>, errors: &mut Errors) -> Self {
         let mut all: Vec<Token> = Vec::new();
-        for (name, json) in tokens.map(|text| errors.entries(SETTING, text, "tokens by name")).unwrap_or_default() {
-            let place = format!("{SETTING}.{name}");
+        for (name, json) in tokens.map(|text| errors.entries(TOKENS, text, "tokens by name")).unwrap_or_default() {
+            let place = format!("{TOKENS}.{name}");
             let Some(token) = token(&place, name, json, errors) else { continue };
             match all.iter().find(|other| other.hash == token.hash) {
                 Some(other) => {
@@ -47,8 +48,6 @@ impl Tokens {
         self.0.get(usize::try_from(found).ok()?)
     }
 }
-
-const SETTING: &str = "TOLLGATE_TOKENS";
 
 fn token(place: &str, name: String, json: Json<'_>, errors: &mut Errors) -> Option<Token> {
     let before = errors.0.len();

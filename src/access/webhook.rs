@@ -5,6 +5,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use super::error::{Errors, SettingError};
+use super::setting::{WEBHOOK_SECRET, WEBHOOK_URL};
 use super::url::{URL_RULE, is_safe};
 
 /// The receiver's URL, and the secrets for signing.
@@ -23,18 +24,18 @@ impl Webhook {
         let Some(url) = url else { return Ok(None) };
         let mut errors = Errors::default();
         if url.len() > MAX_URL_LEN || !is_safe(url) {
-            errors.add(URL, &format!("{URL_RULE}; of {MAX_URL_LEN} bytes at most"));
+            errors.add(WEBHOOK_URL, &format!("{URL_RULE}; of {MAX_URL_LEN} bytes at most"));
         }
         let secrets = secret.map(|secret| secret.split_whitespace().map(decoded).collect::<Option<Vec<_>>>());
         let secrets = match secrets {
-            None => Err(format!("is missing: set it with `wrangler secret put {SECRET}`")),
+            None => Err(format!("is missing: set it with `wrangler secret put {WEBHOOK_SECRET}`")),
             Some(Some(secrets)) if (1..=MAX_SECRETS).contains(&secrets.len()) => Ok(secrets),
             Some(_) => Err(SECRET_RULE.to_owned()),
         };
         match secrets {
             Ok(secrets) if errors.0.is_empty() => return Ok(Some(Self { url: url.to_owned(), secrets })),
             Ok(_) => {}
-            Err(problem) => errors.0.push(SettingError::of_secret(SECRET, &problem)),
+            Err(problem) => errors.0.push(SettingError::of_secret(WEBHOOK_SECRET, &problem)),
         }
         Err(errors.0)
     }
@@ -62,9 +63,6 @@ fn decoded(secret: &str) -> Option<Vec<u8>> {
     let bytes = Base64::decode_vec(secret.strip_prefix("whsec_")?).ok()?;
     (24..=64).contains(&bytes.len()).then_some(bytes)
 }
-
-const URL: &str = "TOLLGATE_WEBHOOK_URL";
-const SECRET: &str = "TOLLGATE_WEBHOOK_SECRET";
 
 /// The longest that browsers and proxies accept.
 const MAX_URL_LEN: usize = 2_048;

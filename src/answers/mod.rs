@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
-use crate::api::{Cause, Cost, Problem, Reply, ResolvedRequest, no_room};
+use crate::api::{Cause, Cost, Problem, Reply, ResolvedRequest};
 use crate::exchange::replace;
 use crate::limit::{Decision, Snapshot};
 use crate::policy::{NamedLimit, Policies, Policy, Standing};
@@ -34,7 +34,7 @@ pub extern "C" fn answer_policy() -> usize {
 
 /// Replaces the text by the answer to a decided request, and returns its length. The text is whole numbers: the moment of the decision,
 /// then for each limit the cost, its decision (0 for [`Decision::Allow`], the tokens, when they may be used; 1 for [`Decision::Wait`], when to
-/// retry, 0; 2 for [`Decision::Never`], the largest cost, 0) and its [`Snapshot`] after that (`tokens`, `drops`, `at`). A key that is banned
+/// retry, 0; 2 for [`Decision::Never`], the largest cost, 0) and its [`Snapshot`] after that (`tokens`, `drops`, `at`; of a rolling window, when it is full again). A key that is banned
 /// was refused because of that.
 #[unsafe(no_mangle)]
 pub extern "C" fn answer_decided(is_banned: bool) -> usize {
@@ -44,7 +44,7 @@ pub extern "C" fn answer_decided(is_banned: bool) -> usize {
             .as_ref()
             .ok_or(UNKNOWN)
             .and_then(|policy| if is_banned { decided(&banned(policy), text) } else { decided(policy, text) });
-        written(&reply.unwrap_or_else(|problem| problem.reply()))
+        written(&reply.unwrap_or_else(Reply::from))
     })
 }
 
@@ -65,7 +65,7 @@ pub extern "C" fn answer_unavailable(is_late: bool) -> usize {
 /// as the text says, or for ever if it is empty.
 #[unsafe(no_mangle)]
 pub extern "C" fn answer_no_room() -> usize {
-    replace(|text| written(&no_room(text.parse().ok())))
+    replace(|text| written(&Problem::NoRoom { retry_after_ms: text.parse().ok() }.reply()))
 }
 
 fn decided(policy: &Arc<Policy>, text: &str) -> Result<Reply, Problem> {
@@ -104,11 +104,12 @@ fn answer(named: &NamedLimit, numbers: &[i64], now: i64) -> Option<LimitAnswer> 
         1 => Decision::Wait { retry_at: number },
         _ => Decision::Never { max: number.unsigned_abs() },
     };
-    let limit = named.limit();
-    let snapshot = Snapshot { tokens, drops: drops.unsigned_abs(), at: since };
-    let state = limit.restored(&snapshot)?;
-    let (remaining, owed) = (limit.remaining(&state, now), limit.owed(&state, now));
-    Some(LimitAnswer { decision, remaining, owed, reset_at: limit.full_at(&state, now), snapshot })
+    let state = named.limit().restored(&Snapshot { tokens, drops: drops.unsigned_abs(), at: since })?;
+    let mut answer = LimitAnswer::new(named.limit(), decision, &state, now);
+    if named.limit().is_rolling() {
+        answer.set_full_at(named.limit(), since);
+    }
+    Some(answer)
 }
 
 fn written(reply: &Reply) -> String {
@@ -139,7 +140,7 @@ mod tests {
     }
 
     fn answered_under(policy: &Arc<Policy>, numbers: &str) -> (Value, Value) {
-        let reply = decided(policy, numbers).unwrap_or_else(|problem| problem.reply());
+        let reply = decided(policy, numbers).unwrap_or_else(Reply::from);
         let answer: Value = serde_json::from_str(&written(&reply)).unwrap();
         let body = serde_json::from_str(answer["body"].as_str().unwrap()).unwrap();
         (answer, body)

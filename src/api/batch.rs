@@ -9,7 +9,7 @@ use super::reply::Reply;
 use super::resolved::{Answered, ResolvedItem, ResolvedRequest};
 use super::verdict::{Verdict, is_false, until_ms};
 use crate::policy::Cause;
-use crate::protocol::{Decided, ObjectReply};
+use crate::protocol::{Decided, ObjectReply, take_part};
 
 impl ResolvedRequest {
     /// The response to a batch, from each object's items (as indices) and its reply, or why there is none. If any object refused, the batch
@@ -34,11 +34,8 @@ impl ResolvedRequest {
             let mut rest_of_shadow = decided.map_or(&[][..], |decided| &decided.shadow);
             for &index in *indices {
                 let (Some(item), Some(slot)) = (self.items.get(index), items.get_mut(index)) else { continue };
-                let (own, others) = rest.split_at_checked(item.policy.limits().len()).unwrap_or_default();
-                rest = others;
-                let (tried, others) =
-                    rest_of_shadow.split_at_checked(item.policy.shadow_limits().len()).unwrap_or_default();
-                rest_of_shadow = others;
+                let own = take_part(&mut rest, item.policy.limits().len());
+                let tried = take_part(&mut rest_of_shadow, item.policy.shadow_limits().len());
                 let decision = match decided {
                     Ok(decided) => Ok((item.answers(own)?, item.tried(tried, &[]), decided)),
                     Err(cause) => Err(cause),

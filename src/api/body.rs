@@ -70,25 +70,18 @@ impl<'a> Body<'a> {
 
     /// `None` if absent: a grant has its own.
     pub(super) fn key(&self) -> Result<Option<Key<'a>>, Problem> {
-        let Some(key) = self.0.get("key") else { return Ok(None) };
-        Key::parse(key).map(Some).or_else(|error| match error {
-            KeyError::NotAKey => must_be("key", &KeyError::rule(), key),
-            error => bad_request(format!("`key` {error}")),
-        })
+        self.0.get("key").map(key_of).transpose()
     }
 
     /// An operator's key, possibly given by its hash.
     pub(super) fn operated_key(&self) -> Result<Option<Key<'a>>, Problem> {
-        let Some(key) = self.0.get("key") else { return Ok(None) };
-        Key::parse_operated(key).map(Some).or_else(|error| match error {
-            KeyError::NotAKey => must_be("key", &KeyError::rule(), key),
-            error => bad_request(format!("`key` {error}")),
-        })
+        let key = self.0.get("key");
+        key.map(|key| Key::parse_operated(key).or_else(|error| wrong_key(error, key))).transpose()
     }
 
     /// The key as written.
-    pub(super) fn written_key(&self) -> Result<&'a str, Problem> {
-        self.required("key").map(Json::raw)
+    pub(super) fn written_key(&self) -> Option<Json<'a>> {
+        self.0.get("key")
     }
 
     /// How long to block a key.
@@ -175,6 +168,22 @@ impl<'a> Body<'a> {
     }
 
     fn required(&self, field: &str) -> Result<Json<'a>, Problem> {
-        self.0.get(field).map_or_else(|| bad_request(format!("the field `{field}` is missing")), Ok)
+        self.0.get(field).map_or_else(|| missing(field), Ok)
     }
+}
+
+/// The key of a request that no operator has sent.
+pub(crate) fn key_of(key: Json<'_>) -> Result<Key<'_>, Problem> {
+    Key::parse(key).or_else(|error| wrong_key(error, key))
+}
+
+fn wrong_key<T>(error: KeyError, key: Json<'_>) -> Result<T, Problem> {
+    match error {
+        KeyError::NotAKey => must_be("key", &KeyError::rule(), key),
+        error => bad_request(format!("`key` {error}")),
+    }
+}
+
+pub(super) fn missing<T>(field: &str) -> Result<T, Problem> {
+    bad_request(format!("the field `{field}` is missing"))
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::problem::{Problem, bad_request};
 use super::text::shown;
-use super::value::{integer, shown_json};
+use super::value::{integer, must_be};
 use crate::json::{FieldsError, Json};
 use crate::limit::{MAX_TOKENS, Verb};
 use crate::policy::{MAX_LIMITS, NamedLimit, Policy, Standing};
@@ -59,7 +59,7 @@ impl<'a> Cost<'a> {
                 _ => {
                     let expected =
                         format!("a whole number from 0 to {MAX_TOKENS}, or an object with one for each limit");
-                    return bad_request(format!("`{field}` must be {expected}, not {}", shown_json(json)));
+                    return must_be(field, &expected, json);
                 }
             },
         };

@@ -12,9 +12,11 @@ pub(super) struct Weight {
     pub(super) remaining: u64,
     pub(super) owed: u64,
     pub(super) capacity: u64,
+    /// Whether its limit never refuses: any other says more of what can still be had.
+    pub(super) is_soft: bool,
 }
 
-/// The decisive one: the first that refused, refused for longer, could not take its cost in full, or has the smaller share left.
+/// The decisive one: the first that refused, refused for longer, could not take its cost in full, may refuse, or has the smaller share left.
 pub(super) fn decisive<T>(all: impl IntoIterator<Item = T>, weight: impl Fn(&T) -> Weight) -> Option<T> {
     all.into_iter().reduce(|most, next| if weight(&most).outweighs(&weight(&next)) { most } else { next })
 }
@@ -22,7 +24,7 @@ pub(super) fn decisive<T>(all: impl IntoIterator<Item = T>, weight: impl Fn(&T) 
 impl Weight {
     fn outweighs(&self, other: &Self) -> bool {
         let never = |one: &Self| !one.is_allowed && one.retry_at.is_none();
-        let rank = |one: &Self| (never(one), !one.is_allowed, one.retry_at, one.is_unpaid);
+        let rank = |one: &Self| (never(one), !one.is_allowed, one.retry_at, one.is_unpaid, !one.is_soft);
         match rank(self).cmp(&rank(other)) {
             Ordering::Equal => {
                 let level = |one: &Self| i128::from(one.remaining).saturating_sub(one.owed.into());

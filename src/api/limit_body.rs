@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::resolved::{Answered, ResolvedItem};
-use crate::limit::{Config, Kind, Snapshot};
+use crate::limit::{Config, Kind, MAX_TOKENS, Snapshot};
 use crate::policy::NamedLimit;
 
 /// A limit's numbers, and its bucket's state.
@@ -19,15 +19,34 @@ pub(super) struct LimitBody<'a, S> {
     calendar: Option<String>,
     capacity: u64,
     max_debt: u64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    soft: bool,
     #[serde(flatten)]
     standing: S,
 }
 
 impl<'a, S> LimitBody<'a, S> {
     pub(super) fn of(limit: &'a NamedLimit, standing: S) -> Self {
-        let Config { rate, period_ms, capacity, max_debt, calendar, .. } = *limit.limit().config();
+        let Config { rate, period_ms, capacity, max_debt, calendar, is_soft: soft, .. } = *limit.limit().config();
         let calendar = calendar.map(|calendar| calendar.to_string());
-        Self { name: limit.name(), kind: limit.kind(), rate, period_ms, calendar, capacity, max_debt, standing }
+        Self { name: limit.name(), kind: limit.kind(), rate, period_ms, calendar, capacity, max_debt, soft, standing }
+    }
+}
+
+impl<'a> LimitBody<'a, Exact> {
+    /// As if the limit allowed `tokens` at any time.
+    fn of_tokens(limit: &'a NamedLimit, now: i64, tokens: u64) -> Self {
+        let exact = Exact { tokens: tokens.cast_signed(), drops: 0, at: now };
+        Self {
+            kind: Kind::TokenBucket.word(),
+            rate: 0,
+            period_ms: 1,
+            calendar: None,
+            capacity: tokens,
+            max_debt: 0,
+            soft: false,
+            ..Self::of(limit, exact)
+        }
     }
 }
 
@@ -51,23 +70,16 @@ impl ResolvedItem {
     /// server.
     pub(super) fn snapshot_of<'a>(&self, answers: &[Answered<'a>], now: i64, tokens: u64) -> Vec<LimitBody<'a, Exact>> {
         let asked = answers.iter().filter(|_| self.wants_snapshot);
-        let exact = || Exact { tokens: tokens.cast_signed(), drops: 0, at: now };
-        let body = |limit| LimitBody {
-            kind: Kind::TokenBucket.word(),
-            rate: 0,
-            period_ms: 1,
-            calendar: None,
-            capacity: tokens,
-            max_debt: 0,
-            ..LimitBody::of(limit, exact())
-        };
-        asked.map(|&(limit, ..)| body(limit)).collect()
+        asked.map(|&(limit, ..)| LimitBody::of_tokens(limit, now, tokens)).collect()
     }
 
     /// Empty unless the request asked for it.
     pub(super) fn snapshot<'a>(&self, answers: &[Answered<'a>], now: i64) -> Vec<LimitBody<'a, Exact>> {
         let asked = answers.iter().filter(|_| self.wants_snapshot);
         let body = |&(limit, _, answer): &Answered<'a>| {
+            if limit.limit().is_soft() {
+                return LimitBody::of_tokens(limit, now, MAX_TOKENS);
+            }
             let body = LimitBody::of(limit, Exact::of(answer.snapshot));
             // A copy of the state knows when the next window opens; the next answer tells of the one after it.
             let window = limit.limit().config().calendar.map(|calendar| calendar.window(answer.snapshot.at));

@@ -20,6 +20,7 @@
 #[cfg(feature = "service")]
 mod admin;
 mod answer;
+mod ban_status;
 mod batch;
 #[cfg(feature = "service")]
 mod beyond_shards;
@@ -40,8 +41,6 @@ mod limit_body;
 #[cfg(feature = "service")]
 mod media_type;
 mod missing;
-#[cfg(any(feature = "answers", feature = "tower"))]
-mod no_room;
 #[cfg(feature = "service")]
 mod notice;
 mod problem;
@@ -64,22 +63,22 @@ mod verdict;
 
 pub use crate::policy::Cause;
 #[cfg(feature = "service")]
-pub use admin::{AdminPath, AdminQuestion, AdminReply, AdminRequest, MAX_OVERRIDES_LEN};
+pub use admin::{AdminAct, AdminPath, AdminQuestion, AdminReply, AdminRequest};
+#[cfg(feature = "service")]
+pub(crate) use body::key_of;
 pub use cost::{Cost, Costs, SlotCost};
 pub use endpoint::Endpoint;
 #[cfg(feature = "service")]
-pub use keys::{BlockRequest, INSPECT_KEY_PATH, InspectKeyRequest, KeyQuestion, inspected, key_state};
+pub use keys::{BLOCK_PATH, BlockRequest, INSPECT_KEY_PATH, InspectKeyRequest, KeyQuestion, inspected, key_state};
 #[cfg(feature = "service")]
 pub use media_type::require_json;
 pub use missing::Missing;
-#[cfg(any(feature = "answers", feature = "tower"))]
-pub(crate) use no_room::no_room;
 #[cfg(feature = "service")]
 pub use notice::Notice;
 pub use problem::Problem;
 pub use reply::{Header, Marks, Reply};
 #[cfg(feature = "service")]
-pub use request::{Item, MAX_BATCH, MAX_BODY_LEN, Request};
+pub use request::{Item, MAX_BATCH, Request};
 pub use resolved::{ResolvedItem, ResolvedRequest};
 #[cfg(feature = "service")]
 pub use session::{SESSION_PATH, SessionRequest};

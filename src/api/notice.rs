@@ -1,4 +1,4 @@
-//! Notices for the operator's webhook or queue about a key that nears a limit or is refused.
+//! Notices for the operator's webhook or queue about a key that nears a limit, exceeds a soft one or is refused.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -51,6 +51,7 @@ impl Notice {
             kind: match kind {
                 NoticeKind::NearLimit => "key.near_limit",
                 NoticeKind::Refused => "key.refused",
+                NoticeKind::Over => "key.over",
             },
             timestamp: timestamp(now),
             data: Data {
@@ -62,6 +63,7 @@ impl Notice {
                 limit: verdict.limit,
                 remaining: verdict.remaining,
                 owed: verdict.owed,
+                over: verdict.over,
                 now,
                 reset_at: verdict.reset_at,
                 retry_at: verdict.retry_at,
@@ -99,6 +101,8 @@ struct Data<'a> {
     remaining: Option<u64>,
     #[serde(skip_serializing_if = "is_zero")]
     owed: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    over: u64,
     now: i64,
     reset_at: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]

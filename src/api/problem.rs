@@ -68,10 +68,14 @@ pub enum Problem {
     Misconfigured { missing: Vec<Missing> },
     /// A service binding's `props` have errors, which are for the log.
     WrongBinding { errors: Vec<String> },
+    /// A server that limits its callers by itself has no key for a request, or a policy that it cannot decide by.
+    WrongServer { detail: &'static str },
     /// [`Problem::Misconfigured`], as the answer to a health check.
     Unhealthy { missing: Vec<Missing> },
     /// The object with the key's buckets did not answer; the log has the reason.
     Unavailable { cause: Cause },
+    /// A limiter in memory has no entry for a new key until `retry_after_ms`; `None` if never. Not a 429: the caller has not used up anything.
+    NoRoom { retry_after_ms: Option<u64> },
 }
 
 /// [`Problem::BadRequest`].
@@ -139,7 +143,8 @@ impl Problem {
             Self::MethodNotAllowed { allow, .. } => reply.with("allow", *allow),
             // RFC 9110 §12.5.3: the encodings accepted for a body.
             Self::UnsupportedContentEncoding { .. } => reply.with("accept-encoding", "identity"),
-            Self::TooManyIdempotencyKeys { retry_after_ms, .. } => {
+            Self::TooManyIdempotencyKeys { retry_after_ms, .. }
+            | Self::NoRoom { retry_after_ms: Some(retry_after_ms) } => {
                 reply.with("retry-after", seconds(*retry_after_ms).to_string())
             }
             // The end of the outage is unknown; a second is the shortest `Retry-After` worth sending.
@@ -209,15 +214,20 @@ impl Problem {
             Self::PreconditionRequired => {
                 (428, "urn:problem-type:tollgate:precondition-required", "Precondition required")
             }
-            Self::Misconfigured { .. } | Self::WrongBinding { .. } => (500, MISCONFIGURED, "Misconfigured"),
+            Self::Misconfigured { .. } | Self::WrongBinding { .. } | Self::WrongServer { .. } => {
+                (500, MISCONFIGURED, "Misconfigured")
+            }
             Self::Unhealthy { .. } => (503, MISCONFIGURED, "Misconfigured"),
-            Self::Unavailable { .. } | Self::RegistryUnavailable { .. } | Self::Captcha { .. } => {
+            Self::Unavailable { .. }
+            | Self::NoRoom { .. }
+            | Self::RegistryUnavailable { .. }
+            | Self::Captcha { .. } => {
                 (503, "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity", "Unavailable")
             }
         }
     }
 
-    fn detail(&self) -> String {
+    pub(crate) fn detail(&self) -> String {
         match self {
             Self::BadRequest { detail } => detail.clone(),
             Self::CostTooLarge { limit, cost, max, request } => {
@@ -296,6 +306,7 @@ impl Problem {
             }
             Self::Misconfigured { missing } | Self::Unhealthy { missing } => misconfigured(missing),
             Self::WrongBinding { .. } => misconfigured(&[]),
+            Self::WrongServer { detail } => (*detail).to_owned(),
             Self::Unavailable { cause } => {
                 let why = match cause {
                     Cause::Overloaded => {
@@ -305,6 +316,9 @@ impl Problem {
                     Cause::Failed => UNKNOWN_AFTER_FAILURE,
                 };
                 format!("this is not a rate-limit refusal: {why}")
+            }
+            Self::NoRoom { .. } => {
+                "this is not a rate-limit refusal: too many callers are active to serve a new one".to_owned()
             }
         }
     }
@@ -415,6 +429,12 @@ fn missing(forbidden: &Forbidden) -> String {
 impl From<Forbidden> for Problem {
     fn from(forbidden: Forbidden) -> Self {
         Self::Forbidden { forbidden, request: None }
+    }
+}
+
+impl From<Problem> for Reply {
+    fn from(problem: Problem) -> Self {
+        problem.reply()
     }
 }
 

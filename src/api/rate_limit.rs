@@ -1,7 +1,8 @@
 //! The fields `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers.
 //!
 //! `RateLimit-Policy` is the same in every answer: each limit's quota `q` and, if it refills, the time window `w` in which that quota may
-//! be used. `RateLimit` is the current state: `r` tokens are available, and no more than these within the next `t` seconds.
+//! be used. `RateLimit` is the current state: `r` tokens are available, and no more than these within the next `t` seconds. A soft limit
+//! grants more at any time, so it has no `t`, but `tollgate-over`: by how many tokens it is exceeded.
 
 use sfv::{Integer, KeyRef, ListSerializer, StringRef, key_ref};
 
@@ -35,12 +36,15 @@ pub(super) fn policy_field(limits: &[NamedLimit]) -> String {
 pub(super) fn limit_field(answers: &[Answered<'_>], now: i64, retry_after_s: Option<u64>) -> String {
     const R: &KeyRef = key_ref("r");
     const T: &KeyRef = key_ref("t");
+    const OVER: &KeyRef = key_ref("tollgate-over");
     let mut list = ListSerializer::new();
     for answered in answers {
         let (limit, _, answer) = answered;
         if let Ok(name) = StringRef::from_str(limit.full_name()) {
             let item = list.bare_item(name).parameter(R, integer(answer.remaining));
-            if let Some(at) = next_token_at(answered, now) {
+            if limit.limit().is_soft() {
+                _ = item.parameter(OVER, integer(answer.owed));
+            } else if let Some(at) = next_token_at(answered, now) {
                 let seconds = seconds(until_ms(now, at));
                 _ = item.parameter(T, integer(seconds.min(retry_after_s.unwrap_or(seconds))));
             }

@@ -2,8 +2,11 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::io;
 
 use serde::Serialize;
+use serde_json::Serializer;
+use serde_json::ser::Formatter;
 
 /// Status, headers and body of a response, independent of the runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,13 +69,13 @@ impl Reply {
     /// A JSON answer. It must not be cached.
     pub(super) fn json(status: u16, media_type: &'static str, body: &impl Serialize) -> Self {
         let mut bytes = Vec::with_capacity(TYPICAL_BODY_LEN);
+        let mut serializer = Serializer::with_formatter(&mut bytes, Unclosed::default());
         // Our own types cannot fail to serialize, and JSON is UTF-8.
-        let mut body = match serde_json::to_writer(&mut bytes, body) {
+        let members = match body.serialize(&mut serializer) {
             Ok(()) => String::from_utf8(bytes).unwrap_or_default(),
             Err(_) => String::new(),
         };
-        body.pop(); // the last brace
-        Self::with_body(status, media_type, Body::Object { members: body, marks: Marks::default() })
+        Self::with_body(status, media_type, Body::Object { members, marks: Marks::default() })
     }
 
     /// An answer that is not a JSON object.
@@ -94,12 +97,13 @@ impl Reply {
 
     /// The whole reply by HTTP as one text, which is cheaper to pass to JavaScript than its parts: the status, optionally a letter for the
     /// headers that nearly every reply has, optionally a space and the note for the log; a line for each other header, an empty line, the
-    /// body. Constant headers need not cross: see [`Reply::common`]. Callers inside an application are only sent replies with a letter.
+    /// body. Constant headers need not cross: see [`Reply::letters`]. Callers inside an application are only sent replies with a letter.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let of_letter =
-            |letter: &char| media_type(*letter).and_then(|media_type| self.headers.strip_prefix(&common(media_type)));
-        let short = LETTERS.into_iter().find_map(|letter| Some((Some(letter), of_letter(&letter)?)));
+        let short = LETTERS.into_iter().find_map(|(letter, media_type)| {
+            let others = self.headers.strip_prefix(&common(media_type))?;
+            Some((Some(letter), others))
+        });
         let (letter, headers) = short.unwrap_or((None, &self.headers));
         let cors = if letter.is_none() { &readable(self.exposed)[..] } else { &[] };
         let mut text = String::with_capacity(self.text_len(headers));
@@ -161,12 +165,10 @@ impl Reply {
         self
     }
 
-    /// The headers that a letter stands for in [`Reply::to_text`], for JavaScript to learn. Those of CORS are only for HTTP.
-    #[must_use]
-    pub fn common(letter: char, is_http: bool) -> Vec<Header> {
-        let Some(media_type) = media_type(letter) else { return Vec::new() };
-        let cors = if is_http { &readable(EXPOSED)[..] } else { &[] };
-        [&common(media_type)[..], cors].concat()
+    /// The letters in [`Reply::to_text`], each with the headers that it stands for. Those of CORS are only for HTTP.
+    pub fn letters(is_http: bool) -> impl Iterator<Item = (char, Vec<Header>)> {
+        let cors = if is_http { readable(EXPOSED).to_vec() } else { Vec::new() };
+        LETTERS.into_iter().map(move |(letter, media_type)| (letter, [&common(media_type)[..], &cors].concat()))
     }
 
     /// The answer to a browser's CORS preflight.
@@ -201,16 +203,26 @@ impl Reply {
     }
 }
 
-/// The letters that stand for headers in [`Reply::to_text`].
-const LETTERS: [char; 2] = ['j', 'p'];
+/// Writes compact JSON without the brace that closes the outermost object.
+#[derive(Default)]
+struct Unclosed {
+    depth: usize,
+}
 
-const fn media_type(letter: char) -> Option<&'static str> {
-    match letter {
-        'j' => Some("application/json"),
-        'p' => Some("application/problem+json"),
-        _ => None,
+impl Formatter for Unclosed {
+    fn begin_object<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.depth = self.depth.saturating_add(1);
+        writer.write_all(b"{")
+    }
+
+    fn end_object<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.depth = self.depth.saturating_sub(1);
+        if self.depth == 0 { Ok(()) } else { writer.write_all(b"}") }
     }
 }
+
+/// The letters that stand for headers in [`Reply::to_text`].
+const LETTERS: [(char, &str); 2] = [('j', "application/json"), ('p', "application/problem+json")];
 
 /// The headers of CORS. Any page may read an answer, and these of its headers: credentials are in a header that the page must know, not in
 /// a cookie that the browser adds by itself.
@@ -244,12 +256,13 @@ mod tests {
             assert_eq!(reply.to_text(), format!("429{letter}\nretry-after: 2\n\n{{}}\n"));
             let noted = Reply { note: Some("a reason".to_owned()), ..reply };
             assert_eq!(noted.to_text(), format!("429{letter} 429: a reason\nretry-after: 2\n\n{{}}\n"));
-            let names = |is_http| Reply::common(letter, is_http).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+            let headers = |is_http| Reply::letters(is_http).find(|(other, _)| *other == letter).unwrap().1;
+            let names = |is_http| headers(is_http).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
             let own = ["content-type", "cache-control", "x-content-type-options"];
             assert_eq!(names(false), own);
             let cors = ["access-control-allow-origin", "access-control-expose-headers"];
             assert_eq!(names(true), [&own[..], &cors].concat());
-            assert_eq!(Reply::common(letter, false).first().map(|(_, value)| &**value), Some(media_type));
+            assert_eq!(headers(false).first().map(|(_, value)| &**value), Some(media_type));
         }
         let other = Reply::of(200, "text/plain", String::new());
         let lines = "content-type: text/plain\ncache-control: no-store\nx-content-type-options: nosniff";
@@ -264,11 +277,14 @@ mod tests {
 
     #[test]
     fn marks_become_members_of_the_json_object() {
-        let reply = Reply::json(200, "application/json", &serde_json::json!({ "a": 1 }));
-        assert_eq!(reply.body(), "{\"a\":1}\n");
+        let reply = Reply::json(200, "application/json", &serde_json::json!({ "a": { "b": [{}, "}"] } }));
+        assert_eq!(reply.body(), "{\"a\":{\"b\":[{},\"}\"]}}\n");
         let marked =
             reply.marked(|marks| *marks = Marks { source: Some("lease"), stale_policies: true, recorded: Some(false) });
-        assert_eq!(marked.body(), "{\"a\":1,\"source\":\"lease\",\"stale_policies\":true,\"recorded\":false}\n");
+        assert_eq!(
+            marked.body(),
+            "{\"a\":{\"b\":[{},\"}\"]},\"source\":\"lease\",\"stale_policies\":true,\"recorded\":false}\n"
+        );
         let text = Reply::of(200, "text/plain", "a}\n".to_owned()).marked(|marks| marks.stale_policies = true);
         assert_eq!(text.body(), "a}\n");
     }

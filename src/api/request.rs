@@ -14,10 +14,6 @@ use crate::limit::Verb;
 use crate::policy::Policy;
 use crate::protocol::Action;
 
-/// Maximum length of a body, in bytes. A batch of the longest keys, all of them escaped, would be four times as long; callers with such
-/// keys must send smaller batches.
-pub const MAX_BODY_LEN: usize = 16 * 1024;
-
 /// Maximum requests in a batch. Each key is a call to another object, and all tokens are held until the last object has answered.
 pub const MAX_BATCH: usize = 16;
 
@@ -55,6 +51,12 @@ impl<'a> Request<'a> {
         for item in &mut self.items {
             item.key = item.key.take().map(|key| key.recognized(hasher));
         }
+    }
+
+    /// The request for a token of `policy`.
+    pub(crate) fn for_token(policy: Cow<'a, str>, key: Option<Key<'a>>) -> Self {
+        let item = Item { policy, key, cost: None, snapshot: false, inline: None };
+        Self { endpoint: Endpoint::Consume, action: Action::Take(Verb::Consume), items: vec![item], leasing: None }
     }
 
     /// Parses the body of a request to `endpoint`, such as `{"policy":"api","key":"alice","cost":1}`.

@@ -7,7 +7,6 @@ use super::cost::Costs;
 use super::cost::{Cost, SlotCost};
 use super::endpoint::Endpoint;
 use super::problem::Problem;
-use crate::limit::Decision;
 #[cfg(any(feature = "answers", feature = "tower"))]
 use crate::limit::Verb;
 #[cfg(doc)]
@@ -50,15 +49,15 @@ pub struct ResolvedItem {
 }
 
 impl ResolvedRequest {
-    /// A request for `cost` tokens of `policy`, which has no slots.
+    /// A request for `cost` tokens of `policy`.
     ///
     /// # Errors
-    /// As [`Cost::of`].
+    /// If the policy has slots, for which there are no reservations here, and as [`Cost::of`].
     #[cfg(any(feature = "answers", feature = "tower"))]
     pub(crate) fn consume(policy: &Arc<Policy>, cost: &Cost<'_>) -> Result<Self, Problem> {
         let (endpoint, action) = (Endpoint::Consume, Action::Take(Verb::Consume));
         if policy.has_slots() {
-            return Err(Problem::Misconfigured { missing: Vec::new() }); // there are no reservations here
+            return Err(Problem::WrongServer { detail: HAS_SLOTS });
         }
         let costs = cost.of(policy, Verb::Consume, SlotCost::Untouched)?;
         let item = ResolvedItem {
@@ -116,6 +115,10 @@ impl ResolvedRequest {
     }
 }
 
+/// The detail of the answer under a policy that nothing here can decide.
+#[cfg(any(feature = "answers", feature = "tower"))]
+const HAS_SLOTS: &str = "the server's policy has slots, which only reservations of the service take; nothing was taken";
+
 /// A limit, its requested cost, and its answer.
 pub(super) type Answered<'a> = (&'a NamedLimit, u64, LimitAnswer);
 
@@ -123,7 +126,7 @@ impl ResolvedItem {
     /// Whether its policy can refuse it.
     #[must_use]
     pub fn is_enforced(&self) -> bool {
-        !self.policy.limits().is_empty()
+        self.policy.is_enforced()
     }
 
     /// The cost of each of its limits; empty to settle a reservation at the reserved cost.
@@ -164,8 +167,5 @@ impl ResolvedItem {
 
 /// The requested cost, or the reserved one from the answer.
 fn cost_of(costs: &[u64], index: usize, answer: &LimitAnswer) -> u64 {
-    costs.get(index).copied().unwrap_or(match answer.decision {
-        Decision::Allow { tokens, .. } => tokens,
-        Decision::Wait { .. } | Decision::Never { .. } => 0,
-    })
+    costs.get(index).copied().unwrap_or_else(|| answer.decision.tokens())
 }

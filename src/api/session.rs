@@ -5,15 +5,12 @@ use std::borrow::Cow;
 use serde::Serialize;
 
 use super::body::{Body, parse};
-use super::endpoint::Endpoint;
 use super::problem::{Problem, bad_request};
 use super::reply::Reply;
-use super::request::{Item, Request};
+use super::request::Request;
 use crate::access::{Key, Session};
-use crate::limit::Verb;
-use crate::protocol::Action;
 
-/// The path. It is not an [`Endpoint`], since it needs no credential and grants do not name it.
+/// The path. It is not an [`Endpoint`](super::Endpoint), since it needs no credential and grants do not name it.
 pub const SESSION_PATH: &str = "/v1/session";
 
 const ADDRESS_HEADER: &str = "CF-Connecting-IP";
@@ -45,8 +42,7 @@ impl<'a> SessionRequest<'a> {
     /// The request for a token of `policy`, for the client's address.
     #[must_use]
     pub fn into_limited(self, policy: &'a str) -> Request<'a> {
-        let item = Item { policy: policy.into(), key: Some(self.address), cost: None, snapshot: false, inline: None };
-        Request { endpoint: Endpoint::Consume, action: Action::Take(Verb::Consume), items: vec![item], leasing: None }
+        Request::for_token(policy.into(), Some(self.address))
     }
 }
 
@@ -68,6 +64,9 @@ impl Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::{Endpoint, Item};
+    use crate::limit::Verb;
+    use crate::protocol::Action;
 
     fn parse(body: &str, address: Option<&str>) -> Result<(String, Key<'static>), String> {
         match SessionRequest::parse(body.as_bytes(), address) {

@@ -6,7 +6,7 @@ use crate::access::Key;
 use crate::limit::Decision;
 use crate::metrics::{INLINE_POLICIES, Outcome};
 use crate::policy::{Cause, NamedLimit, NoticeKind, Standing};
-use crate::protocol::{Action, Decided, LimitAnswer, ObjectReply};
+use crate::protocol::{Action, Decided, LimitAnswer, ObjectReply, take_part};
 
 /// The outcome for one budget.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +44,7 @@ impl<'a> Tally<'a> {
             remaining: answer.remaining,
             owed: answer.owed,
             capacity: limit.limit().config().capacity,
+            is_soft: limit.limit().is_soft(),
         })
     }
 
@@ -62,10 +63,8 @@ impl ResolvedRequest {
     #[must_use]
     pub fn takes(&self) -> bool {
         match self.action {
-            Action::Take(verb) => verb.takes(),
-            Action::Reserve(_) => true,
             Action::Extend(_) => self.items.iter().flat_map(ResolvedItem::enforced_costs).any(|&cost| cost > 0),
-            _ => false,
+            action => action.taking().is_some(),
         }
     }
 
@@ -80,16 +79,15 @@ impl ResolvedRequest {
         if !calls.clone().all(|(_, reply)| is_decided(reply)) {
             return;
         }
-        let refuses = |reply: &Result<ObjectReply, Cause>| matches!(reply, Ok(ObjectReply::Decided(decided)) if !decided.decision().is_allow());
-        let is_refused = calls.clone().any(|(_, reply)| refuses(reply));
+        let is_refused = calls.clone().any(|(_, reply)| reply.as_ref().is_ok_and(ObjectReply::is_refusal));
         for (object, (indices, reply)) in calls.enumerate() {
             let decided = if let Ok(ObjectReply::Decided(decided)) = reply { Some(decided) } else { None };
             let cause = reply.as_ref().err().copied();
             let mut rest = decided.map_or(&[][..], |decided| &decided.limits);
             let mut rest_of_shadow = decided.map_or(&[][..], |decided| &decided.shadow);
             for (position, item) in (0..).zip(indices.iter().filter_map(|&index| self.items.get(index))) {
-                let own = part(&mut rest, item.policy.limits().len());
-                let tried = part(&mut rest_of_shadow, item.policy.shadow_limits().len());
+                let own = take_part(&mut rest, item.policy.limits().len());
+                let tried = take_part(&mut rest_of_shadow, item.policy.shadow_limits().len());
                 let would_refuse = |answer: &Option<LimitAnswer>| answer.is_some_and(|one| !one.decision.is_allow());
                 let start = Decision::Allow { tokens: 0, ready_at: 0 };
                 let standing = item.policy.standing();
@@ -144,13 +142,6 @@ impl ResolvedItem {
 
 const fn is_decision(reply: &ObjectReply) -> bool {
     matches!(reply, ObjectReply::Decided(_))
-}
-
-/// Takes the first `len` of `rest`; none if there are too few.
-fn part<'a, T>(rest: &mut &'a [T], len: usize) -> &'a [T] {
-    let (first, others) = rest.split_at_checked(len).unwrap_or_default();
-    *rest = others;
-    first
 }
 
 #[cfg(test)]

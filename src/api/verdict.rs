@@ -15,6 +15,11 @@ use crate::protocol::{Action, Decided};
 /// The length of a reservation's id, which has 52 bits, so that it is exact as a JavaScript number.
 pub(super) const RESERVATION_ID_LEN: usize = 13;
 
+/// A reservation's id as callers write it.
+pub(super) fn reservation_id(id: u64) -> String {
+    format!("{id:0RESERVATION_ID_LEN$x}")
+}
+
 /// A decision as shown to the client.
 #[expect(clippy::struct_excessive_bools, reason = "the members of a body")]
 #[derive(Serialize)]
@@ -33,6 +38,9 @@ pub(super) struct Verdict<'a> {
     pub(super) remaining: Option<u64>,
     #[serde(skip_serializing_if = "is_zero")]
     pub(super) owed: u64,
+    /// How far the soft limit is exceeded that is exceeded furthest.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) over: u64,
     pub(super) near_limit: bool,
     pub(super) now: i64,
     pub(super) reset_at: Option<i64>,
@@ -74,6 +82,7 @@ pub(super) struct Verdict<'a> {
 }
 
 /// The same for one limit.
+#[expect(clippy::struct_excessive_bools, reason = "the members of a body")]
 #[derive(Clone, Default, Serialize)]
 pub(super) struct Details<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,6 +98,9 @@ pub(super) struct Details<'a> {
     remaining: u64,
     #[serde(skip_serializing_if = "is_zero")]
     owed: u64,
+    /// What is owed of a soft limit.
+    #[serde(skip_serializing_if = "is_zero")]
+    over: u64,
     near_limit: bool,
     reset_at: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,6 +113,8 @@ pub(super) struct Details<'a> {
     full_name: &'a str,
     #[serde(skip)]
     is_of_slots: bool,
+    #[serde(skip)]
+    is_soft: bool,
 }
 
 impl ResolvedRequest {
@@ -143,13 +157,14 @@ impl ResolvedRequest {
             limit: is_enforced.then_some(top.limit),
             remaining: is_enforced.then_some(top.remaining),
             owed: if unlimited { 0 } else { top.owed },
+            over: details.iter().filter(|_| !unlimited).map(|details| details.over).max().unwrap_or(0),
             near_limit,
             now,
             reset_at: top.reset_at.filter(|_| !unlimited),
             ready_at: ready_at.filter(|_| allowed),
             retry_at: top.retry_at,
             retry_after_ms: top.retry_after_ms,
-            reservation: decided.reservation.map(|reserved| format!("{:0RESERVATION_ID_LEN$x}", reserved.id)),
+            reservation: decided.reservation.map(|reserved| reservation_id(reserved.id)),
             expires_at: decided.reservation.map(|reserved| reserved.expires_at),
             replayed: decided.is_replayed,
             late: decided.is_late,
@@ -222,6 +237,8 @@ impl ResolvedRequest {
 
     fn details<'a>(&self, &(limit, cost, answer): &Answered<'a>, now: i64) -> Details<'a> {
         let capacity = limit.limit().config().capacity;
+        let is_soft = limit.limit().is_soft();
+        let (owed, over) = if is_soft { (0, answer.owed) } else { (answer.owed, 0) };
         let (moved, ready_at, retry_at) = match answer.decision {
             Decision::Allow { tokens, ready_at } => (Some(tokens), Some(ready_at), None),
             Decision::Wait { retry_at } => (None, None, Some(retry_at)),
@@ -235,7 +252,8 @@ impl ResolvedRequest {
             unpaid: moved.filter(|_| self.verb() == Verb::Charge).map_or(0, |moved| cost.saturating_sub(moved)),
             limit: capacity,
             remaining: answer.remaining,
-            owed: answer.owed,
+            owed,
+            over,
             near_limit: limit.is_near(answer.remaining),
             reset_at: answer.reset_at,
             ready_at: ready_at.filter(|_| self.waits()),
@@ -243,6 +261,7 @@ impl ResolvedRequest {
             retry_after_ms: retry_at.map(|at| until_ms(now, at)),
             full_name: limit.full_name(),
             is_of_slots: limit.is_slots(),
+            is_soft,
         }
     }
 }
@@ -283,12 +302,14 @@ impl Details<'_> {
 
     /// As if nothing were allowed.
     fn of_nothing(&mut self) {
-        (self.limit, self.remaining, self.owed, self.near_limit, self.reset_at) = (0, 0, 0, true, self.retry_at);
+        (self.limit, self.remaining, self.near_limit, self.reset_at) = (0, 0, true, self.retry_at);
+        (self.owed, self.over) = (0, 0);
     }
 
     const fn weight(&self) -> Weight {
-        let Self { allowed: is_allowed, retry_at, unpaid, remaining, owed, limit: capacity, .. } = *self;
-        Weight { is_allowed, retry_at, is_unpaid: unpaid > 0, remaining, owed, capacity }
+        let Self { allowed: is_allowed, retry_at, unpaid, remaining, limit: capacity, is_soft, .. } = *self;
+        let owed = self.owed.saturating_add(self.over);
+        Weight { is_allowed, retry_at, is_unpaid: unpaid > 0, remaining, owed, capacity, is_soft }
     }
 }
 

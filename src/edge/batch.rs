@@ -70,6 +70,19 @@ pub struct Failure {
     pub is_retryable: bool,
 }
 
+impl Failure {
+    /// The failure of a call without an answer in time, or with an error that the runtime calls overloaded, retryable or both.
+    #[must_use]
+    pub const fn of(is_late: bool, is_overloaded: bool, is_retryable: bool) -> Self {
+        let cause = match (is_late, is_overloaded) {
+            (true, _) => Cause::Timeout,
+            (false, true) => Cause::Overloaded,
+            (false, false) => Cause::Failed,
+        };
+        Self { cause, is_retryable }
+    }
+}
+
 /// The outcome of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {

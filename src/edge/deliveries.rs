@@ -1,5 +1,7 @@
 //! Deliveries of notices from an isolate to the operator's receivers: how many at once, when to try again, and those lost.
 
+use std::borrow::Cow;
+
 /// Who receives notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receiver {
@@ -7,6 +9,29 @@ pub enum Receiver {
     Queue,
     /// The webhook.
     Webhook,
+}
+
+/// How an attempt to deliver a notice ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt<'a> {
+    /// The queue took it.
+    Taken,
+    /// The webhook answered with this status.
+    Answered(u16),
+    /// The receiver did not answer, for this reason.
+    Failed(&'a str),
+}
+
+impl<'a> Attempt<'a> {
+    /// Why the notice did not arrive; `None` if it did.
+    #[must_use]
+    pub fn failure(self) -> Option<Cow<'a, str>> {
+        match self {
+            Self::Taken | Self::Answered(200..=299) => None,
+            Self::Answered(status) => Some(format!("the webhook answered {status}").into()),
+            Self::Failed(reason) => Some(reason.into()),
+        }
+    }
 }
 
 /// The deliveries under way, and those lost since the last log line.
@@ -154,6 +179,20 @@ mod tests {
             took_ms += pause_ms;
         }
         assert!(i64::from(took_ms) < LIFE_MS);
+    }
+
+    #[test]
+    fn a_notice_has_arrived_when_the_queue_took_it_or_the_webhook_answered_with_success() {
+        for (attempt, failure) in [
+            (Attempt::Taken, None),
+            (Attempt::Answered(199), Some("the webhook answered 199")),
+            (Attempt::Answered(200), None),
+            (Attempt::Answered(299), None),
+            (Attempt::Answered(300), Some("the webhook answered 300")), // no redirect is followed
+            (Attempt::Failed("down"), Some("down")),
+        ] {
+            assert_eq!(attempt.failure().as_deref(), failure, "{attempt:?}");
+        }
     }
 
     #[test]

@@ -2,23 +2,27 @@
 
 use std::collections::BTreeMap;
 
-/// Values by key, in two generations. When the young one is full it becomes the old one, and the old one is forgotten; a value that is read
+/// Values by key, in two generations of at most [`MAX_BUDGETS`] each. When the young one is full it becomes the old one, and the old one is forgotten; a value that is read
 /// becomes young again. So a value stays as long as it is read before a whole generation of others has been added.
 ///
 /// Values are boxed so that the trees of all value types compile to the same code, which the compiler merges.
 #[derive(Debug)]
 pub(super) struct Generations<K, V> {
-    /// Maximum values in one generation.
-    size: usize,
     young: BTreeMap<K, Box<V>>,
     old: BTreeMap<K, Box<V>>,
 }
 
-impl<K: Ord + Copy, V> Generations<K, V> {
-    pub(super) const fn new(size: usize) -> Self {
-        Self { size, young: BTreeMap::new(), old: BTreeMap::new() }
-    }
+/// Maximum values in one generation. Two take about half a megabyte of refusals. Of leases they take about 8 MB with one limit each and 64-bit
+/// pointers, 17 MB if each has 16 ended leases to report, and 26 MB with eight limits each; less in WebAssembly.
+pub const MAX_BUDGETS: usize = 4_096;
 
+impl<K, V> Default for Generations<K, V> {
+    fn default() -> Self {
+        Self { young: BTreeMap::new(), old: BTreeMap::new() }
+    }
+}
+
+impl<K: Ord + Copy, V> Generations<K, V> {
     /// The number of values.
     pub(super) fn len(&self) -> usize {
         self.young.len().saturating_add(self.old.len())
@@ -44,7 +48,7 @@ impl<K: Ord + Copy, V> Generations<K, V> {
 
     /// Adds a value that is in neither generation, or replaces a young one.
     fn make_young(&mut self, key: K, value: Box<V>) {
-        if self.young.len() >= self.size && !self.young.contains_key(&key) {
+        if self.young.len() >= MAX_BUDGETS && !self.young.contains_key(&key) {
             self.old = std::mem::take(&mut self.young);
         }
         insert(&mut self.young, key, value);

@@ -5,7 +5,7 @@
 
 use super::answer_time::AnswerTime;
 use crate::limit::{Decision, MAX_TOKENS};
-use crate::protocol::{EndedLease, LATE_MS, Lease, LeaseRequest};
+use crate::protocol::{EndedLease, LEASE_GRACE_MS, Lease, LeaseRequest};
 
 /// The leases of one budget, and the recent demand.
 #[derive(Clone, Debug)]
@@ -272,8 +272,8 @@ impl LeasePool {
             self.end_those(|open| open.id == id);
         }
         if let Some(ended) = self.ended.iter().find(|ended| ended.lease.id == id && ended.has_rest) {
-            // The next lease reports it, if requested soon. The object waits for LATE_MS.
-            let wait_ms = ended.given_up_at.saturating_sub_unsigned(LATE_MS / 2).saturating_sub(now);
+            // The next lease reports it, if requested soon. The object waits for LEASE_GRACE_MS.
+            let wait_ms = ended.given_up_at.saturating_sub_unsigned(LEASE_GRACE_MS / 2).saturating_sub(now);
             if !is_idle && !self.open.is_empty() && wait_ms > 0 {
                 return Return::Wait(wait_ms.unsigned_abs());
             }
@@ -394,7 +394,7 @@ impl OpenLease {
     /// have given it as late as the answer came.
     fn given_up_at(&self) -> i64 {
         let AnswerTime { called_at, answered_at, .. } = self.given;
-        self.until.saturating_add(answered_at.saturating_sub(called_at)).saturating_add_unsigned(LATE_MS)
+        self.until.saturating_add(answered_at.saturating_sub(called_at)).saturating_add_unsigned(LEASE_GRACE_MS)
     }
 }
 

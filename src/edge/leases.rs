@@ -24,12 +24,8 @@ use crate::policy::{LeaseTerms, NamedLimit, Policy, Standing};
 use crate::protocol::{Decided, LeaseRequest, LimitAnswer};
 
 /// A frontend's leases.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Leases(Generations<Budget, Entry>);
-
-/// Maximum budgets per generation. With one limit each, two generations take about 8 MB with 64-bit pointers, 17 MB if each has 16 ended
-/// leases to report, and 26 MB with eight limits each; less in WebAssembly.
-pub const MAX_LEASED: usize = 4_096;
 
 /// A request granted or refused without a call, as its only policy decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,12 +47,6 @@ struct Entry {
     standing_of: Option<AnswerTime>,
     /// How far the object's clock was ahead when that answer arrived.
     ahead_ms: i64,
-}
-
-impl Default for Leases {
-    fn default() -> Self {
-        Self(Generations::new(MAX_LEASED))
-    }
 }
 
 impl Leases {

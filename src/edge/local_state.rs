@@ -12,7 +12,7 @@ use super::leases::{Leased, Leases};
 use super::refusals::{Bound, Refusals};
 use crate::limit::Verb;
 use crate::policy::Policy;
-use crate::protocol::{Decided, LeaseRequest};
+use crate::protocol::{Decided, LeaseRequest, take_part};
 
 /// A frontend's knowledge of budgets.
 ///
@@ -104,8 +104,7 @@ impl LocalState {
         let is_whole = asked.clone().all(|policy| self.leases.is_whole(object, policy, decided, &time));
         let mut rest = decided.limits.as_slice();
         for policy in asked.clone() {
-            let (own, others) = rest.split_at_checked(policy.limits().len()).unwrap_or_default();
-            rest = others;
+            let own = take_part(&mut rest, policy.limits().len());
             if is_granted {
                 self.leases.granted(object, policy, (own, decided), &time);
             } else {

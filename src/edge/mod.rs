@@ -33,14 +33,15 @@ mod tap;
 #[cfg(feature = "leases")]
 pub(crate) use answer_time::AnswerTime;
 pub use batch::{BATCH_MS, Batch, CALL_MS, Dialect, Failure, ObjectCall, Outcome};
-pub use deliveries::{Deliveries, Receiver};
+pub use deliveries::{Attempt, Deliveries, Receiver};
+pub use generations::MAX_BUDGETS;
 pub use lease_pool::Return;
 #[cfg(feature = "leases")]
 pub(crate) use lease_pool::{LeaseNeeds, LeasePool, Worth};
-pub use leases::{Leased, MAX_LEASED};
+pub use leases::Leased;
 pub use local_state::LocalState;
 pub use outbox::Outbox;
-pub use refusals::{Bound, MAX_BUDGETS};
+pub use refusals::Bound;
 pub use shard_levels::ShardLevels;
 pub use shards::ShardCalls;
 pub use snapshot::{Due, FRESH_MS, InForce, POLL_MS, PolicySnapshot, REFRESH_MS, WAIT_MS};

@@ -18,7 +18,10 @@
 //! Clocks may differ, so only lengths of time are measured: since the call began, which is at least the time since the decision, so that no
 //! key is refused after its wait; and since the answer, which is at most that time, so that no reported wait is too short.
 //!
-//! Two generations bound the memory: a flood of other keys can only push out a key that is not requested while [`MAX_BUDGETS`] others are
+//! What comes back of a rolling window is not in its state: an answer that may be kept says when which tokens do, for the next of them. What
+//! passes only later is unknown. A grant does not say it, so it makes the isolate forget.
+//!
+//! Two generations bound the memory: a flood of other keys can only push out a key that is not requested while [`MAX_BUDGETS`](super::MAX_BUDGETS) others are
 //! refused, and each of those refusals was a call.
 
 use super::answer_time::AnswerTime;
@@ -26,14 +29,11 @@ use super::budget::{Budget, budget};
 use super::generations::Generations;
 use crate::limit::{Decision, Part, State, Verb, decide_policies};
 use crate::policy::{NamedLimit, Policy, Standing};
-use crate::protocol::{Decided, LimitAnswer};
+use crate::protocol::{ComingBack, Decided, LimitAnswer};
 
 /// A frontend's memory of refused keys.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Refusals(Generations<Budget, Entry>);
-
-/// Maximum budgets per generation: about half a megabyte.
-pub const MAX_BUDGETS: usize = 4_096;
 
 #[derive(Clone, Debug)]
 enum Entry {
@@ -47,7 +47,7 @@ struct Kept {
     /// The [id](Policy::id) of the policy under which the request was made.
     policy: u64,
     /// The limits' state, lowered by what was spent from leases since.
-    states: Box<[State]>,
+    known: Known,
     /// What was spent of each limit; empty if nothing was.
     spent: Box<[u64]>,
     /// The time of the latest answer.
@@ -64,12 +64,6 @@ pub struct Bound {
     pub decided: Decided,
     /// Whether it is certainly a refusal, unless something was given back elsewhere.
     pub is_refused: bool,
-}
-
-impl Default for Refusals {
-    fn default() -> Self {
-        Self(Generations::new(MAX_BUDGETS))
-    }
 }
 
 impl Refusals {
@@ -98,13 +92,13 @@ impl Refusals {
             if !policy.limits().iter().zip(&kept.spent).zip(costs).all(has_room) {
                 return None;
             }
-            all.push((policy, costs, kept.states));
+            all.push((policy, costs, kept.known));
         }
         if all.is_empty() {
             return None;
         }
-        let (at_latest, _) = decide(&all, verb, latest);
-        let (at_earliest, limits) = decide(&all, verb, earliest);
+        let (at_latest, _) = decide(&all, verb, latest)?;
+        let (at_earliest, limits) = decide(&all, verb, earliest)?;
         let is_refused = !at_latest.is_allow() && !at_earliest.is_allow();
         Some(Bound { decided: Decided::new(earliest, limits), is_refused })
     }
@@ -137,8 +131,8 @@ impl Refusals {
         if !decided.may_be_kept || time.has_stepped_back() {
             return;
         }
-        for (policy, states) in standing(asked, decided) {
-            let (Some(states), Some(budget)) = (states, budget(object, policy)) else { return };
+        for (policy, known) in standing(asked, decided) {
+            let (Some(known), Some(budget)) = (known, budget(object, policy)) else { return };
             let is_late = match self.0.get_mut(budget) {
                 Some(Entry::Outdated(at)) => time.called_at <= *at,
                 Some(Entry::Kept(kept)) => time.is_before(&kept.time),
@@ -146,7 +140,7 @@ impl Refusals {
             };
             if !is_late && may_keep(policy) {
                 let (policy, spent, refused_at) = (policy.id(), Box::default(), time.called_at);
-                self.0.insert(budget, Entry::Kept(Kept { policy, states, spent, time: *time, refused_at }));
+                self.0.insert(budget, Entry::Kept(Kept { policy, known, spent, time: *time, refused_at }));
             }
         }
     }
@@ -163,18 +157,18 @@ impl Refusals {
         if self.len() == 0 {
             return;
         }
-        for (policy, states) in standing(asked, decided) {
+        for (policy, known) in standing(asked, decided) {
             let Some(budget) = budget(object, policy) else { return };
             let Some(Entry::Kept(kept)) = self.0.get_mut(budget) else { continue };
-            match states {
-                Some(states)
+            match known {
+                Some(known)
                     if decided.may_be_kept
                         && !time.has_stepped_back()
                         && may_keep(policy)
                         && kept.policy == policy.id() =>
                 {
                     if !time.is_before(&kept.time) {
-                        (kept.states, kept.spent, kept.time) = (states, Box::default(), *time);
+                        (kept.known, kept.spent, kept.time) = (known, Box::default(), *time);
                     }
                 }
                 _ => self.forget(object, policy, time.answered_at),
@@ -195,8 +189,8 @@ impl Refusals {
         if kept.spent.is_empty() {
             kept.spent = vec![0; costs.len()].into();
         }
-        let limits = kept.states.iter_mut().zip(&mut kept.spent).zip(policy.limits());
-        for (((state, spent), limit), cost) in limits.zip(costs) {
+        let limits = kept.known.iter_mut().zip(&mut kept.spent).zip(policy.limits());
+        for ((((state, _), spent), limit), cost) in limits.zip(costs) {
             *state = limit.limit().lowered(&limit.limit().refilled(state, at), *cost);
             *spent = spent.saturating_add(*cost);
         }
@@ -254,45 +248,68 @@ fn may_keep(policy: &Policy) -> bool {
     policy.frontend().refusal_cache_ms > 0 && policy.standing() != Standing::Unlimited
 }
 
-/// The limits' states for each policy in an answer, if it includes them.
+/// The state of each limit, and of a rolling window also what comes back.
+type Known = Box<[(State, ComingBack)]>;
+
+/// What an answer says of each policy's limits, if it includes all that must be known.
 fn standing<'a>(
     asked: impl Iterator<Item = &'a Policy>,
     decided: &Decided,
-) -> impl Iterator<Item = (&'a Policy, Option<Box<[State]>>)> {
-    let mut answers = decided.limits.iter();
+) -> impl Iterator<Item = (&'a Policy, Option<Known>)> {
+    let (mut answers, mut coming_back) = (decided.limits.iter(), decided.coming_back.iter());
     asked.filter(|policy| !policy.limits().is_empty()).map(move |policy| {
-        let limits = policy.limits().iter().zip(answers.by_ref());
-        (policy, limits.map(|(limit, answer)| limit.limit().restored(&answer.snapshot)).collect())
+        let limits = policy.limits().iter().map(NamedLimit::limit).zip(answers.by_ref());
+        let known = limits.map(|(limit, answer)| {
+            let coming_back = if limit.is_rolling() { coming_back.next()?.clone() } else { ComingBack::default() };
+            Some((limit.restored(&answer.snapshot)?, coming_back))
+        });
+        (policy, known.collect())
     })
 }
 
-/// A policy, the cost of each of its limits, and their states.
-type Asked<'a> = (&'a Policy, &'a [u64], Box<[State]>);
+/// A policy, the cost of each of its limits, and what is known of them.
+type Asked<'a> = (&'a Policy, &'a [u64], Known);
 
-/// The decision of all limits, and each limit's answer, at a moment of the object's clock.
-fn decide<'a>(all: &[Asked<'a>], verb: Verb, now: i64) -> (Decision, Vec<LimitAnswer>) {
-    let parts = |(policy, costs, states): &Asked<'a>| {
-        let limits = policy.limits().iter().zip(states).zip(*costs);
-        limits.map(|((limit, state), cost)| Part::new(limit.limit(), *state, *cost)).collect::<Vec<_>>()
+/// The decision of all limits, and each limit's answer, at a moment of the object's clock; `None` if not known.
+fn decide<'a>(all: &[Asked<'a>], verb: Verb, now: i64) -> Option<(Decision, Vec<LimitAnswer>)> {
+    let parts = |(policy, costs, known): &Asked<'a>| {
+        let limits = policy.limits().iter().map(NamedLimit::limit).zip(known).zip(*costs);
+        let part = |((limit, (state, coming_back)), cost): ((_, &(State, ComingBack)), &u64)| {
+            Part::new(limit, limit.raised(state, coming_back.by(now)), *cost)
+        };
+        limits.map(part).collect::<Vec<_>>()
     };
     let mut policies: Vec<_> = all.iter().map(parts).collect();
+    let states: Vec<_> = policies.iter().flatten().map(|part| part.state).collect();
     let mut decision = decide_policies(&mut policies, now, verb);
-    let mut decided = policies.iter().flatten();
+    let mut decided = policies.iter().flatten().zip(&states);
     let mut answers = Vec::new();
-    for (policy, _, states) in all {
+    for (policy, _, known) in all {
         let ban = policy.ban(verb, now);
         decision = ban.map_or(decision, |ban| decision.and(ban));
-        for (state, part) in states.iter().zip(decided.by_ref()) {
+        for ((kept, coming_back), (part, state)) in known.iter().zip(decided.by_ref()) {
+            let Part { limit, cost, decision: own, .. } = *part;
+            let kept = limit.snapshot(kept);
+            let own = if limit.is_rolling() && !own.is_allow() {
+                limit.refusal_of_rolling(kept.tokens.into(), cost, verb, coming_back.iter())?
+            } else {
+                own
+            };
             // The state is unchanged: nothing is taken.
-            answers.push(LimitAnswer::new(part.limit, ban.unwrap_or(part.decision), state, now));
+            let mut answer = LimitAnswer::new(limit, ban.unwrap_or(own), state, now);
+            if limit.is_rolling() {
+                answer.set_full_at(limit, now.max(kept.at.saturating_add_unsigned(limit.config().period_ms)));
+            }
+            answers.push(answer);
         }
     }
-    (decision, answers)
+    Some((decision, answers))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::edge::MAX_BUDGETS;
     use crate::limit::Snapshot;
 
     const NOW: i64 = 1_700_000_000_000;

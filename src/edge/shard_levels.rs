@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use super::budget::{Budget, budget};
 use super::generations::Generations;
-use super::refusals::MAX_BUDGETS;
 use crate::limit::State;
 use crate::policy::Policy;
 use crate::protocol::Decided;
 use crate::sorted::sort_by;
 
 /// Last known level of each shard this isolate has called.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ShardLevels(Generations<Budget, Level>);
 
 #[derive(Debug)]
@@ -21,12 +20,6 @@ struct Level {
     states: Box<[State]>,
     /// How far the object's clock was ahead of the isolate's, including the call's duration.
     ahead_ms: i64,
-}
-
-impl Default for ShardLevels {
-    fn default() -> Self {
-        Self(Generations::new(MAX_BUDGETS))
-    }
 }
 
 impl ShardLevels {

@@ -324,13 +324,11 @@ fn whole(answers: &[&Decided], is_act: bool) -> Option<Decided> {
     for (index, limit) in whole.limits.iter_mut().enumerate() {
         let parts = || answers.iter().filter_map(|answer| answer.limits.get(index));
         let sum = |of: fn(&LimitAnswer) -> u64| parts().map(of).fold(0, u64::saturating_add);
-        let moved = |part: &LimitAnswer| match part.decision {
-            Decision::Allow { tokens, .. } => tokens,
-            Decision::Wait { .. } | Decision::Never { .. } => 0,
-        };
         *limit = LimitAnswer {
             decision: match limit.decision {
-                Decision::Allow { ready_at, .. } if is_act => Decision::Allow { tokens: sum(moved), ready_at },
+                Decision::Allow { ready_at, .. } if is_act => {
+                    Decision::Allow { tokens: sum(|part| part.decision.tokens()), ready_at }
+                }
                 decision => decision,
             },
             remaining: sum(|part| part.remaining),

@@ -21,6 +21,8 @@ pub struct Tap {
     waiting: Waiting,
     /// Since when a batch has been due or in flight.
     busy_since: Option<i64>,
+    /// Since when the latest request has sent batches.
+    sends_since: i64,
     /// When the last batch was sent.
     sent_at: Option<i64>,
     /// How many decisions in the batch in flight match each listener.
@@ -40,14 +42,21 @@ struct Waiting {
 /// How long decisions are gathered into one batch.
 const GATHER_MS: i64 = 100;
 
-/// A batch unanswered for this long never will be: its request was cancelled. Longer than the longest pause between batches, and than the
-/// timeout of an answer.
+/// A batch unanswered for this long never will be: its request was cancelled. Longer than the longest pause between batches, and than
+/// [`Tap::ANSWER_MS`].
 const LOST_AFTER_MS: i64 = 20_000;
 
 /// The longest time for which an isolate assumes listeners, whatever the registry said.
 const MAX_LISTEN_MS: i64 = 60_000;
 
 impl Tap {
+    /// Timeout in milliseconds for the registry's answer to a batch.
+    pub const ANSWER_MS: u32 = 4_000;
+
+    /// How long one request sends batches, in milliseconds. The runtime stops work 30 seconds after an answer: with the last pause and answer,
+    /// this ends before.
+    const SEND_MS: u32 = 14_000;
+
     /// Takes the listeners from the registry's answer at `now`; `None` if there are none.
     pub fn on_listeners(&mut self, listeners: Option<&str>, now: i64) {
         let Listeners { for_ms, pause_ms, all } = listeners.and_then(Listeners::from_text).unwrap_or_default();
@@ -98,8 +107,21 @@ impl Tap {
     }
 
     /// Delay in milliseconds before the next batch: then call [`Tap::take`]. `None` if there is nothing to send, or if the delay was
-    /// already returned.
+    /// already returned. The request that asks then sends all batches until [`Tap::due_again`] returns `None`.
     pub fn due(&mut self, now: i64) -> Option<u32> {
+        let delay_ms = self.delay_ms(now)?;
+        self.sends_since = now;
+        Some(delay_ms)
+    }
+
+    /// The same for the request that has sent the last batch. Past [`Tap::SEND_MS`], later requests go on, each with its own time from the
+    /// runtime.
+    pub fn due_again(&mut self, now: i64) -> Option<u32> {
+        let has_time = now.saturating_sub(self.sends_since) < i64::from(Self::SEND_MS);
+        has_time.then(|| self.delay_ms(now)).flatten()
+    }
+
+    fn delay_ms(&mut self, now: i64) -> Option<u32> {
         let is_busy = |since: i64| (0..LOST_AFTER_MS).contains(&now.saturating_sub(since));
         if self.waiting.is_empty() || self.busy_since.is_some_and(is_busy) {
             return None;
@@ -262,6 +284,24 @@ mod tests {
         tap.on_listeners(Some(REFUSALS), 20_000);
         assert_eq!((tap.due(20_099), tap.due(20_100)), (None, Some(100)));
         assert_eq!(taken(&mut tap, 20_200), (1, vec![(7, 2)]));
+    }
+
+    #[test]
+    fn a_request_sends_batches_for_a_time_and_later_ones_go_on() {
+        let mut tap = listening(0);
+        refused(&mut tap, 0, 1);
+        assert_eq!((tap.due(0), tap.due_again(0)), (Some(100), None));
+        for (now, has_time) in [(1, true), (13_999, true), (14_000, false)] {
+            taken(&mut tap, now);
+            tap.answered(Some(REFUSALS), now);
+            refused(&mut tap, now, 1);
+            assert_eq!(tap.due_again(now).is_some(), has_time, "{now}");
+        }
+        assert_eq!((tap.due(14_000), tap.due_again(14_000)), (Some(1_000), None), "another request");
+        taken(&mut tap, 15_000);
+        tap.answered(Some(REFUSALS), 15_000);
+        refused(&mut tap, 15_000, 1);
+        assert_eq!(tap.due_again(15_000), Some(1_000));
     }
 
     #[test]

@@ -7,8 +7,8 @@ use crate::api::Problem;
 /// The path and the query of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address<'a> {
-    path_and_query: &'a str,
     path: &'a str,
+    query: &'a str,
 }
 
 impl<'a> Address<'a> {
@@ -19,8 +19,8 @@ impl<'a> Address<'a> {
     pub fn parse(url: &'a str) -> Result<Self, Problem> {
         let path_and_query = if url.starts_with('/') { url } else { after_host(url)? };
         let path_and_query = path_and_query.split('#').next().unwrap_or(path_and_query);
-        let path = path_and_query.split('?').next().unwrap_or(path_and_query);
-        Ok(Self { path_and_query, path })
+        let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
+        Ok(Self { path, query })
     }
 
     /// The path, without the query.
@@ -29,10 +29,10 @@ impl<'a> Address<'a> {
         self.path
     }
 
-    /// The path with the query, if any.
+    /// The query, possibly empty.
     #[must_use]
-    pub const fn path_and_query(self) -> &'a str {
-        self.path_and_query
+    pub const fn query(self) -> &'a str {
+        self.query
     }
 }
 
@@ -72,7 +72,7 @@ mod tests {
 
     fn read(url: &str) -> Result<(&str, &str), String> {
         match Address::parse(url) {
-            Ok(address) => Ok((address.path(), address.path_and_query())),
+            Ok(address) => Ok((address.path(), address.query())),
             Err(Problem::BadRequest { detail }) => Err(detail),
             Err(other) => panic!("{url}: {other:?}"),
         }
@@ -80,30 +80,30 @@ mod tests {
 
     #[test]
     fn the_path_begins_after_the_host_and_ends_at_the_query() {
-        for (url, path, path_and_query) in [
-            ("http://x/v1/consume", "/v1/consume", "/v1/consume"),
-            ("https://api.example.com:8787/v1/consume?a=b", "/v1/consume", "/v1/consume?a=b"),
-            ("http://127.0.0.1:0/", "/", "/"),
-            ("http://[::1]:8787/v1/peek", "/v1/peek", "/v1/peek"),
-            ("http://a_b-c.EXAMPLE./v1/peek", "/v1/peek", "/v1/peek"),
-            ("http://x:/v1/peek", "/v1/peek", "/v1/peek"), // an empty port, RFC 3986 §3.2.3
-            ("/v1/consume?x", "/v1/consume", "/v1/consume?x"),
+        for (url, path, query) in [
+            ("http://x/v1/consume", "/v1/consume", ""),
+            ("https://api.example.com:8787/v1/consume?a=b", "/v1/consume", "a=b"),
+            ("http://127.0.0.1:0/", "/", ""),
+            ("http://[::1]:8787/v1/peek", "/v1/peek", ""),
+            ("http://a_b-c.EXAMPLE./v1/peek", "/v1/peek", ""),
+            ("http://x:/v1/peek", "/v1/peek", ""), // an empty port, RFC 3986 §3.2.3
+            ("/v1/consume?x", "/v1/consume", "x"),
             ("http://x", "", ""),
             // Text after the host never moves the path.
-            ("http://x/v1/consume?/v1/keys/reset", "/v1/consume", "/v1/consume?/v1/keys/reset"),
-            ("http://x/v1/consume?a?b#c", "/v1/consume", "/v1/consume?a?b"),
-            ("http://x/v1/consume#/v1/keys/reset", "/v1/consume", "/v1/consume"),
-            ("http://x/v1/consume#?b", "/v1/consume", "/v1/consume"),
+            ("http://x/v1/consume?/v1/keys/reset", "/v1/consume", "/v1/keys/reset"),
+            ("http://x/v1/consume?a?b#c", "/v1/consume", "a?b"),
+            ("http://x/v1/consume#/v1/keys/reset", "/v1/consume", ""),
+            ("http://x/v1/consume#?b", "/v1/consume", ""),
             // Nothing is decoded, resolved or folded, so these match no endpoint.
-            ("http://x//v1/consume", "//v1/consume", "//v1/consume"),
-            ("http://x/v1/../v1/consume", "/v1/../v1/consume", "/v1/../v1/consume"),
-            ("http://x/v1\\keys\\reset", "/v1\\keys\\reset", "/v1\\keys\\reset"),
-            ("http://x/v1%2Fconsume", "/v1%2Fconsume", "/v1%2Fconsume"),
-            ("http://x/V1/CONSUME", "/V1/CONSUME", "/V1/CONSUME"),
-            ("http://x/http://y/v1/consume", "/http://y/v1/consume", "/http://y/v1/consume"),
-            ("http://x/@y/v1/consume", "/@y/v1/consume", "/@y/v1/consume"),
+            ("http://x//v1/consume", "//v1/consume", ""),
+            ("http://x/v1/../v1/consume", "/v1/../v1/consume", ""),
+            ("http://x/v1\\keys\\reset", "/v1\\keys\\reset", ""),
+            ("http://x/v1%2Fconsume", "/v1%2Fconsume", ""),
+            ("http://x/V1/CONSUME", "/V1/CONSUME", ""),
+            ("http://x/http://y/v1/consume", "/http://y/v1/consume", ""),
+            ("http://x/@y/v1/consume", "/@y/v1/consume", ""),
         ] {
-            assert_eq!(read(url), Ok((path, path_and_query)), "{url}");
+            assert_eq!(read(url), Ok((path, query)), "{url}");
         }
         let long = format!("http://{}/v1/peek?{}", "x".repeat(100_000), "y".repeat(100_000));
         assert_eq!(read(&long).unwrap().0, "/v1/peek");

@@ -7,13 +7,13 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::settings::{Callers, Receivers, Settings, SettingsErrors};
-use crate::access::{CredentialSettings, Credentials, Key, Names, SessionSettings, Webhook};
+use crate::access::{CredentialSettings, Credentials, Key, Names, SessionSettings, Webhook, setting};
 use crate::api::Missing;
 use crate::edge::PolicySnapshot;
 use crate::json::Json;
 use crate::key_hash::KeyHasher;
-use crate::metrics::sample;
-use crate::policy::{Policies, Policy, PolicyError, PolicyErrors};
+use crate::metrics::{SAMPLE_SETTING, sample};
+use crate::policy::{POLICIES, Policies, Policy, PolicyError, PolicyErrors};
 
 /// A Worker's variables, secrets and bindings.
 pub trait Environment {
@@ -75,12 +75,12 @@ impl Setup {
         let shared = names_of(|policy| policy.frontend().has_one_budget);
         let with_slots = names_of(Policy::has_slots);
         let credentials = Credentials::new(CredentialSettings {
-            tokens: text(env, "TOLLGATE_TOKENS").as_deref(),
-            grant_keys: text(env, "TOLLGATE_GRANT_KEYS").as_deref(),
-            audience: text(env, "TOLLGATE_AUDIENCE").as_deref(),
+            tokens: text(env, setting::TOKENS).as_deref(),
+            grant_keys: text(env, setting::GRANT_KEYS).as_deref(),
+            audience: text(env, setting::AUDIENCE).as_deref(),
             sessions: SessionSettings {
-                sessions: text(env, "TOLLGATE_SESSIONS").as_deref(),
-                secret: text(env, "TURNSTILE_SECRET").as_deref(),
+                sessions: text(env, setting::SESSIONS).as_deref(),
+                secret: text(env, setting::TURNSTILE_SECRET).as_deref(),
                 policies: policy_names.as_deref(),
                 shared: &shared,
                 with_slots: &with_slots,
@@ -88,7 +88,7 @@ impl Setup {
         });
         let callers = credentials.map(|credentials| Callers::WithCredentials(Box::new(credentials)));
         let callers = callers.map_err(|errors| errors.iter().map(line).collect());
-        let names = Names::new(text(env, KEY_SECRET).as_deref()).map_err(line);
+        let names = Names::new(text(env, setting::KEY_SECRET).as_deref()).map_err(line);
         let parts = Parts { policies: lines_of(policies), names, callers, missing: missing_in(env) };
         let mut setup = parts.read(env, true, false);
         if let Ok(settings) = &setup.settings {
@@ -104,15 +104,14 @@ impl Setup {
         parts.read(env, true, false)
     }
 
-    /// The settings of a frontend with trusted callers, with the policies in `env` or in this JSON text. `KEYS` may be missing, since the
-    /// caller passes the objects' namespace.
-    pub fn trusting(env: &dyn Environment, in_code: Option<&str>) -> Self {
-        let missing = if in_code.is_none() { missing_in(env) } else { Vec::new() };
+    /// The settings of a frontend with trusted callers, with the policies in `env` or in this JSON text. The caller passes `keys`, whatever
+    /// `env` has under that name.
+    pub fn trusting(env: &dyn Environment, in_code: Option<&str>, keys: Binding) -> Self {
         let policies = match in_code {
             Some(json) => written(json).and_then(|policies| own_names(policies, env)),
             None => lines_of(policies_in(env).policies),
         };
-        let missing = missing.into_iter().filter(|missing| *missing != Missing::Objects).collect();
+        let missing = missing_of((keys, Missing::Namespace), in_code.is_none().then_some(env));
         let parts = Parts { policies, names: names_in(env), callers: Ok(Callers::Trusted), missing };
         parts.read(env, in_code.is_none(), in_code.is_some())
     }
@@ -172,7 +171,7 @@ impl Parts {
         let registry = if may_have_registry { registry_in(env) } else { Ok(()) };
         let (receivers, webhook, receiver_errors) = match receivers_in(env) {
             Ok((receivers, webhook)) => (receivers, webhook, Vec::new()),
-            Err(errors) => (Receivers::None, None, errors),
+            Err(errors) => (Receivers::default(), None, errors),
         };
         let (sample, sample_error) = match sample_in(env) {
             Ok(sample) => (sample, None),
@@ -208,8 +207,8 @@ impl Parts {
 fn remarks_on(settings: &Settings) -> Vec<String> {
     let mut remarks: Vec<_> = settings.policies.iter().map(|policy| format!("policy {}", policy.lint())).collect();
     let notify = settings.policies.iter().any(|policy| policy.object().notify.is_some());
-    if settings.receivers == Receivers::None && notify {
-        let how = "set TOLLGATE_WEBHOOK_URL, or bind a queue as NOTICES";
+    if !settings.receivers.is_any() && notify {
+        let how = format!("set {}, or bind a queue as {NOTICES}", setting::WEBHOOK_URL);
         remarks.push(format!("policies have notices, but there is no receiver: {how}"));
     }
     remarks
@@ -220,7 +219,7 @@ fn written(json: &str) -> Result<Arc<Policies>, Vec<String>> {
     if json == "{}" {
         return Ok(Arc::default()); // requests bring their own limits
     }
-    let named = |error: &PolicyError| line(error).replacen(POLICIES, "policies", 1);
+    let named = |error: &PolicyError| line(error.in_policies("policies"));
     Policies::parse(json).map(Arc::new).map_err(|errors| errors.iter().map(named).collect())
 }
 
@@ -237,7 +236,7 @@ fn own_names(policies: Arc<Policies>, env: &dyn Environment) -> Result<Arc<Polic
 
 /// The receivers of notices, and the webhook's URL.
 fn receivers_in(env: &dyn Environment) -> Result<(Receivers, Option<Webhook>), Vec<String>> {
-    let (url, secret) = (text(env, "TOLLGATE_WEBHOOK_URL"), text(env, "TOLLGATE_WEBHOOK_SECRET"));
+    let (url, secret) = (text(env, setting::WEBHOOK_URL), text(env, setting::WEBHOOK_SECRET));
     let webhook = Webhook::new(url.as_deref(), secret.as_deref());
     let get_keys = match text(env, NOTICE_KEYS).as_deref() {
         None | Some("false") => Ok(false),
@@ -246,13 +245,8 @@ fn receivers_in(env: &dyn Environment) -> Result<(Receivers, Option<Webhook>), V
     };
     match (webhook, get_keys) {
         (Ok(webhook), Ok(get_keys)) => {
-            let has_any = webhook.is_some() || env.binding("NOTICES") != Binding::Nothing;
-            let receivers = match (has_any, get_keys) {
-                (false, _) => Receivers::None,
-                (true, false) => Receivers::OfHashes,
-                (true, true) => Receivers::OfKeys,
-            };
-            Ok((receivers, webhook))
+            let has_queue = env.binding(NOTICES) != Binding::Nothing;
+            Ok((Receivers { has_queue, has_webhook: webhook.is_some(), get_keys }, webhook))
         }
         (webhook, get_keys) => Err(webhook.err().into_iter().flatten().map(line).chain(get_keys.err()).collect()),
     }
@@ -260,9 +254,14 @@ fn receivers_in(env: &dyn Environment) -> Result<(Receivers, Option<Webhook>), V
 
 /// The settings that a service lacks altogether.
 fn missing_in(env: &dyn Environment) -> Vec<Missing> {
-    let objects = (env.binding("KEYS") != Binding::Namespace).then_some(Missing::Objects);
-    let policies = matches!(policies_text(env).as_str(), "null" | "{}").then_some(Missing::Policies);
-    objects.into_iter().chain(policies).collect()
+    missing_of((env.binding("KEYS"), Missing::Objects), Some(env))
+}
+
+/// The same with other `keys`; the policies are not looked for in `None`.
+fn missing_of((keys, absent): (Binding, Missing), env: Option<&dyn Environment>) -> Vec<Missing> {
+    let objects = (keys != Binding::Namespace).then_some(absent);
+    let is_empty = |env: &&dyn Environment| matches!(policies_text(*env).as_str(), "null" | "{}");
+    objects.into_iter().chain(env.filter(is_empty).map(|_| Missing::Policies)).collect()
 }
 
 /// Checks the registry's binding, if there is one.
@@ -286,9 +285,9 @@ fn snapshot_in(env: &dyn Environment, policies: &Policies, names: &Names) -> Opt
 
 /// The object names. Without a secret, an attacker can reverse a name by trying likely keys.
 fn names_in(env: &dyn Environment) -> Result<Names, String> {
-    match env.variable(KEY_SECRET) {
+    match env.variable(setting::KEY_SECRET) {
         None => Ok(Names::without_secret()),
-        Some(Variable::Json(_)) => Err(format!("{KEY_SECRET} must be text")),
+        Some(Variable::Json(_)) => Err(format!("{} must be text", setting::KEY_SECRET)),
         Some(Variable::Text(secret)) => Names::new(Some(&secret)).map_err(line),
     }
 }
@@ -303,7 +302,7 @@ fn lines_of(policies: Parsed) -> Result<Arc<Policies>, Vec<String>> {
 
 /// The share of decisions that are written; zero without a data set.
 fn sample_in(env: &dyn Environment) -> Result<f64, String> {
-    let share = sample(text(env, "TOLLGATE_METRICS_SAMPLE").as_deref())?;
+    let share = sample(text(env, SAMPLE_SETTING).as_deref())?;
     Ok(if env.binding("METRICS") == Binding::Nothing { 0.0 } else { share })
 }
 
@@ -347,9 +346,8 @@ struct Policed {
     is_new: bool,
 }
 
-const POLICIES: &str = "POLICIES";
 const REGISTRY: &str = "REGISTRY";
-const KEY_SECRET: &str = "TOLLGATE_KEY_SECRET";
+const NOTICES: &str = "NOTICES";
 const NOTICE_KEYS: &str = "TOLLGATE_NOTICE_KEYS";
 
 #[cfg(test)]

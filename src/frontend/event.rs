@@ -1,26 +1,39 @@
-//! The outcome for one budget, from which counters, live decisions, data points and notices are made.
+//! What became of a request: the events from which counters, live decisions, data points and notices are made.
 
 use crate::api::{Notice, Problem, Tally};
 use crate::metrics::{DecidedBy, INLINE_POLICIES, LiveDecision, Outcome};
-use crate::policy::Cause;
+use crate::policy::{Cause, names_in};
 use crate::protocol::Action;
+
+/// What became of a request. Its subscribers are the [isolate](super::isolate::Isolate) and the reports of its call.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Event<'a> {
+    /// Let pass without a decision.
+    Degraded(Cause),
+    /// Answered with an error instead of a decision.
+    Unavailable(Cause),
+    /// The outcome for one of its budgets.
+    Budget(&'a Budget<'a>),
+}
 
 /// The outcome for one budget of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Event<'a> {
+pub(super) struct Budget<'a> {
     /// As shown to listeners.
-    pub decision: LiveDecision<'a>,
+    pub(super) decision: LiveDecision<'a>,
+    /// Whether it takes tokens. Others are not counted, but may owe a notice.
+    pub(super) is_counted: bool,
     tally: Option<Tally<'a>>,
 }
 
-impl<'a> Event<'a> {
-    /// The event for a budget decided at `at`. `key` is the hash of its key; `shards` is the number of its objects, if several.
+impl<'a> Budget<'a> {
+    /// A budget decided at `at`. `key` is the hash of its key; `shards` is the number of its objects, if several.
     pub(super) fn of(
         tally: Tally<'a>,
+        is_counted: bool,
         at: i64,
         decided_by: DecidedBy,
-        key: Option<&'a str>,
-        shards: Option<usize>,
+        (key, shards): (Option<&'a str>, Option<usize>),
     ) -> Self {
         let decisive = tally.decisive().filter(|_| tally.outcome != Outcome::Unlimited);
         let decision = LiveDecision {
@@ -40,27 +53,22 @@ impl<'a> Event<'a> {
             cause: tally.cause,
             is_refused_in_shadow: tally.is_refused_in_shadow,
         };
-        Self { decision, tally: Some(tally) }
+        Self { decision, is_counted, tally: Some(tally) }
     }
 
-    /// The event for a request to take a cost that can never be granted, so no object has decided it; `None` for other problems.
+    /// The budget of a request to take a cost that can never be granted, so no object has decided it; `None` for other problems.
     pub(super) fn too_large(action: Action, problem: &'a Problem, is_inline: bool, at: i64) -> Option<Self> {
-        let (Action::Take(_) | Action::Reserve(_), Problem::CostTooLarge { limit, cost, .. }) = (action, problem)
-        else {
+        let Problem::CostTooLarge { limit, cost, .. } = problem else { return None };
+        if action.taking().is_none() && !matches!(action, Action::Extend(_)) {
             return None;
-        };
-        let (policy, limit) = limit.split_once('/').map_or((&**limit, None), |(policy, limit)| (policy, Some(limit)));
-        let policy = if is_inline { INLINE_POLICIES } else { policy };
-        Some(Self::never(at, policy, limit, *cost))
-    }
-
-    const fn never(at: i64, policy: &'a str, limit: Option<&'a str>, cost: u64) -> Self {
+        }
+        let (policy, limit) = names_in(limit);
         let decision = LiveDecision {
             at,
-            policy,
+            policy: if is_inline { INLINE_POLICIES } else { policy },
             outcome: Outcome::Never,
             source: DecidedBy::Frontend,
-            cost,
+            cost: *cost,
             remaining: None,
             retry_at: None,
             limit,
@@ -69,7 +77,7 @@ impl<'a> Event<'a> {
             cause: None,
             is_refused_in_shadow: false,
         };
-        Self { decision, tally: None }
+        Some(Self { decision, is_counted: true, tally: None })
     }
 
     /// The notice that is due. Only `with_key` does it have the key as callers write it.
@@ -81,13 +89,4 @@ impl<'a> Event<'a> {
     pub(super) fn key_prefix(&self) -> Option<String> {
         self.tally.as_ref().and_then(Tally::key_prefix)
     }
-}
-
-/// How a request ended.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum End {
-    /// Decided by the objects.
-    Decided,
-    /// Undecided: the same outcome for each budget, with this cause.
-    Undecided(Outcome, Cause),
 }

@@ -3,9 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
-use super::event::Event;
+use super::event::{Budget, Event};
 use super::{Now, Random};
-use crate::edge::{Deliveries, Outbox, Receiver, ShardLevels, Tap};
+use crate::edge::{Attempt, Deliveries, Outbox, Receiver, ShardLevels, Tap};
 use crate::metrics::{Counts, DecidedBy, LiveDecision, NoticeOutcome, Outcome, Report, Totals};
 
 /// State shared by all frontends of an isolate.
@@ -77,17 +77,18 @@ impl Isolate {
         begun
     }
 
-    /// Records that a notice arrived; one begun by another instance has no number.
-    pub fn delivered(&self, number: Option<u32>) {
-        self.deliveries.borrow_mut().arrived(number);
-        self.count(|counts| counts.noticed(NoticeOutcome::Delivered));
-    }
-
-    /// Records a failed attempt: see [`Deliveries::failed`].
-    pub fn not_delivered(&self, number: Option<u32>, attempts: usize, reason: &str) -> Option<u32> {
-        let pause_ms = self.deliveries.borrow_mut().failed(number, attempts, reason);
+    /// Records the last of this many `attempts` to deliver a notice; one begun by another instance has no number. Returns the milliseconds
+    /// before the next attempt; `None` if there is none.
+    pub fn attempted(&self, number: Option<u32>, attempts: usize, attempt: Attempt<'_>) -> Option<u32> {
+        let mut deliveries = self.deliveries.borrow_mut();
+        let (outcome, pause_ms) = if let Some(reason) = attempt.failure() {
+            (NoticeOutcome::Failed, deliveries.failed(number, attempts, &reason))
+        } else {
+            deliveries.arrived(number);
+            (NoticeOutcome::Delivered, None)
+        };
         if pause_ms.is_none() {
-            self.count(|counts| counts.noticed(NoticeOutcome::Failed));
+            self.count(|counts| counts.noticed(outcome));
         }
         pause_ms
     }
@@ -105,16 +106,15 @@ impl Isolate {
         }
     }
 
-    /// Counts the events of a request at `now`, and keeps those that live listeners want. `events` calls its argument with each.
-    pub(super) fn record<'a>(&self, now: Now, events: impl Fn(&mut dyn FnMut(&Event<'a>))) {
-        self.count(|counts| events(&mut |event| count(counts, event)));
+    /// Counts an event, and keeps it if live listeners want it.
+    pub(super) fn on(&self, event: Event<'_>) {
+        self.count(|counts| count(counts, event));
         let mut tap = self.tap.borrow_mut();
-        if tap.has_listeners() {
-            events(&mut |Event { decision, .. }| {
-                if tap.wants(decision.policy, decision.outcome, now.at) {
-                    tap.add(decision);
-                }
-            });
+        if let Event::Budget(Budget { decision, is_counted: true, .. }) = event
+            && tap.has_listeners()
+            && tap.wants(decision.policy, decision.outcome, decision.at)
+        {
+            tap.add(decision);
         }
     }
 
@@ -127,8 +127,14 @@ impl Isolate {
     }
 }
 
-fn count(counts: &mut Counts, event: &Event<'_>) {
-    let LiveDecision { policy, outcome, source, object, is_refused_in_shadow, .. } = event.decision;
+fn count(counts: &mut Counts, event: Event<'_>) {
+    let budget = match event {
+        Event::Degraded(cause) => return counts.degraded(cause),
+        Event::Unavailable(cause) => return counts.unavailable(cause),
+        Event::Budget(budget) if budget.is_counted => budget,
+        Event::Budget(_) => return,
+    };
+    let LiveDecision { policy, outcome, source, object, is_refused_in_shadow, .. } = budget.decision;
     counts.decided(policy, outcome, is_refused_in_shadow);
     match source {
         DecidedBy::Cache => counts.remembered(policy),
@@ -136,6 +142,6 @@ fn count(counts: &mut Counts, event: &Event<'_>) {
         DecidedBy::Object | DecidedBy::Frontend => {}
     }
     if let (Outcome::Refused | Outcome::Never | Outcome::Banned, Some(key)) = (outcome, object) {
-        counts.refused(policy, u128::from_str_radix(key, 16).unwrap_or_default(), || event.key_prefix());
+        counts.refused(policy, u128::from_str_radix(key, 16).unwrap_or_default(), || budget.key_prefix());
     }
 }

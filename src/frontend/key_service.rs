@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::call::SentRequest;
 use super::environment::{Environment, own_policies};
 use crate::api::{KeyQuestion, key_state};
-use crate::ledger::{Kept, KeptError, LedgerError, Storage};
+use crate::ledger::{Kept, KeptError, Ledger, LedgerError, Storage};
 use crate::policy::{Policies, Policy};
 use crate::protocol::{Definitions, Format, Known, ObjectReply, ObjectRequest, Rows, Unreadable};
 
@@ -30,10 +30,20 @@ struct Asked {
 }
 
 impl<S: Storage> KeyService<S> {
-    /// The key with that ledger, and errors in the deployment's policies, for the log.
-    pub fn new(kept: Kept<S>, env: &dyn Environment) -> (Self, Vec<String>) {
+    /// The key of the object with that id in hexadecimal, and errors in the deployment's policies, for the log.
+    ///
+    /// # Errors
+    /// Without randomness, which tells its rows from those that its predecessor had in flight when a panic replaced it.
+    pub fn new(
+        storage: S,
+        id: &str,
+        random: Option<u64>,
+        env: &dyn Environment,
+    ) -> Result<(Self, Vec<String>), LedgerError> {
+        let random = random.ok_or_else(|| LedgerError::new("there is no randomness"))?;
+        let kept = Kept::new(storage, Ledger::phase_of(id), (random >> 32) as u32);
         let (own, errors) = own_policies(env);
-        (Self { own, latest: None, kept }, errors)
+        Ok((Self { own, latest: None, kept }, errors))
     }
 
     /// Answers with an [`ObjectReply`] as text: see [`crate::protocol`]. `sent` are the definitions that the isolate knows.

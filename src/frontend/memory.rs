@@ -35,9 +35,9 @@ impl Memory {
         request_id: RequestId,
         now: i64,
     ) -> Option<Replies> {
-        let (Action::Take(verb) | Action::Reserve(verb)) = asked.action() else { return None };
+        let verb = asked.action().taking()?;
         let wants_more = |item: &ResolvedItem| item.wants_snapshot() || !item.policy.shadow_limits().is_empty();
-        if request_id.is_lasting() || asked.is_about_leases() || !verb.takes() || asked.items().iter().any(wants_more) {
+        if request_id.is_lasting() || asked.is_about_leases() || asked.items().iter().any(wants_more) {
             return None;
         }
         let state = &mut self.0;
@@ -101,8 +101,7 @@ impl Memory {
         objects: &[Object],
         replies: &[Result<ObjectReply, Cause>],
     ) {
-        let is_refusal = |reply: &Result<ObjectReply, Cause>| matches!(reply, Ok(ObjectReply::Decided(decided)) if !decided.decision().is_allow());
-        let is_refused = replies.iter().any(is_refusal);
+        let is_refused = replies.iter().flatten().any(ObjectReply::is_refusal);
         if !is_refused && matches!(asked.action(), Action::Look(_)) {
             return;
         }

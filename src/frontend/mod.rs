@@ -39,19 +39,17 @@ mod shards;
 mod target;
 
 pub use address::Address;
-pub use call::{Call, LastStep, Left, Recording, SentRequest, Verification};
+pub use call::{Call, LastStep, Left, Point, Recording, SentRequest, Verification};
 pub use environment::{Binding, Environment, Setup, Variable, hasher_in, own_policies};
-pub use event::Event;
 pub use isolate::Isolate;
 pub use key_service::KeyService;
 pub use memory::Memory;
 pub use newer::Newer;
-pub use platform_limit::PlatformLimit;
 pub use registry_service::{AdminOutcome, RegistryService};
 pub use request_id::is_request_id;
-pub use service::{Arrival, Asked, Head, Service, Step};
+pub use service::{Arrival, Asked, Head, Service, Step, Undecided};
 pub use settings::{Callers, Receivers, Settings, SettingsErrors};
-pub use target::Target;
+pub use target::{BODY_MS, Target, key_verbs, verbs};
 
 /// The current time, in Unix milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

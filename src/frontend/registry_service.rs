@@ -26,29 +26,32 @@ pub struct AdminOutcome {
     pub reply: Reply,
     /// Who changed what, for the log.
     pub changed: Option<String>,
+    /// Whether the frontend must poll at once, for its next request: something was to be changed, or an operator starts to listen to
+    /// decisions.
+    pub is_news: bool,
 }
 
 impl<S: Storage> RegistryService<S> {
-    /// A service that woke at `now`. Decision numbers start at `random`.
+    /// A service that woke at `now`. Its listeners' numbers start at `random` or, without randomness, at that moment: both differ from those
+    /// of the instance before it.
     #[must_use]
-    pub fn new(registry: Kept<S>, now: i64, random: u64) -> Self {
-        Self { registry, totals: Totals::new(now), audience: Audience::new(random) }
+    pub fn new(registry: Kept<S>, now: i64, random: Option<u64>) -> Self {
+        let first = random.unwrap_or_else(|| now.unsigned_abs() << 12); // which makes room for numbers
+        Self { registry, totals: Totals::new(now), audience: Audience::new(first) }
     }
 
-    /// Adds a frontend's [`Report`], as text. A report of another version is ignored.
-    pub fn report(&mut self, report: &str, now: i64) {
-        if let Some(report) = Report::from_text(report) {
-            self.totals.add(report, now);
-        }
-    }
-
-    /// Answers a frontend's poll.
+    /// Answers a frontend's [`Poll`] with an [`Update`], both as text. `report` is a [`Report`] of its counts, as text: it counts even if the
+    /// poll fails, unless it is of another version.
     ///
     /// # Errors
-    /// The storage's; within, those of the frontend's policies. Nothing has changed then.
-    pub fn poll(&mut self, poll: &Poll<'_>, now: i64) -> Result<Result<Update, PollError>, S::Error> {
-        let update = self.registry.attempt(|registry| registry.poll(poll, now))?;
-        Ok(update.map(|update| Update { listeners: self.listeners(now), ..update }))
+    /// The storage's; within, why the poll fails. Nothing has changed then.
+    pub fn poll(&mut self, poll: &str, report: Option<&str>, now: i64) -> Result<Result<String, PollError>, S::Error> {
+        if let Some(report) = report.and_then(Report::from_text) {
+            self.totals.add(report, now);
+        }
+        let Some(poll) = Poll::from_text(poll) else { return Ok(Err(PollError::Unreadable)) };
+        let update = self.registry.attempt(|registry| registry.poll(&poll, now))?;
+        Ok(update.map(|update| Update { listeners: self.listeners(now), ..update }.to_text()))
     }
 
     /// Takes over the policies of its own deployment, as if a frontend had polled. Call it every [`BEAT_MS`](crate::registry::BEAT_MS).
@@ -88,20 +91,21 @@ impl<S: Storage> RegistryService<S> {
     pub fn administer(&mut self, question: &AdminQuestion<'_>, now: i64) -> Result<AdminOutcome, S::Error> {
         let request = match question.request() {
             Ok(request) => request,
-            Err(problem) => return Ok(AdminOutcome { reply: problem.reply(), changed: None }),
+            Err(problem) => return Ok(AdminOutcome { reply: problem.reply(), changed: None, is_news: false }),
         };
+        let is_change = request.changes();
         let only = question.only.as_deref();
         let Self { registry, totals, audience } = self;
         registry.step(|registry, storage| {
-            let (mut writes, mut changed) = (Writes::new(), None);
+            let (mut writes, mut changed, mut starts_listening) = (Writes::new(), None, false);
             let mut done = |who: &str, what: &str, rows: Writes| {
                 changed = (!rows.is_empty()).then(|| format!("{who} has changed {what}"));
                 writes = rows;
             };
-            let mut change_overrides = |registry: &mut Registry, text: &str, carry, is_dry_run| {
-                let change = OverridesChange { text, by: &question.by, only, carry, is_dry_run };
-                let result = registry.change_overrides(&change, now).map(|(changed, rows)| {
-                    done(change.by, "overrides", rows);
+            let mut change_overrides = |registry: &mut Registry, change: OverridesChange<'_>| {
+                let OverridesChange { by, carry, is_dry_run, .. } = change;
+                let result = registry.change_overrides(change, now).map(|(changed, rows)| {
+                    done(by, "overrides", rows);
                     changed
                 });
                 question.overrides_changed(carry, is_dry_run, result)
@@ -127,7 +131,9 @@ impl<S: Storage> RegistryService<S> {
                     } else {
                         let restricted = question.only.as_ref().map(|_| &*question.by);
                         let filter = question.live_filter(policy, outcomes);
-                        question.decisions(audience.listen(filter, restricted, after, now))
+                        let page = audience.listen(filter, restricted, after, now);
+                        starts_listening = page.as_ref().is_ok_and(|page| after.is_none() || page.is_interrupted);
+                        question.decisions(page)
                     }
                 }
                 AdminRequest::Overrides { policy, after, limit } => {
@@ -136,31 +142,28 @@ impl<S: Storage> RegistryService<S> {
                     let (overrides, has_more) = registry.overrides(is_asked, after.as_deref(), limit, now);
                     Ok(question.overrides(registry.as_of(), &overrides, has_more))
                 }
-                AdminRequest::Override { keys } => match registry.override_for(&keys, only, now) {
+                AdminRequest::Override(keys) => match registry.override_for(&keys, only, now) {
                     Ok(found) => Ok(question.overrides(registry.as_of(), found.as_slice(), false)),
-                    Err(lines) => Err(Problem::BadRequest { detail: lines.join("; ") }),
+                    Err(detail) => Err(Problem::BadRequest { detail }),
                 },
-                AdminRequest::ChangeOverrides { text, carry, is_dry_run } => {
-                    change_overrides(registry, &text, carry, is_dry_run)
-                }
+                AdminRequest::ChangeOverrides(change) => change_overrides(registry, change),
                 AdminRequest::Block(block) if !is_known(registry, &block.policy) => {
                     Err(question.unknown_policy(&block.policy, registry.policies()))
                 }
-                AdminRequest::Block(block) => change_overrides(registry, &block.overrides(now), None, false),
+                AdminRequest::Block(block) => {
+                    let change = question.overrides_change(vec![Ok(block.into_change(now))], None, false);
+                    change_overrides(registry, change)
+                }
                 AdminRequest::Audit { key, before, limit } => {
-                    match key.as_deref().map(|key| registry.hash_of_key(key, FrontendTerms::IPV6_PREFIX)).transpose() {
-                        Ok(hash) => {
-                            let hash = hash.map(|hash| hex_of(&hash));
-                            let most = if hash.is_some() { usize::MAX } else { limit };
-                            let rows = storage.rows_of(&registry.audit_rows(before, most, hash.is_some()))?;
-                            Ok(question.audit(&rows, limit, hash.as_deref()))
-                        }
-                        Err(error) => Err(Problem::BadRequest { detail: format!("`key` {error}") }),
-                    }
+                    let hash = key.map(|key| hex_of(&registry.hash_of_key(&key, FrontendTerms::IPV6_PREFIX)));
+                    let most = if hash.is_some() { usize::MAX } else { limit };
+                    let rows = storage.rows_of(&registry.audit_rows(before, most, hash.is_some()))?;
+                    Ok(question.audit(&rows, limit, hash.as_deref()))
                 }
             };
             let reply = reply.unwrap_or_else(|problem| problem.reply());
-            Ok((AdminOutcome { reply, changed }, writes))
+            let is_news = is_change || starts_listening;
+            Ok((AdminOutcome { reply, changed, is_news }, writes))
         })
     }
 }

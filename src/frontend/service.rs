@@ -3,10 +3,11 @@
 use std::rc::Rc;
 
 use super::call::{Asked as AskedOfObjects, Call, Purpose, Terms, Verification};
-use super::event::Event;
+use super::event::{Budget, Event};
 use super::isolate::Isolate;
 use super::newer::Newer;
 use super::object::Object;
+use super::platform_limit::PlatformLimit;
 use super::settings::{Settings, SettingsErrors};
 use super::{Address, Now, Random, Target};
 use crate::access::{Caller, CaptchaError, Sessions, shard_name};
@@ -17,7 +18,7 @@ use crate::api::{
 use crate::edge::{Due, PolicySnapshot};
 use crate::limit::Verb;
 use crate::metrics::{PollOutcome, weight};
-use crate::policy::{Cause, FrontendTerms};
+use crate::policy::{Cause, FrontendTerms, names_in};
 use crate::protocol::{Action, RequestId};
 
 /// The service as seen by one frontend.
@@ -54,6 +55,8 @@ pub struct Asked<'a> {
     pub body: &'a [u8],
     /// For a retry under newer policies: that of [`LastStep::Again`](super::LastStep::Again).
     pub newer: Option<&'a Newer>,
+    /// Whether its call was lost, with the memory of an instance that panicked. Then it is not made again, only ended.
+    pub is_lost: bool,
     pub method: &'a str,
     pub if_match: Option<&'a str>,
     pub if_none_match: Option<&'a str>,
@@ -81,15 +84,19 @@ pub enum Step<'a> {
     Reply(Reply),
     /// Call objects.
     Call(Box<Call>),
-    /// Forward it to the registry, whose reply may be news for this isolate.
-    Administer {
-        /// The question for the registry.
-        question: AdminQuestion<'a>,
-        /// Whether the answer may be news for this isolate.
-        is_news: bool,
-    },
+    /// Forward it to the registry.
+    Administer(AdminQuestion<'a>),
     /// Merge the answers of these objects, by name: see [`Service::inspected`].
     InspectKey(Vec<(String, KeyQuestion)>),
+}
+
+/// Why a call of the platform's own rate limiting binding is refused without a decision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undecided {
+    /// The message for the caller, if it has made a mistake.
+    pub mistake: Option<String>,
+    /// A line for the log.
+    pub note: Option<String>,
 }
 
 impl Service {
@@ -112,6 +119,12 @@ impl Service {
     #[must_use]
     pub const fn isolate(&self) -> &Rc<Isolate> {
         &self.isolate
+    }
+
+    /// Whether notices have a receiver.
+    #[must_use]
+    pub fn has_receivers(&self) -> bool {
+        self.settings.as_ref().is_ok_and(|settings| settings.receivers.is_any())
     }
 
     /// Checks a request before its body is read.
@@ -173,18 +186,43 @@ impl Service {
     /// Handles a whole request: parses it, checks its caller's rights and returns the next step.
     pub fn ask<'a>(&'a self, asked: &Asked<'a>, now: Now, random: Random<'_>) -> Step<'a> {
         self.isolate.begin(now);
-        match self.step(asked, now, random) {
-            Ok(step) => step,
-            Err(problem) => match Address::parse(asked.url).and_then(Target::of) {
-                Ok(Target::Endpoint(_) | Target::Session) => Step::Reply(self.marked(&problem, now)),
-                _ => Step::Reply(problem.reply()),
-            },
-        }
+        let place = Address::parse(asked.url).and_then(|address| Ok((address, Target::of(address)?)));
+        let is_by_policies = matches!(place, Ok((_, Target::Endpoint(_) | Target::Session)));
+        self.step(place, asked, now, random).unwrap_or_else(|problem| {
+            Step::Reply(if is_by_policies { self.marked(&problem, now) } else { problem.reply() })
+        })
     }
 
-    fn step<'a>(&'a self, asked: &Asked<'a>, now: Now, random: Random<'_>) -> Result<Step<'a>, Problem> {
+    /// Makes a [`Call`] of a call of the platform's own rate limiting binding, whose `props` and argument are JSON; `None` is `undefined`. Its
+    /// last step is [`LastStep::Limited`](super::LastStep::Limited).
+    ///
+    /// # Errors
+    /// [`Undecided`].
+    pub fn limit(
+        &self,
+        props: Option<&str>,
+        argument: Option<&str>,
+        (newer, is_lost): (Option<&Newer>, bool),
+        now: Now,
+        random: Random<'_>,
+    ) -> Result<Box<Call>, Undecided> {
+        self.isolate.begin(now);
+        let call = PlatformLimit::parse(props, argument).and_then(|PlatformLimit { caller, request }| {
+            let asked = Asked { newer, is_lost, ..Asked::default() };
+            self.call_of(&request, &caller, Purpose::Limit, &asked, now, random)
+        });
+        call.map(Box::new).map_err(|problem| undecided(&problem))
+    }
+
+    fn step<'a>(
+        &'a self,
+        place: Result<(Address<'a>, Target<'a>), Problem>,
+        asked: &Asked<'a>,
+        now: Now,
+        random: Random<'_>,
+    ) -> Result<Step<'a>, Problem> {
         let settings = self.settings()?;
-        let target = Target::of(Address::parse(asked.url)?)?;
+        let (address, target) = place?;
         if let Target::Session = target {
             return self.session_call(asked, now, random).map(|call| Step::Call(Box::new(call)));
         }
@@ -197,33 +235,37 @@ impl Service {
                 let mut request = Request::parse(endpoint, asked.body)?;
                 request.recognize_keys(settings.names.hasher());
                 let purpose = match endpoint {
-                    Endpoint::ResetKey | Endpoint::Credit => Purpose::Act { by: caller.name().to_owned() },
+                    Endpoint::ResetKey | Endpoint::Credit => {
+                        Purpose::Act { by: caller.name().to_owned(), has_registry: settings.registry.is_some() }
+                    }
                     _ => Purpose::Answer,
                 };
                 let call = self.call_of(&request, &caller, purpose, asked, now, random)?;
                 Ok(Step::Call(Box::new(call)))
             }
             Target::InspectKey => super::keys::questions(settings, &caller, asked.body, now).map(Step::InspectKey),
-            Target::Admin(at) => self.administer(settings, at, &caller, asked, now, random),
-            Target::Contract | Target::Health | Target::Session => Err(not_found(asked.url)),
+            Target::Admin(at) => {
+                require_registry(settings, at)?;
+                self.administer(settings, (at, address.query()), &caller, asked, now, random)
+            }
+            Target::Contract | Target::Health | Target::Session => Err(not_found(address.path())),
         }
     }
 
     fn administer<'a>(
         &self,
         settings: &Settings,
-        at: AdminPath<'_>,
+        (at, query): (AdminPath<'a>, &'a str),
         caller: &Caller<'_>,
         asked: &Asked<'a>,
         now: Now,
         random: Random<'_>,
     ) -> Result<Step<'a>, Problem> {
-        require_registry(settings, at)?;
         let body = str::from_utf8(asked.body)
             .map_err(|error| Problem::BadRequest { detail: format!("the body is not valid JSON: {error}") })?;
         let question = AdminQuestion {
-            method: asked.method.into(),
-            path: Address::parse(asked.url)?.path_and_query().into(),
+            act: at.act(asked.method)?,
+            query: query.into(),
             if_match: asked.if_match.map(Into::into),
             if_none_match: asked.if_none_match.map(Into::into),
             by: caller.name().to_owned().into(),
@@ -231,8 +273,7 @@ impl Service {
             body: body.into(),
         };
         if settings.registry.is_some() {
-            let is_news = question.may_be_news();
-            return Ok(Step::Administer { question, is_news });
+            return Ok(Step::Administer(question));
         }
         let reply = match question.request()? {
             AdminRequest::Metrics => self.isolate.own(now, random, |totals| question.metrics(totals, None)),
@@ -277,10 +318,14 @@ impl Service {
         Problem::Captcha { error: if is_late { CaptchaError::Late } else { CaptchaError::Unanswered } }.reply()
     }
 
+    /// Maximum wait in milliseconds for each answer that an operator's request needs: longer than a caller's, since an operator would rather
+    /// wait.
+    pub const OPERATOR_MS: u32 = 5_000;
+
     /// The reply to an operator when the registry did not answer, in time or at all.
     #[must_use]
     pub fn not_administered(is_late: bool) -> Reply {
-        Problem::RegistryUnavailable { cause: if is_late { Cause::Timeout } else { Cause::Failed } }.reply()
+        Problem::RegistryUnavailable { cause: cause_of(is_late) }.reply()
     }
 
     /// The reply about an inspected key, from the answers of its objects, its own first.
@@ -293,6 +338,12 @@ impl Service {
             );
             reply
         })
+    }
+
+    /// The reply about a key that could not be inspected: one of its objects did not answer, in time or at all.
+    #[must_use]
+    pub fn not_inspected(&self, is_late: bool, now: Now) -> Reply {
+        self.marked(&Problem::Unavailable { cause: cause_of(is_late) }, now)
     }
 
     /// The reply when the body could not be read; without an error, it did not arrive in time.
@@ -356,25 +407,31 @@ impl Service {
         };
         let is_sharded = whole.is_sharded();
         let of_shards = is_sharded.then(|| whole.recalled().unwrap_or_else(|| whole.of_shards()));
-        let asked = AskedOfObjects { whole, of_shards, purpose, terms };
-        if is_sharded {
-            let objects = keys.first().map(|own| shards_of(&asked, own)).unwrap_or_default();
-            return Ok(Call::of_shards(asked, objects, request_id, (settings, &self.isolate), now));
+        let of_objects = AskedOfObjects { whole, of_shards, purpose, terms };
+        let mut call = if is_sharded {
+            let objects = keys.first().map(|own| shards_of(&of_objects, own)).unwrap_or_default();
+            Call::of_shards(of_objects, objects, request_id, (settings, &self.isolate), now)
+        } else {
+            let objects = objects_of(keys);
+            let is_over_several = objects.len() > 1;
+            let hold_ids = objects.iter().filter(|_| is_over_several).map(|_| hold_id(&mut *random));
+            let hold_ids = hold_ids.collect::<Option<Vec<_>>>().ok_or(NO_RANDOMNESS)?;
+            let is_repeated = asked.newer.is_some() || asked.is_lost;
+            Call::new(of_objects, objects, (request_id, is_repeated), &hold_ids, (settings, &self.isolate), now)
+        };
+        if asked.is_lost {
+            call.lose(now);
         }
-        let objects = objects_of(keys);
-        let is_over_several = objects.len() > 1;
-        let hold_ids = objects.iter().filter(|_| is_over_several).map(|_| hold_id(&mut *random));
-        let hold_ids = hold_ids.collect::<Option<Vec<_>>>().ok_or(NO_RANDOMNESS)?;
-        Ok(Call::new(asked, objects, request_id, &hold_ids, (settings, &self.isolate), now))
+        Ok(call)
     }
 
     /// Reports a cost that can never be granted, which is refused here without a call.
     fn tell_too_large(&self, request: &Request<'_>, problem: &Problem, now: Now) {
         let Problem::CostTooLarge { limit, .. } = problem else { return };
-        let policy = limit.split_once('/').map_or(&**limit, |(policy, _)| policy);
+        let (policy, _) = names_in(limit);
         let is_inline = request.items.iter().any(|item| item.policy == policy && item.inline.is_some());
-        if let Some(event) = Event::too_large(request.action, problem, is_inline, now.at) {
-            self.isolate.record(now, |report| report(&event));
+        if let Some(budget) = Budget::too_large(request.action, problem, is_inline, now.at) {
+            self.isolate.on(Event::Budget(&budget));
         }
     }
 
@@ -463,18 +520,29 @@ fn require_registry(settings: &Settings, at: AdminPath<'_>) -> Result<(), Proble
     Ok(())
 }
 
+/// A problem of a call of the platform's method, which is refused without a decision, too: such a policy does not fail open.
+fn undecided(problem: &Problem) -> Undecided {
+    let Reply { status, note, .. } = problem.reply();
+    let mistake = (![429, 503].contains(&status)).then(|| format!("tollgate: {}", problem.detail()));
+    Undecided { mistake, note: note.map(|note| format!("{status}: {note}")) }
+}
+
 #[expect(clippy::needless_pass_by_value, reason = "for errors")]
 fn reply_of(problem: Problem) -> Reply {
     problem.reply()
+}
+
+const fn cause_of(is_late: bool) -> Cause {
+    if is_late { Cause::Timeout } else { Cause::Failed }
 }
 
 fn no_sessions() -> Problem {
     not_found(SESSION_PATH)
 }
 
-/// The problem for a URL that is served elsewhere.
-fn not_found(url: &str) -> Problem {
-    Problem::NotFound { path: Address::parse(url).map_or_else(|_| String::new(), |address| address.path().to_owned()) }
+/// The problem for a path that is served elsewhere.
+fn not_found(path: &str) -> Problem {
+    Problem::NotFound { path: path.to_owned() }
 }
 
 /// The objects with these names, each with its items of the request, in the order of their names, as all frontends call them. Batches are

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use super::memory::Memory;
 use super::newer::Newer;
-use crate::access::{Caller, Credentials, Key, Names, Sessions};
+use crate::access::{Caller, Credentials, Key, Names, Sessions, SettingError};
 use crate::api::{Missing, Problem};
-use crate::edge::{InForce, PolicySnapshot};
-use crate::policy::Policies;
+use crate::edge::{InForce, PolicySnapshot, Receiver};
+use crate::policy::{POLICIES, Policies};
 
 /// Valid settings of a frontend.
 pub struct Settings {
@@ -45,14 +45,28 @@ pub enum Callers {
 }
 
 /// The receivers of notices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Receivers {
-    /// None.
-    None,
-    /// Some, which receive keys as hashes.
-    OfHashes,
-    /// Some, which receive keys as callers write them.
-    OfKeys,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Receivers {
+    /// Whether a queue is bound.
+    pub has_queue: bool,
+    /// Whether there is a webhook.
+    pub has_webhook: bool,
+    /// Whether they receive keys as callers write them, instead of hashes.
+    pub get_keys: bool,
+}
+
+impl Receivers {
+    /// Those that there are.
+    pub fn all(self) -> impl Iterator<Item = Receiver> {
+        let all = [(self.has_queue, Receiver::Queue), (self.has_webhook, Receiver::Webhook)];
+        all.into_iter().filter_map(|(is_there, receiver)| is_there.then_some(receiver))
+    }
+
+    /// Whether there is any.
+    #[must_use]
+    pub const fn is_any(self) -> bool {
+        self.has_queue || self.has_webhook
+    }
 }
 
 /// Errors in settings.
@@ -68,7 +82,7 @@ impl SettingsErrors {
     /// A missing setting has no other errors: each line of `others` starts with its setting's name.
     #[must_use]
     pub fn new(missing: Vec<Missing>, others: Vec<String>) -> Self {
-        let hidden = missing.contains(&Missing::Policies).then_some("POLICIES");
+        let hidden = missing.contains(&Missing::Policies).then_some(POLICIES);
         let others = others.into_iter().filter(|line| hidden.is_none_or(|name| !line.starts_with(name)));
         let lines = missing.iter().map(|missing| missing.advice().to_owned()).chain(others).collect();
         Self { lines, missing }
@@ -94,7 +108,7 @@ impl Settings {
             registry: None,
             sends_definitions: false,
             names: Names::without_secret(),
-            receivers: Receivers::None,
+            receivers: Receivers::default(),
             sample: 0.0,
             callers: Callers::Trusted,
             memory: Rc::default(),
@@ -135,12 +149,15 @@ impl Settings {
             Callers::WithCredentials(credentials) => {
                 credentials.check(authorization, now).map_err(|denied| Problem::Unauthorized { denied })
             }
-            Callers::Bound => Caller::binding(props).map_err(|errors| {
-                let errors = errors.iter().map(|error| format!("the service binding's {error}")).collect();
-                Problem::WrongBinding { errors }
-            }),
+            Callers::Bound => Caller::binding(props).map_err(wrong_binding),
             Callers::Trusted => Ok(Caller::TRUSTED),
             Callers::Inside(own) => Ok(Caller::inside(own)),
         }
     }
+}
+
+/// The problem of a caller whose binding has these errors in its `props`.
+#[expect(clippy::needless_pass_by_value, reason = "for errors")]
+pub(super) fn wrong_binding(errors: Vec<SettingError>) -> Problem {
+    Problem::WrongBinding { errors: errors.iter().map(|error| format!("the service binding's {error}")).collect() }
 }

@@ -58,3 +58,20 @@ pub(super) fn remember(
     let reply = Ok(ObjectReply::Decided(decided.clone()));
     memory.answered(asked, std::slice::from_ref(object), &[reply]);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise isolates whose halves, or requests whose counts, differ only there would all begin at the same shard.
+    #[test]
+    fn each_bit_of_an_id_changes_the_upper_bits_and_a_lasting_request_has_those_of_its_fingerprint() {
+        let request_id = |id, ttl_ms| RequestId { id, fingerprint: 7, ttl_ms, by_grant: false };
+        let upper_bits = |id| bits_of(&request_id(id, 0)) >> 32;
+        let id = 0x0123_4567_89ab_cdef_fedc_ba98_7654_3210_u128;
+        for bit in 0..128 {
+            assert_ne!(upper_bits(id ^ (1 << bit)), upper_bits(id), "{bit}");
+        }
+        assert_eq!(bits_of(&request_id(id, 1)), 7);
+    }
+}

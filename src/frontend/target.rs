@@ -1,8 +1,10 @@
 //! A request's target, and the right it requires.
 
+use std::iter;
+
 use super::address::Address;
 use crate::access::{Caller, Scope};
-use crate::api::{AdminPath, Endpoint, INSPECT_KEY_PATH, MAX_BODY_LEN, MAX_OVERRIDES_LEN, Problem, SESSION_PATH};
+use crate::api::{AdminPath, BLOCK_PATH, Endpoint, INSPECT_KEY_PATH, Problem, SESSION_PATH};
 
 /// A request's target, by its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +51,9 @@ impl<'a> Target<'a> {
             Self::InspectKey => caller.may(Scope::Admin, "inspect")?,
             Self::Admin(at) => {
                 caller.may(Scope::Admin, at.word())?;
-                at.policy().map_or(Ok(()), |policy| caller.may_use(policy))?;
+                if let AdminPath::Policy(name) = at {
+                    caller.may_use(name)?;
+                }
             }
         }
         Ok(())
@@ -63,7 +67,7 @@ impl<'a> Target<'a> {
         let (methods, allow): (&[&str], _) = match self {
             Self::Contract | Self::Health => (&["GET", "HEAD"], "GET, HEAD"),
             Self::Session | Self::Endpoint(_) | Self::InspectKey => (&["POST"], "POST"),
-            Self::Admin(at) => at.methods(),
+            Self::Admin(at) => return at.act(method).map(|_| ()),
         };
         if methods.contains(&method) {
             return Ok(());
@@ -88,6 +92,33 @@ impl<'a> Target<'a> {
         let max = self.max_body_len();
         if len > max as u64 { Err(Problem::BodyTooLarge { max }) } else { Ok(()) }
     }
+}
+
+/// Timeout of a body in milliseconds: enough for [`Target::max_body_len`] over the slowest connections still in use. Slower clients only
+/// occupy memory.
+pub const BODY_MS: u32 = 5_000;
+
+/// Maximum length of a body, in bytes. A batch of the longest keys, all of them escaped, would be four times as long; callers with such
+/// keys must send smaller batches.
+const MAX_BODY_LEN: usize = 16 * 1024;
+
+/// Maximum length of a change of overrides, in bytes: about 500 per override.
+const MAX_OVERRIDES_LEN: usize = 1_024 * 1_024;
+
+/// The endpoints for callers in a Worker, by their verbs. It has the objects beside it and needs no lease.
+pub fn verbs() -> impl Iterator<Item = (&'static str, &'static str)> {
+    endpoints(|endpoint| endpoint.scope() != Scope::Admin && endpoint != Endpoint::Lease)
+}
+
+/// Those of operators for one key, by their verbs.
+pub fn key_verbs() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let others = endpoints(|endpoint| endpoint.scope() == Scope::Admin);
+    iter::once(("inspect", INSPECT_KEY_PATH)).chain(others).chain([(AdminPath::Block.word(), BLOCK_PATH)])
+}
+
+fn endpoints(is_meant: impl Fn(Endpoint) -> bool) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let meant = Endpoint::ALL.into_iter().filter(move |endpoint| is_meant(*endpoint));
+    meant.map(|endpoint| (endpoint.verb(), endpoint.path()))
 }
 
 #[cfg(test)]
@@ -224,6 +255,19 @@ mod tests {
         for other in ["/v1/policies/other", "/v1/policies/", "/v1/policies/api/", "/v1/policies/../api"] {
             assert!(matches!(target(other).unwrap().require(&caller), Err(Problem::Forbidden { .. })), "{other}");
         }
+    }
+
+    #[test]
+    fn callers_in_a_worker_have_all_endpoints_of_callers_and_all_of_operators_for_one_key() {
+        let names = verbs().map(|(name, _)| name).collect::<Vec<_>>();
+        let expected = "consume peek charge refund reset inspect settle cancel extend batch";
+        assert_eq!(names.join(" "), expected);
+        let names = key_verbs().map(|(name, _)| name).collect::<Vec<_>>();
+        assert_eq!(names.join(" "), "inspect explain reset credit block");
+        let paths: BTreeSet<_> = verbs().chain(key_verbs()).map(|(_, path)| path.to_owned()).collect();
+        let posts = contract().into_iter().filter(|(path, method)| method == "POST" && path != SESSION_PATH);
+        let posts: BTreeSet<_> = posts.map(|(path, _)| path).filter(|path| path != Endpoint::Lease.path()).collect();
+        assert_eq!(paths, posts);
     }
 
     #[test]

@@ -6,17 +6,23 @@
 
 use core::mem::MaybeUninit;
 
+#[cfg(feature = "kinds")]
+use super::kinds::{Rolling, kind_of};
 use super::number::{f64_from_i64, f64_from_u64, i64_from_f64, u64_from_f64};
-use crate::limit::{Calendar, Carry, Config, ConfigError, Decision, Kind, Limit, Snapshot, State, Verb};
+#[cfg(not(feature = "kinds"))]
+use crate::limit::Calendar;
+use crate::limit::{Carry, Config, ConfigError, Decision, Kind, Limit, Snapshot, State, Verb};
 
 /// One limit, one key's state, and the last answer. The state comes first and has 16 bytes, so that JavaScript can keep copies of it for
-/// many keys.
+/// many keys. That of a rolling window goes on with its moments.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Bucket {
-    state: State,
+    pub(super) state: State,
+    #[cfg(feature = "kinds")]
+    pub(super) rolling: Rolling,
     answer: Decision,
-    limit: Limit,
+    pub(super) limit: Limit,
 }
 
 // A pace has the memory of a bucket.
@@ -33,7 +39,7 @@ pub extern "C" fn size() -> usize {
 }
 
 /// Makes a bucket at an unused address. Kinds: 0 is a token bucket, 1 a fixed window; with the feature `kinds`, 2 is a window from first use, and
-/// 3 and above are calendars, by their number. Returns 0, or the position of the parameter that is too large, counting from 1 for `rate`; then
+/// 3 and above are calendars and rolling windows, by their number. Returns 0, or the position of the parameter that is too large, counting from 1 for `rate`; then
 /// `*max` is its largest valid value.
 #[unsafe(no_mangle)]
 pub extern "C" fn make(
@@ -48,6 +54,9 @@ pub extern "C" fn make(
     initial: f64,
     offset_ms: f64,
 ) -> u32 {
+    #[cfg(feature = "kinds")]
+    let (kind, calendar, grains) = kind_of(kind);
+    #[cfg(not(feature = "kinds"))]
     let (kind, calendar) = kind_of(kind);
     let config = Config {
         kind,
@@ -55,14 +64,26 @@ pub extern "C" fn make(
         period_ms: u64_from_f64(period_ms),
         capacity: u64_from_f64(capacity),
         max_debt: u64_from_f64(max_debt),
-        initial: (kind != Kind::FirstUseWindow).then_some(u64_from_f64(initial)),
+        initial: (!matches!(kind, Kind::FirstUseWindow | Kind::RollingWindow)).then_some(u64_from_f64(initial)),
         offset_ms: (kind == Kind::FixedWindow && calendar.is_none()).then_some(u64_from_f64(offset_ms)),
         calendar,
+        #[cfg(not(tollgate_small))]
+        is_soft: false,
     };
-    let (position, largest) = match Limit::new(&config) {
+    #[cfg(feature = "kinds")]
+    let checked = Rolling::check(&config);
+    #[cfg(not(feature = "kinds"))]
+    let checked = Limit::new(&config);
+    let (position, largest) = match checked {
         Ok(limit) => {
             let state = limit.new_state(i64_from_f64(now), 0);
-            bucket.write(Bucket { limit, state, answer: Decision::Never { max: 0 } });
+            bucket.write(Bucket {
+                limit,
+                #[cfg(feature = "kinds")]
+                rolling: Rolling::new(&limit, grains),
+                state,
+                answer: Decision::Never { max: 0 },
+            });
             return 0;
         }
         Err(ConfigError::RateTooLarge { max, .. }) => (1, max),
@@ -83,17 +104,6 @@ type KindNumber = u32;
 #[cfg(not(feature = "kinds"))]
 type KindNumber = bool;
 
-/// The kind with that number, and the calendar of its windows, if they have one.
-#[cfg(feature = "kinds")]
-fn kind_of(number: KindNumber) -> (Kind, Option<Calendar>) {
-    match number {
-        0 => (Kind::TokenBucket, None),
-        1 => (Kind::FixedWindow, None),
-        2 => (Kind::FirstUseWindow, None),
-        _ => (Kind::FixedWindow, super::kinds::numbered(number.wrapping_sub(3))),
-    }
-}
-
 #[cfg(not(feature = "kinds"))]
 const fn kind_of(windows: KindNumber) -> (Kind, Option<Calendar>) {
     (if windows { Kind::FixedWindow } else { Kind::TokenBucket }, None)
@@ -102,6 +112,14 @@ const fn kind_of(windows: KindNumber) -> (Kind, Option<Calendar>) {
 /// [`Limit::try_consume`]: a separate export because it is called most.
 #[unsafe(no_mangle)]
 pub extern "C" fn consume(bucket: &mut Bucket, now: f64, cost: f64) -> bool {
+    #[cfg(feature = "kinds")]
+    if let Some(window) = bucket.rolling.window(&bucket.limit) {
+        let (now, cost) = (i64_from_f64(now), u64_from_f64(cost));
+        let decision;
+        (decision, bucket.state, bucket.rolling) =
+            bucket.rolling.decide(&window, bucket.state, now, cost, Verb::Consume);
+        return decision.is_allow();
+    }
     bucket.limit.try_consume(&mut bucket.state, i64_from_f64(now), u64_from_f64(cost))
 }
 
@@ -111,11 +129,20 @@ pub extern "C" fn consume(bucket: &mut Bucket, now: f64, cost: f64) -> bool {
 pub extern "C" fn decide(bucket: &mut Bucket, verb: u32, now: f64, cost: f64, max_wait_ms: f64, apply: bool) -> u32 {
     let max_wait_ms = Some(u64_from_f64(max_wait_ms));
     let verb = Verb::from_number(verb.into(), max_wait_ms).unwrap_or(Verb::Reset);
-    let (answer, state) = bucket.limit.decide(bucket.state, i64_from_f64(now), u64_from_f64(cost), verb);
+    let (now, cost) = (i64_from_f64(now), u64_from_f64(cost));
+    #[cfg(feature = "kinds")]
+    let answer = if let Some(window) = bucket.rolling.window(&bucket.limit) {
+        let (answer, state, rolling) = bucket.rolling.decide(&window, bucket.state, now, cost, verb);
+        if apply {
+            (bucket.state, bucket.rolling) = (state, rolling);
+        }
+        answer
+    } else {
+        bucket.decide_state(now, cost, verb, apply)
+    };
+    #[cfg(not(feature = "kinds"))]
+    let answer = bucket.decide_state(now, cost, verb, apply);
     bucket.answer = answer;
-    if apply {
-        bucket.state = state;
-    }
     match answer {
         Decision::Allow { .. } => 0,
         Decision::Wait { .. } => 1,
@@ -127,8 +154,15 @@ pub extern "C" fn decide(bucket: &mut Bucket, verb: u32, now: f64, cost: f64, ma
 /// granted, infinity for never. Of the [`Snapshot`] at `now`: 2 is `tokens`, 3 is `drops`, 4 is `at`. 5 is [`Limit::full_at`], infinity for
 /// never; 6 is the number of drops in a token.
 #[unsafe(no_mangle)]
-pub extern "C" fn get(Bucket { limit, state, answer }: &Bucket, which: u32, now: f64) -> f64 {
+pub extern "C" fn get(bucket: &Bucket, which: u32, now: f64) -> f64 {
     let now = i64_from_f64(now);
+    #[cfg(feature = "kinds")]
+    if let Some(window) = bucket.rolling.window(&bucket.limit)
+        && let Some(number) = bucket.rolling.number(&window, &bucket.state, which, now)
+    {
+        return f64_from_i64(number);
+    }
+    let Bucket { limit, state, answer, .. } = bucket;
     let snapshot = limit.snapshot(&limit.refilled(state, now));
     let number = match (which, *answer) {
         (0, Decision::Allow { tokens, .. } | Decision::Never { max: tokens }) => Some(tokens.cast_signed()),
@@ -147,8 +181,16 @@ pub extern "C" fn get(Bucket { limit, state, answer }: &Bucket, which: u32, now:
 #[unsafe(no_mangle)]
 pub extern "C" fn restore(bucket: &mut Bucket, tokens: f64, drops: f64, at: f64, apply: bool) -> bool {
     let snapshot = Snapshot { tokens: i64_from_f64(tokens), drops: u64_from_f64(drops), at: i64_from_f64(at) };
+    #[cfg(feature = "kinds")]
+    if bucket.limit.is_rolling() && snapshot.tokens.cast_unsigned() != bucket.limit.config().capacity {
+        return false; // without the moments at which the others come back
+    }
     match bucket.limit.restored(&snapshot) {
-        Some(state) if apply => bucket.state = state,
+        Some(state) if apply => {
+            bucket.state = state;
+            #[cfg(feature = "kinds")]
+            bucket.rolling.clear();
+        }
         Some(_) => {}
         None => return false,
     }
@@ -159,7 +201,24 @@ pub extern "C" fn restore(bucket: &mut Bucket, tokens: f64, drops: f64, at: f64,
 /// it into a module of its own, whose memory has copies of both.
 #[unsafe(no_mangle)]
 pub extern "C" fn carry(bucket: &mut Bucket, old: &Bucket, now: f64) {
-    bucket.state = bucket.limit.carry(&old.limit, old.state, Carry::AsIs, i64_from_f64(now), 0);
+    let now = i64_from_f64(now);
+    #[cfg(feature = "kinds")]
+    if let Some(window) = bucket.rolling.window(&bucket.limit) {
+        bucket.state = bucket.rolling.carry(&window, (&old.limit, &old.state, &old.rolling), now);
+        return;
+    }
+    bucket.state = bucket.limit.carry(&old.limit, old.state, Carry::AsIs, now, 0);
+}
+
+impl Bucket {
+    #[inline]
+    fn decide_state(&mut self, now: i64, cost: u64, verb: Verb, apply: bool) -> Decision {
+        let (answer, state) = self.limit.decide(self.state, now, cost, verb);
+        if apply {
+            self.state = state;
+        }
+        answer
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Exports that only the larger module of `tollgate/kinds` has: calendars and paces. Each calendar is made once, and a bucket's kind is its number
-//! plus 3.
+//! Exports that only the larger module of `tollgate/kinds` has: calendars, rolling windows and paces. Each calendar, and each number of grains, is
+//! made once, and a bucket's kind is its number plus 3.
 
 #![expect(unsafe_code, reason = "an export keeps its name; nothing else here is unsafe")]
 
@@ -12,11 +12,134 @@ use serde::Serialize;
 use super::number::{f64_from_i64, f64_from_u64, i64_from_f64, u64_from_f64};
 use crate::exchange::replace;
 use crate::json::Json;
-use crate::limit::{Calendar, ConfigError, Decision, WarmUp, WarmUpState};
+use crate::limit::{
+    Calendar, Config, ConfigError, Decision, Kind, Limit, MAX_GRAINS, MAX_MOMENTS, Moment, RollingWindow, State, Verb,
+    WarmUp, WarmUpState, grain_ms,
+};
 use crate::policy::{CalendarField, calendar_in};
 
-/// The calendars so far. A program has a few.
-static CALENDARS: Mutex<Vec<Calendar>> = Mutex::new(Vec::new());
+/// The kinds so far. A program has a few.
+static KINDS: Mutex<Vec<OtherKind>> = Mutex::new(Vec::new());
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OtherKind {
+    Calendar(Calendar),
+    /// With that many grains in a period.
+    RollingWindow(u8),
+}
+
+/// The number of a kind, which is a new one if it is.
+fn number_of(kind: OtherKind) -> usize {
+    let mut known = KINDS.lock().unwrap_or_else(PoisonError::into_inner);
+    known.iter().position(|one| *one == kind).unwrap_or_else(|| {
+        known.push(kind);
+        known.len().saturating_sub(1)
+    })
+}
+
+/// The kind with that number, the calendar of its windows, if they have one, and their grains.
+pub(super) fn kind_of(number: u32) -> (Kind, Option<Calendar>, u8) {
+    let known = KINDS.lock().unwrap_or_else(PoisonError::into_inner);
+    let other = number.checked_sub(3).and_then(|number| known.get(usize::try_from(number).ok()?));
+    match (number, other) {
+        (_, Some(OtherKind::Calendar(calendar))) => (Kind::FixedWindow, Some(*calendar), 0),
+        (_, Some(OtherKind::RollingWindow(grains))) => (Kind::RollingWindow, None, *grains),
+        (0, _) => (Kind::TokenBucket, None, 0),
+        (2, _) => (Kind::FirstUseWindow, None, 0),
+        _ => (Kind::FixedWindow, None, 0),
+    }
+}
+
+/// The number of rolling windows with that many grains, or the most grains below zero if there can be none.
+#[unsafe(no_mangle)]
+pub extern "C" fn rolling_window(grains: f64) -> f64 {
+    match u8::try_from(u64_from_f64(grains)) {
+        Ok(grains @ 1..=MAX_GRAINS) => f64_from_u64(number_of(OtherKind::RollingWindow(grains)) as u64),
+        _ => -f64::from(MAX_GRAINS),
+    }
+}
+
+/// What a bucket keeps for a rolling window beside its state. It is part of every bucket, so that JavaScript needs to own nothing else.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Rolling {
+    pub(super) moments: [Moment; MAX_MOMENTS],
+    grain_ms: u64,
+}
+
+impl Rolling {
+    pub(super) fn new(limit: &Limit, grains: u8) -> Self {
+        Self { moments: [Moment::default(); MAX_MOMENTS], grain_ms: grain_ms(limit.config(), grains) }
+    }
+
+    /// The limit with these numbers. A rolling window has neither a capacity above its rate nor a debt.
+    pub(super) fn check(config: &Config) -> Result<Limit, ConfigError> {
+        let Config { kind, rate, capacity, max_debt, .. } = *config;
+        if kind != Kind::RollingWindow {
+            return Limit::new(config);
+        }
+        if capacity > rate {
+            return Err(ConfigError::CapacityTooLarge { capacity, max: rate });
+        }
+        if max_debt > 0 {
+            return Err(ConfigError::MaxDebtTooLarge { max_debt, max: 0 });
+        }
+        Limit::of_any_kind(config)
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.moments.fill(Moment::default());
+    }
+}
+
+impl Rolling {
+    /// The window of that limit, if it is one.
+    pub(super) fn window(&self, limit: &Limit) -> Option<RollingWindow> {
+        RollingWindow::of(limit, self.grain_ms)
+    }
+
+    /// The answer of a window, and what it would keep after it.
+    pub(super) fn decide(
+        mut self,
+        window: &RollingWindow,
+        mut state: State,
+        now: i64,
+        cost: u64,
+        verb: Verb,
+    ) -> (Decision, State, Self) {
+        let decision = window.decide_in(&mut state, &mut self.moments, now, cost, verb);
+        (decision, state, self)
+    }
+
+    /// The numbers of a window that its state does not say: see [`get`](super::get). From 7 on, when the first, the second and so on of what is missing
+    /// come back, and how much that is, or 0.
+    pub(super) fn number(&self, window: &RollingWindow, state: &State, which: u32, now: i64) -> Option<i64> {
+        let (current, mut left) = window.current(state, &self.moments, now);
+        let snapshot = window.limit().snapshot(&current);
+        Some(match which {
+            0 | 1 | 6 => return None,
+            2 => snapshot.tokens,
+            3 => 0,
+            4 => snapshot.at.max(now),
+            5 => window.full_at_in(state, &self.moments, now),
+            _ => {
+                let place = which.saturating_sub(7);
+                let (at, tokens) = left.nth(usize::try_from(place / 2).unwrap_or(usize::MAX)).unwrap_or((0, 0));
+                if place.is_multiple_of(2) { at } else { tokens.cast_signed() }
+            }
+        })
+    }
+
+    /// Takes over what an old bucket has at `now`, and returns the state; one of another kind gives a new one.
+    pub(super) fn carry(&mut self, window: &RollingWindow, old: (&Limit, &State, &Self), now: i64) -> State {
+        let (limit, state, rolling) = old;
+        self.clear();
+        let Some(before) = rolling.window(limit) else { return window.limit().new_state(now, 0) };
+        let (state, moments) = window.carry((&before, state, &rolling.moments), now);
+        self.moments = moments;
+        state
+    }
+}
 
 /// Replaces the text, JSON with the fields `calendar`, `starts` and `zone` of a policy, by JSON about that calendar, and returns the length.
 #[unsafe(no_mangle)]
@@ -77,12 +200,6 @@ pub extern "C" fn borrow(pace: &mut Pace, at: &mut f64, now: f64, tokens: f64, m
     answer.is_allow()
 }
 
-/// The calendar with that number.
-pub(super) fn numbered(number: u32) -> Option<Calendar> {
-    let known = CALENDARS.lock().unwrap_or_else(PoisonError::into_inner);
-    known.get(usize::try_from(number).ok()?).copied()
-}
-
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Answer {
@@ -103,11 +220,7 @@ fn answer(text: &str) -> Answer {
         Ok(calendar) => calendar,
         Err(field) => return Answer::Wrong { field: field.name() },
     };
-    let mut known = CALENDARS.lock().unwrap_or_else(PoisonError::into_inner);
-    let number = known.iter().position(|one| *one == calendar).unwrap_or_else(|| {
-        known.push(calendar);
-        known.len().saturating_sub(1)
-    });
+    let number = number_of(OtherKind::Calendar(calendar));
     Answer::Known { kind: calendar.to_string(), number, period_ms: calendar.longest_ms() }
 }
 
@@ -145,10 +258,10 @@ mod tests {
         let month = ask(r#"{"calendar":"month","starts":15,"zone":"UTC"}"#);
         let number = month["number"].as_u64().unwrap();
         assert_eq!((&month["kind"], &month["period_ms"]), (&"month 15 UTC".into(), &2_678_400_000_u64.into()));
-        assert_eq!(numbered(u32::try_from(number).unwrap()), Calendar::month(&Zone::UTC, 15));
+        let kind = kind_of(u32::try_from(number).unwrap() + 3);
+        assert_eq!(kind, (Kind::FixedWindow, Calendar::month(&Zone::UTC, 15), 0));
         assert_eq!(ask(r#"{"zone":"UTC","calendar":"month","starts":15}"#), month);
         assert_eq!(ask(r#"{"calendar":"week"}"#)["kind"], "week 1 UTC");
-        assert_eq!(numbered(u32::MAX), None);
         for (text, field) in [
             ("", "calendar"),
             ("{}", "calendar"),

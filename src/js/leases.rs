@@ -11,6 +11,7 @@
 use super::number::{f64_from_i64, f64_from_u64, i64_from_f64, u64_from_f64};
 use crate::edge::{AnswerTime, LeaseNeeds, LeasePool, Return, Worth};
 use crate::limit::{Decision, MAX_TOKENS};
+use crate::policy::{FrontendTerms, MAX_LIMITS};
 use crate::protocol::{EndedLease, Lease, LeaseRequest};
 
 /// Numbers of JavaScript, as their bits; the ids of leases are integers.
@@ -31,9 +32,6 @@ const SIZE: usize = REQUEST_LEN + MAX_LIMITS + LeaseRequest::MAX_ENDED * (1 + MA
 /// Including the decision.
 const REQUEST_LEN: usize = 5;
 const ANSWER_LEN: usize = 7;
-
-/// Maximum limits of a policy.
-const MAX_LIMITS: usize = 8;
 
 /// The leases of one key.
 #[derive(Debug)]
@@ -66,7 +64,7 @@ struct Refused {
 
 /// How long a refusal is assumed to hold, since others may give tokens back: the service's own default. Also how long tokens are waited
 /// for.
-const REFUSAL_MS: u64 = 1_000;
+const REFUSAL_MS: u64 = FrontendTerms::REFUSAL_CACHE_MS;
 
 /// The length assumed for a lease until the first one arrives.
 const GUESSED_LEASE_MS: u64 = 1_000;

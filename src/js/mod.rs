@@ -18,6 +18,8 @@ pub mod kinds;
 #[cfg(feature = "leases")]
 pub mod leases;
 mod number;
+#[cfg(feature = "kinds")]
+pub mod returns;
 
 #[cfg(any(feature = "js", not(feature = "leases")))]
 pub use exports::{Bucket, carry, consume, decide, get, make, restore, size};

@@ -1,5 +1,9 @@
 //! A limiter for many keys in one process: one policy, a state for each key, bounded memory.
 //!
+//! An entry takes 16 bytes for each limit, beside its key and a few bytes of tables. With a [rolling window](crate::limit::RollingWindow) among the
+//! limits it takes 24 more for each limit, and 16 for each moment at which the window counts something as taken: as many as there are in use, and
+//! at most twice that or [`max_moments`](crate::limit::RollingWindow::max_moments).
+//!
 //! A plain map of states grows with every key ever seen. But a bucket that is full again equals a new one, and the moment of that is known:
 //! [`Limit::expires_at`]. So whenever a key is added, a few that are full are forgotten, in a place where there may be some. Entries are in
 //! blocks, each with a moment before which none of its entries can be forgotten. A decision that takes tokens does not touch that moment,
@@ -26,6 +30,7 @@
 
 mod index;
 mod queue;
+mod rules;
 mod shard;
 
 use core::borrow::Borrow;
@@ -38,10 +43,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[cfg(feature = "api")]
 #[doc(inline)]
 pub use crate::access::Network;
-use crate::limit::{Decision, Limit, Part, State, Verb, decide_all};
+use crate::limit::{Decision, Limit, Part, Verb};
 use index::MAX_ENTRIES;
 pub use queue::{Granted, KeyedQueue, WaitError};
-use shard::{Shard, due_at};
+pub use rules::Rule;
+use rules::{Budget, OwnBudget, Rules};
+use shard::Shard;
 
 /// A limiter for many keys. It is shared by reference: all methods take `&self`, and threads with different keys seldom wait for each
 /// other.
@@ -70,7 +77,7 @@ use shard::{Shard, due_at};
 /// # Ok::<(), tollgate::limit::ConfigError>(())
 /// ```
 pub struct KeyedLimiter<K, const N: usize = 1, S = RandomState> {
-    limits: [Limit; N],
+    rules: Rules<N>,
     max_keys: usize,
     /// The number of keys with an entry: at most `max_keys`.
     len: AtomicUsize,
@@ -90,8 +97,19 @@ pub struct Answer<'a, const N: usize> {
     pub decision: Decision,
     /// The moment of the decision: the given one, or a later one seen before.
     pub now: i64,
-    /// Each limit with its own answer and the resulting state.
+    /// Each limit with its own answer and the resulting state. That of a rolling window says what is left, and not when it comes back.
     pub parts: [Part<'a>; N],
+    /// When each rolling window is full again.
+    windows_full_at: [Option<i64>; N],
+}
+
+impl<const N: usize> Answer<'_, N> {
+    /// The first moment, [`now`](Self::now) or later, at which each limit is full if nothing more is taken; `None` when one never will be.
+    #[must_use]
+    pub fn full_at(&self) -> [Option<i64>; N] {
+        let full_at = |part: &Part<'_>| part.limit.full_at(&part.state, self.now);
+        core::array::from_fn(|i| self.windows_full_at[i].or_else(|| full_at(&self.parts[i])))
+    }
 }
 
 /// The key is new, and all entries are in use by others. Its own budget is untouched.
@@ -116,9 +134,10 @@ impl fmt::Display for Full {
 impl core::error::Error for Full {}
 
 impl<K: Hash + Eq, const N: usize> KeyedLimiter<K, N> {
-    /// A limiter with `limits`, all of which must grant, for at most `max_keys` keys at once. With 0 it grants no tokens.
+    /// A limiter with `limits`, all of which must grant, for at most `max_keys` keys at once. With 0 it grants no tokens. Each is a [`Limit`] or
+    /// a [`RollingWindow`](crate::limit::RollingWindow); if there are both, a [`Rule`].
     #[must_use]
-    pub fn new(limits: [Limit; N], max_keys: usize) -> Self {
+    pub fn new(limits: [impl Into<Rule>; N], max_keys: usize) -> Self {
         Self::with_hasher(limits, max_keys, RandomState::new())
     }
 }
@@ -127,11 +146,12 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
     /// The same with another hash function. Use this where the standard one takes longer than the decision, and callers do not choose their
     /// keys. All 64 bits of a hash must be well mixed: some of them choose one of many parts, each with a lock and with memory of its own.
     #[must_use]
-    pub fn with_hasher(limits: [Limit; N], max_keys: usize, hasher: S) -> Self {
+    pub fn with_hasher(limits: [impl Into<Rule>; N], max_keys: usize, hasher: S) -> Self {
         let max_keys = max_keys.min(MAX_ENTRIES); // more would take ten gigabytes
         let shards = max_keys.div_ceil(KEYS_PER_SHARD).next_power_of_two().min(MAX_SHARDS);
         let shards = (0..shards).map(|_| Padded(Mutex::new(Shard::new()))).collect();
-        Self { limits, max_keys, len: AtomicUsize::new(0), hasher, shards }
+        let rules = Rules::new(limits.map(Into::into));
+        Self { rules, max_keys, len: AtomicUsize::new(0), hasher, shards }
     }
 
     /// Takes `cost` tokens of each limit and returns `true`, or takes none. Use this when neither the reason nor the moment to retry matters.
@@ -154,11 +174,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
         Q: Hash + Eq + ToOwned<Owned: Into<K>> + ?Sized,
         K: Borrow<Q>,
     {
-        // A single limit has a fast path.
-        self.with(key, now, |states, now| match (&self.limits[..], &mut states[..]) {
-            ([limit], [state]) => limit.consume(state, now, cost),
-            _ => self.decide_parts(states, now, [cost; N], Verb::Consume).0,
-        })
+        self.with(key, now, |budget, now| self.rules.consume(budget, now, cost))
     }
 
     /// Applies `verb` with the cost of each limit, and returns each limit's answer.
@@ -170,13 +186,13 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
         Q: Hash + Eq + ToOwned<Owned: Into<K>> + ?Sized,
         K: Borrow<Q>,
     {
-        let answer = self.with(key, now, |states, now| {
-            let (decision, parts) = self.decide_parts(states, now, costs, verb);
-            Answer { decision, now, parts }
+        let answer = self.with(key, now, |budget, now| {
+            let (decision, parts) = self.rules.decide(budget, now, costs, verb);
+            Answer { decision, now, parts, windows_full_at: self.rules.full_at(budget, now) }
         });
         if matches!(verb, Verb::Refund | Verb::Reset) {
             let hash = self.hasher.hash_one(key);
-            self.lock(self.index(hash)).give_back(hash, key, &self.limits);
+            self.lock(self.index(hash)).give_back(hash, key, &self.rules);
         }
         answer
     }
@@ -193,17 +209,18 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
     {
         let hash = self.hasher.hash_one(key);
         let shard = self.lock(self.index(hash));
-        let known = shard.states(hash, key);
-        let new = core::array::from_fn(|i| self.limits[i].new_state(now, hash));
-        let (moment, mut states) = shard.moment(now, &self.limits, known.unwrap_or(&new));
+        let known = shard.copy(hash, key);
         let is_new = known.is_none();
+        let mut budget = known.unwrap_or_else(|| self.rules.new_budget(now, hash));
+        let moment = shard.moment(now, &self.rules, &mut budget);
         drop(shard);
         if is_new {
-            states = core::array::from_fn(|i| self.limits[i].new_state(moment, hash));
+            budget = self.rules.new_budget(moment, hash);
         }
-        let decision = self.decide_parts(&mut states, moment, [cost; N], Verb::Consume).0;
-        if is_new && due_at(&self.limits, &states, moment) > moment && self.len() >= self.max_keys {
-            let rooms = self.shards.iter().map(|shard| lock(shard).room_at(&self.limits, moment));
+        let decision = self.rules.consume(&mut budget.view(), moment, cost);
+        let OwnBudget { states, moments } = &budget;
+        if is_new && self.rules.due_at(states, Some(moments), moment) > moment && self.len() >= self.max_keys {
+            let rooms = self.shards.iter().map(|shard| lock(shard).room_at(&self.rules, moment));
             let room_at = rooms.min().unwrap_or(i64::MAX);
             if room_at > moment {
                 return Err(Full { retry_at: (room_at < i64::MAX).then_some(room_at), now: moment });
@@ -212,10 +229,10 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
         Ok(decision)
     }
 
-    /// The limits.
+    /// The limits. That of a rolling window has its numbers; by itself nothing comes back into its bucket.
     #[must_use]
     pub const fn limits(&self) -> &[Limit; N] {
-        &self.limits
+        self.rules.limits()
     }
 
     /// The number of keys with an entry, at most `max_keys`. Some may be full again and not forgotten yet.
@@ -230,32 +247,32 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
         self.len() == 0
     }
 
-    fn decide_parts(
-        &self,
-        states: &mut [State; N],
-        now: i64,
-        costs: [u64; N],
-        verb: Verb,
-    ) -> (Decision, [Part<'_>; N]) {
-        let mut parts = core::array::from_fn(|i| Part::new(&self.limits[i], states[i], costs[i]));
-        let decision = decide_all(&mut parts, now, verb);
-        *states = parts.map(|part| part.state);
-        (decision, parts)
+    /// The moment of a decision at `now`, and a copy of what `key` has then.
+    fn look<Q>(&self, key: &Q, now: i64) -> Result<(i64, OwnBudget<N>), Full>
+    where
+        Q: Hash + Eq + ToOwned<Owned: Into<K>> + ?Sized,
+        K: Borrow<Q>,
+    {
+        self.with(key, now, |budget, now| {
+            // Giving back nothing takes nothing.
+            let _ = self.rules.decide(budget, now, [0; N], Verb::Refund);
+            (now, budget.copy())
+        })
     }
 
-    /// Calls `f` with the states of `key` and stores the result, unless it equals a new key's states.
+    /// Calls `f` with the budget of `key` and stores the result, unless it equals a new key's.
     #[inline]
     fn with<Q, A, F>(&self, key: &Q, now: i64, f: F) -> Result<A, Full>
     where
-        F: Fn(&mut [State; N], i64) -> A,
+        F: Fn(&mut Budget<'_, N>, i64) -> A,
         Q: Hash + Eq + ToOwned<Owned: Into<K>> + ?Sized,
         K: Borrow<Q>,
     {
         let hash = self.hasher.hash_one(key);
         let mut shard = self.lock(self.index(hash));
-        let now = shard.advance(now, &self.limits);
-        if let Some(states) = shard.states_mut(hash, key) {
-            return Ok(f(states, now));
+        let now = shard.advance(now, &self.rules);
+        if let Some(mut budget) = shard.budget(hash, key) {
+            return Ok(f(&mut budget, now));
         }
         drop(shard);
         self.with_new(key, hash, now, f)
@@ -266,7 +283,7 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
     #[inline(never)]
     fn with_new<Q, A, F>(&self, key: &Q, hash: u64, now: i64, f: F) -> Result<A, Full>
     where
-        F: Fn(&mut [State; N], i64) -> A,
+        F: Fn(&mut Budget<'_, N>, i64) -> A,
         Q: Hash + Eq + ToOwned<Owned: Into<K>> + ?Sized,
         K: Borrow<Q>,
     {
@@ -274,20 +291,20 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
         let mut has_made_room = false;
         loop {
             let mut shard = self.lock(index);
-            let now = shard.advance(now, &self.limits);
+            let now = shard.advance(now, &self.rules);
             // Another thread may have added it since.
-            if let Some(states) = shard.states_mut(hash, key) {
-                return Ok(f(states, now));
+            if let Some(mut budget) = shard.budget(hash, key) {
+                return Ok(f(&mut budget, now));
             }
-            let mut states = core::array::from_fn(|i| self.limits[i].new_state(now, hash));
-            let answer = f(&mut states, now);
-            let due = due_at(&self.limits, &states, now);
+            let mut budget = self.rules.new_budget(now, hash);
+            let answer = f(&mut budget.view(), now);
+            let due = self.rules.due_at(&budget.states, Some(&budget.moments), now);
             if due <= now {
                 return Ok(answer);
             }
-            _ = shard.forget_some(&self.limits, now, &self.hasher, &self.len);
+            _ = shard.forget_some(&self.rules, now, &self.hasher, &self.len);
             if let Some(room) = self.take_room() {
-                shard.insert(hash, owned(key), states, due, &self.hasher);
+                shard.insert((hash, owned(key)), budget, due, &self.rules, &self.hasher);
                 room.keep();
                 return Ok(answer);
             }
@@ -308,8 +325,8 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedLimiter<K, N, S> {
         let mut room_at = i64::MAX;
         for step in 0..self.shards.len() {
             let mut shard = self.lock((first + step) % self.shards.len());
-            let now_here = shard.advance(now, &self.limits);
-            match shard.make_room(&self.limits, now_here, &self.hasher, &self.len) {
+            let now_here = shard.advance(now, &self.rules);
+            match shard.make_room(&self.rules, now_here, &self.hasher, &self.len) {
                 Ok(()) => return now,
                 Err(at) => room_at = room_at.min(at),
             }
@@ -365,9 +382,9 @@ fn lock<K, const N: usize>(shard: &Locked<K, N>) -> MutexGuard<'_, Shard<K, N>> 
 
 impl<K, const N: usize, S> fmt::Debug for KeyedLimiter<K, N, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { limits, max_keys, len, .. } = self;
+        let Self { rules, max_keys, len, .. } = self;
         let mut debug = f.debug_struct("KeyedLimiter");
-        debug.field("limits", limits).field("max_keys", max_keys).field("len", len).finish_non_exhaustive()
+        debug.field("limits", rules.limits()).field("max_keys", max_keys).field("len", len).finish_non_exhaustive()
     }
 }
 

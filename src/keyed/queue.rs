@@ -19,8 +19,9 @@ use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::rules::{OwnBudget, Rules};
 use super::{Answer, Full, KeyedLimiter, owned};
-use crate::limit::{Decision, Limit, Part, State, Verb, decide_all, jitter};
+use crate::limit::{Decision, Part, Verb, jitter};
 
 /// A [`KeyedLimiter`] whose callers can wait for their turn: for each key, first come, first served within this process. Use this to
 /// slow callers down instead of refusing them, such as your own requests to an API with a limit.
@@ -242,12 +243,12 @@ impl<K: Hash + Eq, const N: usize, S: BuildHasher> KeyedQueue<K, N, S> {
         let mut lines = lock(&self.lines);
         let Lines { of, last_ticket } = &mut *lines;
         let (decision, forecast) = if let Some(line) = of.get_mut(key) {
-            // Giving back nothing returns the states as they are.
-            let look = self.limiter.decide(key, now, [0; N], Verb::Refund)?;
+            let (now, budget) = self.limiter.look(key, now)?;
             // An unlimited wait needs no forecast, only to know whether it would be for nothing.
-            let all = max_wait_ms.map(|_| line.forecast(&self.limiter, &look));
-            let mut forecast = all.unwrap_or_else(|| Forecast::new(&look));
-            (forecast.add(self.limiter.limits(), costs), all.map(|_| forecast))
+            let all = max_wait_ms.is_some();
+            let mut forecast =
+                if all { line.forecast(&self.limiter.rules, now, budget) } else { Forecast::new(now, budget) };
+            (forecast.add(&self.limiter.rules, costs), all.then_some(forecast))
         } else {
             let answer = self.limiter.decide(key, now, costs, Verb::Consume)?;
             if answer.decision.is_allow() {
@@ -310,58 +311,55 @@ impl<const N: usize> Line<N> {
     }
 
     /// The forecast with all who wait.
-    fn forecast<K, S>(&mut self, limiter: &KeyedLimiter<K, N, S>, look: &Answer<'_, N>) -> Forecast<N>
-    where
-        K: Hash + Eq,
-        S: BuildHasher,
-    {
-        let new = Forecast::new(look);
+    fn forecast(&mut self, rules: &Rules<N>, now: i64, budget: OwnBudget<N>) -> Forecast<N> {
+        let new = Forecast::new(now, budget);
         // The same as long as nothing was taken or given back, and the first is not late.
-        let is_same = |forecast: &Forecast<N>| forecast.from == new.from && forecast.first_at >= Some(look.now);
-        let forecast = self.forecast.filter(is_same).unwrap_or_else(|| {
+        let is_same = |forecast: &Forecast<N>| forecast.from == new.from && forecast.first_at >= Some(now);
+        let forecast = self.forecast.take().filter(is_same).unwrap_or_else(|| {
             let mut forecast = new;
             for waiter in self.waiters.values() {
-                let _ = forecast.add(limiter.limits(), waiter.costs);
+                let _ = forecast.add(rules, waiter.costs);
             }
             forecast
         });
-        self.forecast = Some(forecast);
+        self.forecast = Some(forecast.clone());
         forecast
     }
 }
 
 /// What will be if some callers take their tokens one after the other, each as soon as it can.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Forecast<const N: usize> {
-    /// The states before them.
-    from: [State; N],
+    /// The budget before them.
+    from: OwnBudget<N>,
     /// When the first of them takes its tokens.
     first_at: Option<i64>,
-    /// When the last of them does, and the states it leaves.
+    /// When the last of them does, and the budget it leaves.
     turn_at: i64,
-    states: [State; N],
+    budget: OwnBudget<N>,
 }
 
 impl<const N: usize> Forecast<N> {
     /// The forecast without any caller.
-    fn new(look: &Answer<'_, N>) -> Self {
-        let states = look.parts.each_ref().map(|part| part.state);
-        Self { from: states, first_at: None, turn_at: look.now, states }
+    fn new(now: i64, budget: OwnBudget<N>) -> Self {
+        Self { from: budget.clone(), first_at: None, turn_at: now, budget }
     }
 
     /// One more caller. Returns the decision at its turn; one that is refused even then takes nothing.
-    fn add(&mut self, limits: &[Limit; N], costs: [u64; N]) -> Decision {
-        let mut parts = core::array::from_fn(|i| Part::new(&limits[i], self.states[i], costs[i]));
+    fn add(&mut self, rules: &Rules<N>, costs: [u64; N]) -> Decision {
         let mut turn_at = self.turn_at;
-        let mut decision = decide_all(&mut parts, turn_at, Verb::Consume);
+        let mut decision = rules.decide(&mut self.budget.view(), turn_at, costs, Verb::Consume).0;
         if let Decision::Wait { retry_at } = decision {
+            let mut later = self.budget.clone();
             turn_at = retry_at;
-            decision = decide_all(&mut parts, turn_at, Verb::Consume);
+            decision = rules.decide(&mut later.view(), turn_at, costs, Verb::Consume).0;
+            if decision.is_allow() {
+                self.budget = later;
+            }
         }
         if decision.is_allow() {
             self.first_at.get_or_insert(turn_at);
             self.turn_at = turn_at;
-            self.states = parts.map(|part| part.state);
         }
         decision
     }

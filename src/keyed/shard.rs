@@ -5,12 +5,15 @@ use core::hash::{BuildHasher, Hash};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::index::Index;
-use crate::limit::{Limit, MAX_STEP_BACK_MS, State, Verb};
+use super::rules::{Budget, Moments, OwnBudget, Rules, no_moments};
+use crate::limit::{MAX_STEP_BACK_MS, State};
 
-/// `due[i]` is at most each moment that is [`due_at`] of an entry in the block `entries[i * BLOCK..][..BLOCK]`, and `room_at` is at most each
+/// `due[i]` is at most each moment that is [`Rules::due_at`] of an entry in the block `entries[i * BLOCK..][..BLOCK]`, and `room_at` is at most each
 /// of `due`.
 pub(super) struct Shard<K, const N: usize> {
     entries: Vec<Entry<K, N>>,
+    /// Those of each entry; none at all without rolling windows.
+    moments: Vec<Moments<N>>,
     index: Index,
     due: Vec<i64>,
     room_at: i64,
@@ -41,54 +44,59 @@ impl Drop for Forgotten<'_> {
 
 impl<K: Hash + Eq, const N: usize> Shard<K, N> {
     pub(super) fn new() -> Self {
-        let (entries, index, due) = (Vec::new(), Index::default(), Vec::new());
-        Self { entries, index, due, room_at: i64::MAX, hand: 0, latest: i64::MIN }
+        let (entries, moments, index, due) = (Vec::new(), Vec::new(), Index::default(), Vec::new());
+        Self { entries, moments, index, due, room_at: i64::MAX, hand: 0, latest: i64::MIN }
     }
 
     /// The moment that counts: the latest seen, unless the clock stepped back further than a bucket tolerates. Otherwise a thread slightly
     /// behind could find a bucket full that was forgotten at a later moment.
     #[inline]
-    pub(super) fn advance(&mut self, now: i64, limits: &[Limit; N]) -> i64 {
+    pub(super) fn advance(&mut self, now: i64, rules: &Rules<N>) -> i64 {
         if now > self.latest {
             self.latest = now;
         } else if self.latest.saturating_sub(now) > MAX_STEP_BACK_MS {
-            self.step_back(now, limits);
+            self.step_back(now, rules);
         }
         self.latest
     }
 
     /// Every stored moment is from the previous clock, and may be years away. All keys continue from now with their levels.
     #[cold]
-    fn step_back(&mut self, now: i64, limits: &[Limit; N]) {
+    fn step_back(&mut self, now: i64, rules: &Rules<N>) {
         let latest = core::mem::replace(&mut self.latest, now);
-        for Entry { states, .. } in &mut self.entries {
-            *states = stepped_back(limits, states, latest, now);
+        for (at, Entry { states, .. }) in self.entries.iter_mut().enumerate() {
+            let moments = self.moments.get_mut(at);
+            rules.step_back(&mut Budget { states, moments }, latest, now);
         }
-        let first_due = |block: &[Entry<K, N>]| block.iter().map(|entry| due_at(limits, &entry.states, now)).min();
-        self.due = self.entries.chunks(BLOCK).filter_map(first_due).collect();
+        let due = |at: usize| rules.due_at(&self.entries[at].states, self.moments.get(at), now);
+        let blocks = (0..self.entries.len()).step_by(BLOCK);
+        let first_due = |from: usize| (from..self.entries.len().min(from + BLOCK)).map(due).min();
+        self.due = blocks.filter_map(first_due).collect();
         self.room_at = self.first_due();
     }
 
-    /// The moment that would count, if a decision were made at `now`, and what these states would be then.
-    pub(super) fn moment(&self, now: i64, limits: &[Limit; N], states: &[State; N]) -> (i64, [State; N]) {
+    /// The moment that would count, if a decision were made at `now`; this budget becomes what it would be then.
+    pub(super) fn moment(&self, now: i64, rules: &Rules<N>, budget: &mut OwnBudget<N>) -> i64 {
         if self.latest.saturating_sub(now) > MAX_STEP_BACK_MS {
-            return (now, stepped_back(limits, states, self.latest, now));
+            rules.step_back(&mut budget.view(), self.latest, now);
+            return now;
         }
-        (now.max(self.latest), *states)
+        now.max(self.latest)
     }
 
     /// The first moment, `now` or later, at which some key may be forgotten, if none takes anything until then.
-    pub(super) fn room_at(&self, limits: &[Limit; N], now: i64) -> i64 {
+    pub(super) fn room_at(&self, rules: &Rules<N>, now: i64) -> i64 {
         let has_stepped_back = self.latest.saturating_sub(now) > MAX_STEP_BACK_MS;
         let mut room_at = i64::MAX;
-        for (block, &first_due) in self.entries.chunks(BLOCK).zip(&self.due) {
+        for (from, &first_due) in (0..self.entries.len()).step_by(BLOCK).zip(&self.due) {
             if first_due > now.max(self.latest) && !has_stepped_back {
                 room_at = room_at.min(first_due);
                 continue;
             }
-            for Entry { states, .. } in block {
-                let (moment, states) = self.moment(now, limits, states);
-                let due = due_at(limits, &states, moment);
+            for at in from..self.entries.len().min(from + BLOCK) {
+                let Some(mut budget) = self.own_budget(at) else { continue };
+                let moment = self.moment(now, rules, &mut budget);
+                let due = rules.due_at(&budget.states, Some(&budget.moments), moment);
                 if due <= moment {
                     return now;
                 }
@@ -99,33 +107,39 @@ impl<K: Hash + Eq, const N: usize> Shard<K, N> {
     }
 
     /// Notes that tokens were given back to `key`, which has this hash: it may be forgotten sooner.
-    pub(super) fn give_back<Q: Eq + ?Sized>(&mut self, hash: u64, key: &Q, limits: &[Limit; N])
+    pub(super) fn give_back<Q: Eq + ?Sized>(&mut self, hash: u64, key: &Q, rules: &Rules<N>)
     where
         K: Borrow<Q>,
     {
         let Some(at) = self.position(hash, key) else { return };
         if let (Some(entry), Some(first_due)) = (self.entries.get(at), self.due.get_mut(at / BLOCK)) {
-            *first_due = due_at(limits, &entry.states, self.latest).min(*first_due);
+            *first_due = rules.due_at(&entry.states, self.moments.get(at), self.latest).min(*first_due);
             self.room_at = self.room_at.min(*first_due);
         }
     }
 
-    /// The states of `key`, which has this hash.
-    pub(super) fn states<Q: Eq + ?Sized>(&self, hash: u64, key: &Q) -> Option<&[State; N]>
+    /// A copy of the budget of `key`, which has this hash.
+    pub(super) fn copy<Q: Eq + ?Sized>(&self, hash: u64, key: &Q) -> Option<OwnBudget<N>>
     where
         K: Borrow<Q>,
     {
-        self.entries.get(self.position(hash, key)?).map(|entry| &entry.states)
+        self.own_budget(self.position(hash, key)?)
     }
 
-    /// The same, to be changed.
+    fn own_budget(&self, at: usize) -> Option<OwnBudget<N>> {
+        let states = self.entries.get(at)?.states;
+        Some(OwnBudget { states, moments: self.moments.get(at).cloned().unwrap_or_else(no_moments) })
+    }
+
+    /// The budget of `key`, which has this hash.
     #[inline]
-    pub(super) fn states_mut<Q: Eq + ?Sized>(&mut self, hash: u64, key: &Q) -> Option<&mut [State; N]>
+    pub(super) fn budget<Q: Eq + ?Sized>(&mut self, hash: u64, key: &Q) -> Option<Budget<'_, N>>
     where
         K: Borrow<Q>,
     {
         let at = self.position(hash, key)?;
-        self.entries.get_mut(at).map(|entry| &mut entry.states)
+        let states = &mut self.entries.get_mut(at)?.states;
+        Some(Budget { states, moments: self.moments.get_mut(at) })
     }
 
     #[inline]
@@ -137,7 +151,14 @@ impl<K: Hash + Eq, const N: usize> Shard<K, N> {
     }
 
     /// Adds a key that has no entry, and may be forgotten at `due`.
-    pub(super) fn insert(&mut self, hash: u64, key: K, states: [State; N], due: i64, hasher: &impl BuildHasher) {
+    pub(super) fn insert(
+        &mut self,
+        (hash, key): (u64, K),
+        budget: OwnBudget<N>,
+        due: i64,
+        rules: &Rules<N>,
+        hasher: &impl BuildHasher,
+    ) {
         let Self { entries, index, .. } = self;
         index.insert(hash, entries.len(), |at| hasher.hash_one(&entries[at].key));
         match self.due.get_mut(self.entries.len() / BLOCK) {
@@ -149,20 +170,23 @@ impl<K: Hash + Eq, const N: usize> Shard<K, N> {
             // By a quarter: by default half of the memory might be unused.
             self.entries.reserve_exact(self.entries.len() / 4 + 4);
         }
-        self.entries.push(Entry { key, states });
+        self.entries.push(Entry { key, states: budget.states });
+        if rules.have_windows() {
+            self.moments.push(budget.moments);
+        }
     }
 
     /// Forgets keys that are full again, or returns the moment at which one may be. `len` counts those of all shards.
     pub(super) fn make_room(
         &mut self,
-        limits: &[Limit; N],
+        rules: &Rules<N>,
         now: i64,
         hasher: &impl BuildHasher,
         len: &AtomicUsize,
     ) -> Result<(), i64> {
         if self.room_at <= now {
             for _ in 0..self.due.len() {
-                if self.forget_some(limits, now, hasher, len) {
+                if self.forget_some(rules, now, hasher, len) {
                     return Ok(());
                 }
             }
@@ -174,7 +198,7 @@ impl<K: Hash + Eq, const N: usize> Shard<K, N> {
     /// Forgets keys of the next block that are full again, if any: at most [`STEPS`]. Returns whether there were any.
     pub(super) fn forget_some(
         &mut self,
-        limits: &[Limit; N],
+        rules: &Rules<N>,
         now: i64,
         hasher: &impl BuildHasher,
         len: &AtomicUsize,
@@ -188,7 +212,7 @@ impl<K: Hash + Eq, const N: usize> Shard<K, N> {
             let mut at = self.hand * BLOCK;
             let end = at + BLOCK;
             while at < end.min(self.entries.len()) {
-                let due = due_at(limits, &self.entries[at].states, now);
+                let due = rules.due_at(&self.entries[at].states, self.moments.get(at), now);
                 if due > now {
                     first_due = due.min(first_due);
                     at += 1;
@@ -217,6 +241,9 @@ impl<K: Hash + Eq, const N: usize> Shard<K, N> {
         index.remove(hash, at, hash_of);
         index.renumber(hash_of_last, last, at);
         let removed = self.entries.swap_remove(at);
+        if at < self.moments.len() {
+            self.moments.swap_remove(at);
+        }
         self.due.truncate(self.entries.len().div_ceil(BLOCK));
         removed
     }
@@ -224,20 +251,6 @@ impl<K: Hash + Eq, const N: usize> Shard<K, N> {
     fn first_due(&self) -> i64 {
         self.due.iter().copied().min().unwrap_or(i64::MAX)
     }
-}
-
-/// These states after the clock stepped back from `latest` to `now`, further than a bucket tolerates.
-fn stepped_back<const N: usize>(limits: &[Limit; N], states: &[State; N], latest: i64, now: i64) -> [State; N] {
-    core::array::from_fn(|i| {
-        let state = limits[i].refilled(&states[i], latest);
-        limits[i].decide(state, now, 0, Verb::Consume).1
-    })
-}
-
-/// The first moment, `now` or later, from which these states answer everything as new ones would; `i64::MAX` for never.
-pub(super) fn due_at<const N: usize>(limits: &[Limit; N], states: &[State; N], now: i64) -> i64 {
-    let each = limits.iter().zip(states).map(|(limit, state)| limit.expires_at(state, now).unwrap_or(i64::MAX));
-    each.max().unwrap_or(now)
 }
 
 /// Larger blocks take longer to look through, smaller ones are more to look for in a full table.

@@ -9,7 +9,7 @@ use super::row::{Registered, StoredRow};
 use super::{Ledger, LedgerError, Slot, Writes};
 use crate::limit::{Decision, Verb};
 use crate::policy::Policy;
-use crate::protocol::{Action, Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Spread};
+use crate::protocol::{Action, ComingBack, Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Spread};
 
 impl Ledger {
     /// Answers a request about the buckets of the policies `asked`; `random` gives the ids of reservations. A bucket last requested under
@@ -86,9 +86,13 @@ impl Ledger {
             },
         };
         if let ObjectReply::Decided(decided) = &mut reply {
-            // What comes back of a rolling window, and when, is known only here.
-            let is_rolling = asked.iter().any(|policy| policy.has_rolling_windows());
-            decided.may_be_kept = !decided.is_replayed && !is_rolling && !self.may_give_back(asked);
+            // What comes back of a rolling window is said only with a refusal: a grant makes the frontend forget.
+            let is_rolling = asked.iter().any(|policy| policy.has_own_rolling_windows());
+            let is_refusal = !decided.decision().is_allow();
+            decided.may_be_kept = !decided.is_replayed && (is_refusal || !is_rolling) && !self.may_give_back(asked);
+            if decided.may_be_kept && is_rolling {
+                decided.coming_back = self.coming_back(asked);
+            }
             self.recent.record(asked, request, decided);
             decided.notices = self.give_notices(asked, request, decided, &mut writes);
             if !decided.is_replayed {
@@ -148,7 +152,7 @@ impl Ledger {
                     newer.push((Arc::clone(bucket.policy()), bucket.as_of()));
                 }
                 Some(Slot::Stored(row)) => {
-                    let error = |error| LedgerError(format!("the bucket of policy {}: {error}", policy.name()));
+                    let error = |error| LedgerError::of_bucket(policy.name(), error);
                     let stored = StoredRow::read(row).map_err(error)?;
                     let Registered { as_of: stored_as_of, id, .. } = stored.registered;
                     if stored_as_of > as_of && id != policy.id() {
@@ -226,6 +230,15 @@ impl Ledger {
         let reserved = self.reservations.iter().flat_map(|(_, open)| &open.parts);
         let mut parts = reserved.chain(self.holds.open().chain(self.holds.committed()).flat_map(|hold| &hold.parts));
         parts.any(|part| asked.iter().any(|policy| policy.name() == part.policy))
+    }
+
+    /// What comes back of each rolling window.
+    fn coming_back(&self, asked: &[Arc<Policy>]) -> Box<[ComingBack]> {
+        let buckets = asked.iter().filter_map(|policy| match self.slot(policy.name()) {
+            Some(Slot::Open(bucket)) => Some(bucket.all_coming_back()),
+            _ => None,
+        });
+        buckets.flatten().collect()
     }
 
     fn take(

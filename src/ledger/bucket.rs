@@ -16,6 +16,7 @@ use super::without::without;
 use super::writes::Writes;
 use crate::limit::{Carry, Cuts, Decision, Limit, State, Verb};
 use crate::policy::{NamedLimit, Policy, Standing, is_of_slots};
+use crate::protocol::ComingBack;
 use crate::sorted::SortedMap;
 
 /// A policy's bucket for the key.
@@ -566,15 +567,28 @@ impl Bucket {
             return never;
         };
         let limit = named.limit();
-        let cost = if verb == Verb::ConsumeUpTo { cost.min(1) } else { cost };
-        if cost > limit.config().capacity {
-            return Decision::Never { max: limit.config().capacity };
-        }
         let there = i128::from(limit.snapshot(state).tokens).saturating_sub(held.into());
-        let missing = i128::from(cost).saturating_sub(there);
+        let coming_back = self.coming_back(index, limit, others, expiring);
+        limit.refusal_of_rolling(there, cost, verb, coming_back.iter()).unwrap_or(never)
+    }
+
+    /// What comes back of a rolling window; `others` and `expiring` as for its refusals.
+    fn coming_back(
+        &self,
+        index: usize,
+        limit: &Limit,
+        others: impl IntoIterator<Item = (i64, u64)>,
+        expiring: &[(u64, i64)],
+    ) -> ComingBack {
         let others = others.into_iter().chain(self.lease_back(index, limit));
-        let retry_at = self.logs.get(index).and_then(|log| log.back_at(limit, missing, others, expiring));
-        retry_at.map_or(never, |retry_at| Decision::Wait { retry_at })
+        self.logs.get(index).map(|log| log.coming_back(limit, others, expiring)).unwrap_or_default()
+    }
+
+    /// What comes back of each rolling window of the policy while nothing is held or reserved.
+    pub(super) fn all_coming_back(&self) -> impl Iterator<Item = ComingBack> {
+        let limits =
+            self.policy.limits().iter().map(NamedLimit::limit).enumerate().filter(|(_, limit)| limit.is_rolling());
+        limits.map(|(index, limit)| self.coming_back(index, limit, [], &[]).summary())
     }
 
     /// When all of a rolling window is back, if anything is missing; `None` of another limit.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::accounts::MAX_INLINE;
 use super::bucket::{Need, row_expires_at};
-use super::names::BUCKET;
+use super::names::bucket_row;
 use super::row::StoredRow;
 use super::{Ledger, Slot, Writes};
 use crate::policy::{Policy, without_shadow};
@@ -119,7 +119,7 @@ impl Ledger {
             let mut parts = all.flat_map(|(_, reservation)| &reservation.parts);
             let is_over = has_ended && !parts.any(|part| part.policy == without_shadow(name));
             if is_over && slot.has_row() {
-                writes.before_reply.push((format!("{BUCKET}{name}"), None));
+                writes.before_reply.push((bucket_row(name), None));
             }
             !is_over
         });

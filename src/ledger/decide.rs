@@ -259,7 +259,7 @@ impl Slot {
             Self::Open(bucket) => bucket.move_to(policy, as_of, expired, now, phase),
             Self::Stored(row) => {
                 let bucket = Bucket::read(policy, as_of, row, expired, now, phase);
-                let error = |error| LedgerError(format!("the bucket of policy {}: {error}", policy.name()));
+                let error = |error| LedgerError::of_bucket(policy.name(), error);
                 *self = Self::Open(Box::new(bucket.map_err(error)?));
             }
         }

@@ -1,21 +1,22 @@
 //! Expired reservations: what the ledger does with them, and how long callers may still settle them.
 //!
 //! At its end a reservation keeps its full cost or gives back all of it, as its policy says. Neither is final: a settlement or cancellation
-//! within [`LATE_MS`] still finds it, and leaves the budget as if the real cost had been taken in the first place.
+//! within [`LATE_SETTLEMENT_MS`] still finds it, and leaves the budget as if the real cost had been taken in the first place.
 
 use std::sync::Arc;
 
 use super::bucket::Need;
 use super::names::Renamed;
 use super::quota::{MAX_RESERVATIONS, of_grants};
+use super::replays::REPLAY_TTL_MS;
 use super::reservation::{Expired, Piece, Reservation};
 use super::row::StoredRow;
 use super::{Ledger, LedgerError, Slot};
 use crate::policy::{Policy, shadow_of};
 use crate::sorted::SortedMap;
 
-/// How long an expired reservation may be settled: an hour, as long as a closed one is remembered.
-pub const LATE_MS: u64 = 3_600_000;
+/// How long an expired reservation may be settled: as long as a closed one is remembered.
+pub const LATE_SETTLEMENT_MS: u64 = REPLAY_TTL_MS;
 
 /// Maximum reservations of a key, open and over; each raise counts as one. Holders of grants have half. Open ones take the room of those
 /// that are over: beyond the maximum, of these the ones that ended first are forgotten, but never the latest. All reservations that can be
@@ -25,7 +26,7 @@ pub const MAX_KEPT: usize = MAX_RESERVATIONS + 256;
 impl Reservation {
     /// When it may be forgotten, once over.
     pub(super) const fn forgotten_at(&self) -> i64 {
-        self.expires_at.saturating_add_unsigned(LATE_MS)
+        self.expires_at.saturating_add_unsigned(LATE_SETTLEMENT_MS)
     }
 }
 
@@ -122,7 +123,7 @@ impl Ledger {
                 Some(Slot::Open(bucket)) => Arc::clone(bucket.policy()),
                 Some(Slot::Stored(row)) => StoredRow::read(row)
                     .and_then(|row| row.policy(&part.policy))
-                    .map_err(|error| LedgerError(format!("the bucket of policy {}: {error}", part.policy)))?,
+                    .map_err(|error| LedgerError::of_bucket(&part.policy, error))?,
                 None => continue, // the bucket is full
             };
             self.open(&policy, 0, now)?;

@@ -15,7 +15,7 @@
 //! If its numbers change meanwhile, the account of the new ones pays no more than it has: had the tokens been spent before the change,
 //! what exceeds the new capacity would not be owed. The account that they were leased of pays for all of them.
 //!
-//! Clocks: the object waits [`LATE_MS`](crate::protocol::LATE_MS) longer than it announces, for a frontend whose clock stands still while
+//! Clocks: the object waits [`LEASE_GRACE_MS`](crate::protocol::LEASE_GRACE_MS) longer than it announces, for a frontend whose clock stands still while
 //! it computes. If the object's clock steps forward meanwhile, that step's refill may be granted in addition to the lease.
 //!
 //! Tokens that have not refilled yet may be leased too, to be spent once they have. So under overload each frontend has its share of the
@@ -23,11 +23,11 @@
 
 use super::accounts::Change;
 use super::names::Renamed;
-use super::open_lease::{MAX_LEASE_MS, OpenLease};
+use super::open_lease::OpenLease;
 use super::row::{LEASED, NamedState, StoredRow};
 use super::without::without;
 use crate::limit::{Cuts, Limit, State};
-use crate::policy::{NamedLimit, Policy};
+use crate::policy::{LeaseTerms, NamedLimit, Policy};
 use crate::protocol::EndedLease;
 
 /// Maximum leases of a bucket, all of which are in its row: for a key with ten thousand requests per second from a hundred isolates.
@@ -307,7 +307,7 @@ impl Leases {
     }
 
     pub(super) fn is_paused(&self, now: i64) -> bool {
-        self.paused_until.is_some_and(|until| now < until && until.abs_diff(now) <= MAX_LEASE_MS)
+        self.paused_until.is_some_and(|until| now < until && until.abs_diff(now) <= LeaseTerms::MAX_LEASE_MS)
     }
 }
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::bucket::Need;
 use super::decide::held_of;
-use super::open_lease::{MAX_LEASE_MS, OpenLease};
+use super::open_lease::OpenLease;
 use super::without::without;
 use super::{Ledger, LedgerError};
 use crate::limit::{Decision, Limit, State, Verb};
-use crate::policy::{Policy, Standing};
-use crate::protocol::{Action, Decided, LATE_MS, Lease, LeaseRequest, ObjectRequest};
+use crate::policy::{LeaseTerms, Policy, Standing};
+use crate::protocol::{Action, Decided, LEASE_GRACE_MS, Lease, LeaseRequest, ObjectRequest};
 
 impl Ledger {
     /// Takes what ended leases have spent.
@@ -50,13 +50,13 @@ impl Ledger {
             decision.is_allow() || tokens.iter().zip(costs).all(|(tokens, cost)| tokens >= cost)
         };
         let lease = given.filter(is_of_use).and_then(|(from, tokens)| {
-            let until = from.saturating_add_unsigned(terms.lease_ms.min(MAX_LEASE_MS));
+            let until = from.saturating_add_unsigned(terms.lease_ms.min(LeaseTerms::MAX_LEASE_MS));
             Some(Lease { id: random()?, from, until, tokens })
         });
         let bucket = self.bucket(policy)?;
         match (&lease, decision) {
             (Some(Lease { id, until, tokens, from }), _) => {
-                let until = until.saturating_add_unsigned(LATE_MS);
+                let until = until.saturating_add_unsigned(LEASE_GRACE_MS);
                 bucket.leases.add(OpenLease { id: *id, until, tokens: tokens.clone() }, policy);
                 bucket.need(Need::Spent);
                 for limit in &mut decided.limits {
@@ -89,7 +89,7 @@ impl Ledger {
         if is_full || !is_limited || request.wanted.len() != policy.limits().len() {
             return Ok(None);
         }
-        let horizon = now.saturating_add_unsigned(request.horizon_ms.min(MAX_LEASE_MS));
+        let horizon = now.saturating_add_unsigned(request.horizon_ms.min(LeaseTerms::MAX_LEASE_MS));
         let limits = || {
             let limits = policy.limits().iter().zip(&bucket.states).zip(&held).zip(&request.wanted);
             limits.map(|(((limit, state), &held), &wanted)| (limit.limit(), state, held, wanted))

@@ -8,7 +8,8 @@
 //! no longer be settled: a settlement changes what was taken at its opening.
 
 use super::bytes::Bytes;
-use crate::limit::{Config, Limit, MAX_STEP_BACK_MS, State};
+use crate::limit::{Limit, MAX_GRAINS, State, ahead_ms, grain_ms, moment};
+use crate::protocol::ComingBack;
 
 /// The log of one account.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,11 +43,8 @@ pub(super) struct Back {
     pub(super) saved: (u64, u64),
 }
 
-/// The most grains that a policy can have: with a larger rate, none has a moment for each take.
-const MANY: u64 = 240;
-
 /// Maximum moments besides those of openings: twice the most grains, since the numbers may change from coarse to fine.
-const MAX_MOMENTS: usize = 480;
+const MAX_MOMENTS: usize = 2 * MAX_GRAINS as usize;
 
 impl Log {
     pub(super) const fn set_grain(&mut self, grain_ms: u64) {
@@ -65,10 +63,7 @@ impl Log {
 
     /// Follows a clock that stepped back far: otherwise a key would wait for the old clock. Returns whether it did.
     pub(super) fn follow_clock(&mut self, now: i64) -> bool {
-        let ahead_ms = self.taken_at.saturating_sub(now);
-        if self.takes.is_empty() || ahead_ms <= MAX_STEP_BACK_MS {
-            return false;
-        }
+        let Some(ahead_ms) = ahead_ms(self.taken_at, now).filter(|_| !self.takes.is_empty()) else { return false };
         self.taken_at = now;
         for take in &mut self.takes {
             take.at = take.at.saturating_sub(ahead_ms);
@@ -82,9 +77,8 @@ impl Log {
         let tokens = u64::try_from(change.unsigned_abs()).unwrap_or(u64::MAX);
         self.last = 0;
         // It may have come and gone within one change of several, without the grains of a policy.
-        let Config { capacity, period_ms, .. } = *limit.config();
-        if self.grain_ms == 0 && capacity > MANY {
-            self.grain_ms = period_ms.div_ceil(MANY);
+        if self.grain_ms == 0 {
+            self.grain_ms = grain_ms(limit.config(), MAX_GRAINS);
         }
         if change > 0 {
             self.last = tokens;
@@ -170,29 +164,20 @@ impl Log {
         Take { at: self.moment(at), ..Take::default() }.back_at(limit)
     }
 
-    /// The first moment at which `missing` tokens have come back: from here, or from others, which come with their moments. What these
-    /// openings have taken comes back at their moments at the latest.
-    pub(super) fn back_at(
+    /// What comes back: from here, and from others, which come with their moments. What these openings have taken comes back at their
+    /// moments at the latest.
+    pub(super) fn coming_back(
         &self,
         limit: &Limit,
-        missing: i128,
         others: impl IntoIterator<Item = (i64, u64)>,
         expiring: &[(u64, i64)],
-    ) -> Option<i64> {
+    ) -> ComingBack {
         let own = self.takes.iter().map(|take| {
             let mut of_opening = expiring.iter().filter(|_| take.opening > 0);
             let expires_at = of_opening.find(|(id, _)| *id == take.opening).map(|(_, at)| *at);
             (expires_at.unwrap_or(i64::MAX).min(take.back_at(limit)), take.tokens)
         });
-        let mut all: Vec<_> = own.chain(others).collect();
-        crate::sorted::sort_by(&mut all, |one, other| one.0.cmp(&other.0));
-        let mut back = 0_i128;
-        all.into_iter()
-            .find(|(_, tokens)| {
-                back = back.saturating_add((*tokens).into());
-                back >= missing
-            })
-            .map(|(at, _)| at)
+        ComingBack::new(own.chain(others).collect())
     }
 
     /// Records that a row has all of it.
@@ -262,15 +247,9 @@ impl Log {
         self.takes.iter().fold(0, |sum, take| sum.saturating_add(take.tokens))
     }
 
-    /// The moment that counts for what is taken now: the end of its grain. Never before the last one, since the order says what comes back
-    /// first; so after a step back of the clock, and while a longer grain of earlier numbers lasts, it is that one.
+    /// The moment that counts for what is taken now.
     fn moment(&self, now: i64) -> i64 {
-        if let Some(last) = self.takes.last().filter(|last| last.at >= now) {
-            return last.at;
-        }
-        let grain_ms = i64::try_from(self.grain_ms).unwrap_or(i64::MAX);
-        let into_ms = now.checked_rem_euclid(grain_ms).unwrap_or(0);
-        if into_ms == 0 { now } else { now.saturating_add(grain_ms.saturating_sub(into_ms)) }
+        moment(now, self.takes.last().map(|last| last.at), self.grain_ms)
     }
 
     /// Adds tokens that are taken now: to the final ones of their moment, or as those of an opening.
@@ -332,7 +311,7 @@ impl Log {
 
 impl Take {
     fn back_at(&self, limit: &Limit) -> i64 {
-        self.at.saturating_add_unsigned(limit.config().period_ms)
+        limit.back_at(self.at)
     }
 
     fn lower(&mut self, tokens: u64) {
@@ -350,7 +329,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::limit::Kind;
+    use crate::limit::{Config, Kind};
 
     fn limit(capacity: u64, period_ms: u64) -> Limit {
         let config = Config::token_bucket(capacity, Duration::from_millis(period_ms));

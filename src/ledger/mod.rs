@@ -103,9 +103,8 @@ use self::reservations::Reservations;
 pub use self::accounts::{MAX_INLINE, MAX_OTHERS};
 pub use self::clean::{failed_again, retry_ms};
 pub use self::kept::{Kept, KeptError, Storage};
-pub use self::late::{LATE_MS, MAX_KEPT};
+pub use self::late::{LATE_SETTLEMENT_MS, MAX_KEPT};
 pub use self::leases::MAX_LEASES;
-pub use self::open_lease::MAX_LEASE_MS;
 pub use self::quota::MAX_RESERVATIONS;
 pub use self::replays::{MAX_CLOSED, MAX_RECENT, MAX_REQUEST_IDS, REPLAY_TTL_MS};
 pub use self::writes::{Background, RowWrite, Writes};
@@ -149,6 +148,11 @@ pub struct LedgerError(String);
 impl LedgerError {
     pub(crate) fn new(why: &str) -> Self {
         Self(why.to_owned())
+    }
+
+    /// The bucket of that policy cannot be used.
+    fn of_bucket(policy: &str, error: impl fmt::Display) -> Self {
+        Self(format!("the bucket of policy {policy}: {error}"))
     }
 }
 

@@ -1,9 +1,14 @@
 //! The names of rows and accounts, except those of replays and notices, which are in `replays.rs` and `notices.rs`.
 
-/// Prefix of a bucket's row, before the policy's name.
+/// Prefix of a bucket's row, before the policy's name: see [`bucket_row`].
 pub(super) const BUCKET: &str = "b:";
 /// Prefix of a reservation's row, before its id.
 pub(super) const RESERVATION: &str = "r:";
+
+/// The name of the row of that policy's bucket.
+pub(super) fn bucket_row(policy: &str) -> String {
+    format!("{BUCKET}{policy}")
+}
 
 /// A renamed account: each name is that of its limit, or none.
 #[derive(Clone, Debug)]

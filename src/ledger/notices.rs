@@ -1,4 +1,4 @@
-//! Notices that are due when a key nears a limit or is refused: at most one of each kind within its policy's interval.
+//! Notices that are due when a key nears a limit, exceeds a soft one or is refused: at most one of each kind within its policy's interval.
 //!
 //! The moments of the last ones are in a row, so that neither a crash nor an eviction repeats one. It is written before a reply that has a
 //! notice, and only then: a refusal without a notice still writes nothing. A version that does not know such rows leaves them alone.
@@ -26,7 +26,7 @@ pub(super) struct Notices(Vec<(String, Last)>);
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Last {
     /// By position of the kind in [`NoticeKind::ALL`].
-    given_at: [Option<i64>; 2],
+    given_at: [Option<i64>; NoticeKind::ALL.len()],
     /// When none of it matters any more.
     expires_at: i64,
 }
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     fn last() -> Last {
-        Last { given_at: [None, Some(7)], expires_at: 9 }
+        Last { given_at: [None, Some(7), None], expires_at: 9 }
     }
 
     /// The format in the storage of every deployment. If it changes, old rows must still be readable.
@@ -147,9 +147,9 @@ mod tests {
     fn the_stored_format_is_unchanged() {
         let row = [1, 9, 0, 0, 0, 0, 0, 0, 0, 2, 7, 0, 0, 0, 0, 0, 0, 0];
         assert_eq!((last().encode().as_slice(), Last::decode(&row)), (&row[..], Some(last())));
-        let both = Last { given_at: [Some(-1), Some(7)], ..last() };
-        assert_eq!(Last::decode(&both.encode()), Some(both));
-        let later = [&row[..], &[3, 0, 0, 0, 0, 0, 0, 0, 0]].concat();
+        let all = Last { given_at: [Some(-1), Some(7), Some(8)], ..last() };
+        assert_eq!(Last::decode(&all.encode()), Some(all));
+        let later = [&row[..], &[4, 0, 0, 0, 0, 0, 0, 0, 0]].concat();
         assert_eq!(Last::decode(&later), Some(last()), "a kind of a later version");
     }
 

@@ -1,10 +1,7 @@
 //! One lease while its tokens may be spent.
 
 use crate::policy::LeaseTerms;
-use crate::protocol::LATE_MS;
-
-/// The longest duration of a lease.
-pub const MAX_LEASE_MS: u64 = LeaseTerms::MAX_LEASE_MS;
+use crate::protocol::LEASE_GRACE_MS;
 
 /// Tokens that one frontend may spend.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +16,6 @@ pub(super) struct OpenLease {
 impl OpenLease {
     /// Whether it is over; also if the clock stepped back so far that it would last too long.
     pub(super) fn is_over(&self, now: i64) -> bool {
-        self.until <= now || self.until.abs_diff(now) > 2 * MAX_LEASE_MS + LATE_MS
+        self.until <= now || self.until.abs_diff(now) > 2 * LeaseTerms::MAX_LEASE_MS + LEASE_GRACE_MS
     }
 }

@@ -1,12 +1,11 @@
 //! How much of a key's room for open state its callers may use.
 
 use super::reservations::Openings;
-use crate::policy::Policy;
+use crate::policy::ReservationTerms;
 use crate::protocol::ObjectRequest;
 
-/// Maximum open reservations of a key; each raise counts as one, and lengthens its reservation's row. Each takes a row and a few hundred
-/// bytes of memory; an object has at most 128 MB.
-pub const MAX_RESERVATIONS: usize = Policy::MAX_RESERVATIONS;
+/// Maximum open reservations of a key.
+pub const MAX_RESERVATIONS: usize = ReservationTerms::MAX_OPEN;
 
 /// The part of `max` that holders of grants may use: half, so that the rest is left to the backend that meters them.
 pub(super) const fn of_grants(max: usize) -> usize {

@@ -18,7 +18,7 @@ impl Recent {
         if matches!(request.action, Action::Look(_)) {
             return;
         }
-        let is_granted = decided.limits.iter().all(|limit| limit.decision.is_allow());
+        let is_granted = decided.decision().is_allow();
         let mut answers = decided.limits.as_slice();
         for (index, policy) in asked.iter().enumerate() {
             let Some((own, rest)) = answers.split_at_checked(policy.limits().len()) else { return };

@@ -8,15 +8,14 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::page::{Replay, decode_page, encode_page};
 use super::quota::of_grants;
-use crate::policy::Policy;
+use crate::policy::FrontendTerms;
 use crate::protocol::RequestId;
 
-/// How long a closed reservation is remembered, even across crashes.
+/// How long a closed reservation is remembered, even across crashes: an hour.
 pub const REPLAY_TTL_MS: u64 = 3_600_000;
 
-/// Maximum lasting request ids: 4 per second for an hour, one per 37 seconds for a week. Large replays count as several, so that they take
-/// at most 4 MB in storage and 10 in memory; usually it is 1 and 4. Further requests are refused until enough are forgotten.
-pub const MAX_REQUEST_IDS: usize = Policy::MAX_IDEMPOTENCY_KEYS;
+/// Maximum lasting request ids. Further requests are refused until enough are forgotten.
+pub const MAX_REQUEST_IDS: usize = FrontendTerms::MAX_IDEMPOTENCY_KEYS;
 
 /// Maximum closed reservations kept without a request id; large replays count as several. The oldest are evicted first: a request that
 /// closes one again then gets the answer that the reservation does not exist.

@@ -1,6 +1,6 @@
 //! What to write to storage, and when.
 
-use super::names::BUCKET;
+use super::names::bucket_row;
 
 /// A row to write: its name and bytes; without bytes it is deleted.
 pub type RowWrite = (String, Option<Vec<u8>>);
@@ -38,7 +38,7 @@ impl Background {
     pub(super) fn of_bucket(policy: &str, row: Vec<u8>, next_ticket: &mut u32) -> Self {
         let ticket = *next_ticket;
         *next_ticket = ticket.checked_add(1).unwrap_or(1);
-        Self { name: format!("{BUCKET}{policy}"), row, ticket }
+        Self { name: bucket_row(policy), row, ticket }
     }
 }
 

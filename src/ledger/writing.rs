@@ -1,7 +1,7 @@
 //! The rows to write for buckets and replays.
 
 use super::bucket::Row;
-use super::names::BUCKET;
+use super::names::{BUCKET, bucket_row};
 use super::reservation::{Reservation, reservation_row};
 use super::{Background, Ledger, Slot, Writes};
 use crate::sorted::sort_by;
@@ -40,7 +40,7 @@ impl Ledger {
             if let Slot::Open(bucket) = slot {
                 match bucket.row(now, self.next_ticket) {
                     Row::Nothing => {}
-                    Row::BeforeReply(row) => writes.before_reply.push((format!("{BUCKET}{name}"), Some(row))),
+                    Row::BeforeReply(row) => writes.before_reply.push((bucket_row(name), Some(row))),
                     Row::Background(row) => {
                         writes.background.push(Background::of_bucket(name, row, &mut self.next_ticket));
                     }

@@ -87,5 +87,7 @@ pub fn decide_policies<'a>(policies: &mut [impl AsMut<[Part<'a>]>], now: i64, ve
 fn most_from_all<'a>(policies: &mut [impl AsMut<[Part<'a>]>], now: i64) -> u64 {
     let parts = policies.iter_mut().flat_map(AsMut::as_mut);
     let with_cost = parts.filter(|part| part.cost > 0);
-    with_cost.map(|part| part.limit.remaining(&part.state, now)).min().unwrap_or(0).max(1)
+    let most =
+        |part: &mut Part<'_>| if part.limit.is_soft() { u64::MAX } else { part.limit.remaining(&part.state, now) };
+    with_cost.map(most).min().unwrap_or(0).max(1)
 }

@@ -85,12 +85,16 @@ impl Limit {
     /// when.
     #[doc(hidden)]
     pub fn of_any_kind(config: &Config) -> Result<Self, ConfigError> {
-        let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, calendar } = *config;
+        let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, calendar, .. } = *config;
         let calendar = if cfg!(tollgate_small) { None } else { calendar }; // see `Limit::calendar`
         match calendar {
             Some(_) if kind != Kind::FixedWindow => return Err(ConfigError::CalendarWithoutWindows),
             Some(_) if offset_ms.is_some() => return Err(ConfigError::OffsetBesideCalendar),
             _ => {}
+        }
+        #[cfg(not(tollgate_small))]
+        if config.is_soft && kind == Kind::RollingWindow {
+            return Err(ConfigError::SoftRollingWindow);
         }
         let period_ms = calendar.map_or(period_ms, |calendar| calendar.longest_ms());
         if rate > MAX_TOKENS {
@@ -346,10 +350,10 @@ impl Limit {
     }
 
     /// The largest cost that `verb` can ever grant, from a full bucket; a larger one is refused for good. Charges,
-    /// refunds, resets and [`Verb::ConsumeUpTo`] accept any cost.
+    /// refunds, resets and [`Verb::ConsumeUpTo`] accept any cost, and a soft limit does so always.
     #[must_use]
     pub fn largest(&self, verb: Verb) -> u64 {
-        if !verb.takes() || verb == Verb::ConsumeUpTo {
+        if !verb.takes() || verb == Verb::ConsumeUpTo || self.is_soft() {
             return MAX_TOKENS;
         }
         self.largest_cost(self.full, &self.advance(verb))
@@ -375,7 +379,7 @@ impl Limit {
                 return Some(FastPath::Granted);
             }
             if level < drops {
-                return Some(FastPath::Refused { level, drops });
+                return (!self.is_soft()).then_some(FastPath::Refused { level, drops });
             }
             *state = State { level: level.wrapping_sub(drops), at: now };
             return Some(FastPath::Granted);
@@ -385,7 +389,8 @@ impl Limit {
         }
         // The window is still open: no refill.
         if state.level < drops {
-            return (self.refill > 0).then_some(FastPath::RefusedInWindow { missing: drops.abs_diff(state.level) });
+            return (self.refill > 0 && !self.is_soft())
+                .then_some(FastPath::RefusedInWindow { missing: drops.abs_diff(state.level) });
         }
         if self.opens_with(state.level) {
             return None;
@@ -475,6 +480,7 @@ impl Limit {
     /// Decides in place.
     #[inline(never)]
     fn apply(&self, state: &mut State, now: i64, cost: u64, verb: Verb) -> Decision {
+        let verb = if self.is_soft() && verb.takes() { Verb::Charge } else { verb };
         let current = self.refilled(state, now);
         if self.own_time(now) < state.at {
             *state = current; // nothing was credited: this is what a refusal leaves
@@ -609,6 +615,17 @@ impl Limit {
     #[inline]
     pub(super) const fn is_from_first_use(&self) -> bool {
         !cfg!(tollgate_small) && matches!(self.config.kind, Kind::FirstUseWindow)
+    }
+
+    /// Whether it never refuses. The package's small module has no such limits.
+    #[doc(hidden)]
+    #[inline]
+    #[must_use]
+    pub const fn is_soft(&self) -> bool {
+        #[cfg(not(tollgate_small))]
+        return self.config.is_soft;
+        #[cfg(tollgate_small)]
+        false
     }
 
     /// Whether its tokens come back a period after each was taken, which only those who keep the moments know.

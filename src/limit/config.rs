@@ -26,7 +26,7 @@ pub enum Kind {
     /// bucket is full again. A full bucket has no window.
     FirstUseWindow,
     /// Each token comes back one period after it was taken, so that no interval of a period has more than `rate`. This needs the moments of
-    /// what was taken, which only the service keeps: [`Limit::new`](super::Limit::new) refuses it.
+    /// what was taken: [`Limit::new`](super::Limit::new) refuses it, and a [`RollingWindow`](super::RollingWindow) keeps them.
     RollingWindow,
 }
 
@@ -59,7 +59,7 @@ impl Kind {
 /// ```
 ///
 /// With the feature `serde` it can be read, for instance from `{"kind":"token_bucket","rate":100,"period_ms":60000,"capacity":200}`:
-/// the last four fields may be left out, and others are errors. A calendar is text such as `"month 15 UTC"`.
+/// the last five fields may be left out, and others are errors. A calendar is text such as `"month 15 UTC"`.
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
@@ -83,6 +83,11 @@ pub struct Config {
     /// The days on which windows open, instead of a period and an offset; only for a fixed window. A limit replaces `period_ms` by the length
     /// of the calendar's longest window.
     pub calendar: Option<Calendar>,
+    /// Whether it never refuses: what is taken beyond the level takes it below zero, down to `-max_debt`, and what is taken beyond that is
+    /// not counted. Not for a rolling window.
+    #[cfg(not(tollgate_small))] // the package's small module has no such limits
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub is_soft: bool,
 }
 
 impl Config {
@@ -148,7 +153,18 @@ impl Config {
 
     const fn of(kind: Kind, rate: u64, period: Duration) -> Self {
         let period_ms = whole_ms(period);
-        Self { kind, rate, period_ms, capacity: rate, max_debt: 0, initial: None, offset_ms: None, calendar: None }
+        Self {
+            kind,
+            rate,
+            period_ms,
+            capacity: rate,
+            max_debt: 0,
+            initial: None,
+            offset_ms: None,
+            calendar: None,
+            #[cfg(not(tollgate_small))]
+            is_soft: false,
+        }
     }
 }
 
@@ -188,6 +204,10 @@ pub enum ConfigError {
     InitialBeforeFirstUse,
     /// A rolling window needs the moments of what was taken, which a state does not have.
     NeedsMoments,
+    /// A rolling window that never refuses would have to keep any number of moments.
+    SoftRollingWindow,
+    /// A rolling window with no grains, or too many.
+    GrainsOutOfRange { grains: u8, max: u8 },
     /// The warm-up is too long to be kept exact at this rate and period.
     WarmUpTooLong { warm_up_ms: u64, max_ms: u64 },
 }
@@ -223,8 +243,12 @@ impl fmt::Display for ConfigError {
                 write!(f, "a window from first use begins full, so it takes no initial tokens")
             }
             Self::NeedsMoments => {
-                write!(f, "a rolling window needs the moments of what was taken, which only the service keeps")
+                write!(f, "a rolling window needs the moments of what was taken, which a `RollingWindow` keeps")
             }
+            Self::SoftRollingWindow => {
+                write!(f, "a rolling window cannot be soft: it would have to keep the moments of all that was taken")
+            }
+            Self::GrainsOutOfRange { grains, max } => write!(f, "{grains} grains in a period: from 1 to {max}"),
             Self::WarmUpTooLong { warm_up_ms, max_ms } => {
                 write!(
                     f,

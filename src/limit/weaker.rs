@@ -44,7 +44,14 @@ impl Limit {
         let capacity = own.capacity.min(of_other.capacity);
         let initial = Some(start(own).min(start(of_other))).filter(|&tokens| tokens < capacity);
         let max_debt = own.max_debt.max(of_other.max_debt);
-        let config = Config { capacity, max_debt, initial, ..*slower.config() };
+        let config = Config {
+            capacity,
+            max_debt,
+            initial,
+            #[cfg(not(tollgate_small))]
+            is_soft: own.is_soft && of_other.is_soft,
+            ..*slower.config()
+        };
         match Self::new(&config) {
             // A bucket cannot owe more than refills in the longest time.
             Err(ConfigError::MaxDebtTooLarge { max, .. }) => Self::new(&Config { max_debt: max, ..config }),

@@ -37,7 +37,7 @@ pub use live::{
 };
 pub use refused_keys::{CAPACITY, RefusedKeys};
 pub use report::Report;
-pub use sample::{sample, weight};
+pub use sample::{SAMPLE_SETTING, sample, weight};
 pub use text::{MEDIA_TYPE, exposition};
 pub use totals::{TopKey, TopRefused, Totals, WINDOW_MS};
 pub use words::{CallOutcome, NoticeOutcome, Outcome, PollOutcome, Repeat, RowAccess, Word};

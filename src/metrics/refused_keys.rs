@@ -15,6 +15,7 @@
 
 use std::cmp::Ordering;
 
+use crate::policy::FrontendTerms;
 use crate::sorted::sort_by;
 
 use crate::sorted::SortedMap;
@@ -22,8 +23,8 @@ use crate::sorted::SortedMap;
 /// The number of keys with a counter. With 64 the error is below 1.6 % of all refusals of the policy, in 1.5 kilobytes.
 pub const CAPACITY: usize = 64;
 
-/// Maximum length of a prefix in bytes: 64 characters.
-const MAX_PREFIX_LEN: usize = 256;
+/// Maximum length of a prefix in bytes: a character has at most 4.
+const MAX_PREFIX_LEN: usize = 4 * FrontendTerms::MAX_SHOWN_KEY_PREFIX as usize;
 
 /// Minimum refusals that a decrement of all counters accounts for: one for each counter, and one without.
 const TAKEN_AT_ONCE: u64 = CAPACITY as u64 + 1;

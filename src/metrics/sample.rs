@@ -3,7 +3,7 @@
 use crate::json::Json;
 
 /// The setting's name.
-const SAMPLE: &str = "TOLLGATE_METRICS_SAMPLE";
+pub const SAMPLE_SETTING: &str = "TOLLGATE_METRICS_SAMPLE";
 
 /// The share, from 0 to 1; 1 if unset.
 ///
@@ -16,7 +16,7 @@ pub fn sample(text: Option<&str>) -> Result<f64, String> {
     let share = ratio.filter(|(part, whole)| part <= whole).map(|(part, whole)| part as f64 / whole as f64);
     share.ok_or_else(|| {
         let shown: String = text.chars().take(40).collect();
-        format!("{SAMPLE} must be a number from 0 to 1, such as 0.1, not {shown:?}")
+        format!("{SAMPLE_SETTING} must be a number from 0 to 1, such as 0.1, not {shown:?}")
     })
 }
 

@@ -2,11 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::reader::Reader;
 use super::shown::shown_value;
-#[cfg(feature = "kinds")]
-use crate::json::Fields;
-use crate::json::Json;
+use crate::json::{Fields, Json};
 use crate::length;
 use crate::limit::{Calendar, Config, Days, Kind, MonthDay, Zone};
 use crate::zones;
@@ -15,57 +12,55 @@ const UNITS: [&str; 5] = ["day", "week", "month", "quarter", "year"];
 
 const WEEKDAYS: [&str; 7] = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
 
-impl Reader<'_> {
-    /// The calendar of a limit of that kind, if it has one. Errors are added.
-    pub(super) fn calendar(&mut self, kind: Kind) -> Option<Calendar> {
-        let Some(value) = self.fields.get("calendar") else {
-            for field in ["starts", "zone"].into_iter().filter(|field| self.fields.get(field).is_some()) {
-                self.error(field, "needs `calendar`".to_owned());
-            }
-            return None;
+/// The calendar of a limit of that kind, if it has one. `error` is given each field that is wrong, and why.
+pub(super) fn read(fields: &Fields<'_>, kind: Kind, mut error: impl FnMut(&str, String)) -> Option<Calendar> {
+    let Some(value) = fields.get("calendar") else {
+        for field in ["starts", "zone"].into_iter().filter(|field| fields.get(field).is_some()) {
+            error(field, "needs `calendar`".to_owned());
+        }
+        return None;
+    };
+    if kind == Kind::TokenBucket {
+        error("calendar", "needs `kind = \"fixed_window\"`".to_owned());
+    }
+    for field in ["period", "offset"].into_iter().filter(|field| fields.get(field).is_some()) {
+        error(field, "cannot be combined with `calendar`, which says when windows open".to_owned());
+    }
+    let unit = unit_of(value);
+    if unit.is_none() {
+        let [others @ .., last] = UNITS.map(|unit| format!("\"{unit}\""));
+        error("calendar", format!("must be {} or {last}, not {}", others.join(", "), shown_value(value)));
+    }
+    let zone = read_zone(fields, &mut error);
+    let unit = unit?;
+    let starts = fields.get("starts");
+    let calendar = calendar(&unit, starts, zone.unwrap_or(&Zone::UTC));
+    if calendar.is_none() {
+        let shown = starts.map(shown_value).unwrap_or_default();
+        let problem = match &*unit {
+            "day" => "does not apply to days, which start at midnight".to_owned(),
+            "week" => format!("must be a weekday in lower case, such as \"{}\", not {shown}", WEEKDAYS[0]),
+            "month" => format!("must be a day of the month, a whole number from 1 to 31, not {shown}"),
+            _ => format!("must be month-day, such as \"04-06\" for 6 April, not {shown}"),
         };
-        if kind == Kind::TokenBucket {
-            self.error("calendar", "needs `kind = \"fixed_window\"`".to_owned());
-        }
-        for field in ["period", "offset"].into_iter().filter(|field| self.fields.get(field).is_some()) {
-            self.error(field, "cannot be combined with `calendar`, which says when windows open".to_owned());
-        }
-        let unit = unit_of(value);
-        if unit.is_none() {
-            let [others @ .., last] = UNITS.map(|unit| format!("\"{unit}\""));
-            self.error("calendar", format!("must be {} or {last}, not {}", others.join(", "), shown_value(value)));
-        }
-        let zone = self.zone();
-        let unit = unit?;
-        let starts = self.fields.get("starts");
-        let calendar = calendar(&unit, starts, zone.unwrap_or(&Zone::UTC));
-        if calendar.is_none() {
-            let shown = starts.map(shown_value).unwrap_or_default();
-            let problem = match &*unit {
-                "day" => "does not apply to days, which start at midnight".to_owned(),
-                "week" => format!("must be a weekday in lower case, such as \"{}\", not {shown}", WEEKDAYS[0]),
-                "month" => format!("must be a day of the month, a whole number from 1 to 31, not {shown}"),
-                _ => format!("must be month-day, such as \"04-06\" for 6 April, not {shown}"),
-            };
-            self.error("starts", problem);
-        }
-        calendar
+        error("starts", problem);
     }
+    calendar
+}
 
-    fn zone(&mut self) -> Option<&'static Zone> {
-        let value = self.fields.get("zone")?;
-        let zone = zone_of(value);
-        if zone.is_none() {
-            let shown = shown_value(value);
-            let rule = if zones::are_known() {
-                "must be the name of a time zone in the IANA's database, such as \"America/Sao_Paulo\" or \"UTC\""
-            } else {
-                "must be \"UTC\": other time zones need the crate's feature `zones`"
-            };
-            self.error("zone", format!("{rule}, not {shown}"));
-        }
-        zone
+fn read_zone(fields: &Fields<'_>, error: impl FnOnce(&str, String)) -> Option<&'static Zone> {
+    let value = fields.get("zone")?;
+    let zone = zone_of(value);
+    if zone.is_none() {
+        let shown = shown_value(value);
+        let rule = if zones::are_known() {
+            "must be the name of a time zone in the IANA's database, such as \"America/Sao_Paulo\" or \"UTC\""
+        } else {
+            "must be \"UTC\": other time zones need the crate's feature `zones`"
+        };
+        error("zone", format!("{rule}, not {shown}"));
     }
+    zone
 }
 
 /// The fields of a calendar.

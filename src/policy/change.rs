@@ -122,7 +122,10 @@ fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>
             };
             lines.push(format!("{shown}: {paces}; {before}"));
         }
-        if old.max_debt != new.max_debt {
+        if old.is_soft != new.is_soft {
+            let refuses = if new.is_soft { "no longer refuses" } else { "refuses from then on" };
+            lines.push(format!("{shown} {refuses}"));
+        } else if !new.is_soft && old.max_debt != new.max_debt {
             let debts = format!("{} instead of {}", count(new.max_debt), count(old.max_debt));
             lines.push(format!("{shown}: a debt of at most {debts}"));
         }

@@ -78,13 +78,13 @@ impl Policy {
     #[doc(hidden)]
     #[must_use]
     pub fn id(&self) -> u64 {
-        *self.id.get_or_init(|| hash_of(&self.definition()))
+        *self.computed.id.get_or_init(|| hash_of(&self.definition()))
     }
 
     /// The policy with the id under which it was sent: a newer version may have put more into the definition.
     #[must_use]
     pub(crate) fn with_id(mut self, id: u64) -> Self {
-        self.id = OnceLock::from(id);
+        self.computed.id = OnceLock::from(id);
         self
     }
 

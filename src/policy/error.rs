@@ -2,7 +2,6 @@
 
 use std::{fmt, slice, vec};
 
-#[cfg(any(feature = "service", feature = "tower"))]
 use super::shown::shown_name;
 
 /// An error in a policy as written.
@@ -17,7 +16,27 @@ impl PolicyError {
     /// An error in a field of that policy.
     #[cfg(any(feature = "service", feature = "tower"))]
     pub(crate) fn of(policy: &str, field: &str, problem: String) -> Self {
-        Self { place: format!("POLICIES.{}.{field}", shown_name(policy)), problem }
+        Self { place: format!("{}.{field}", place_of(policy)), problem }
+    }
+
+    /// The same where the policies are not in the variable, but in what is called `name`.
+    #[cfg(feature = "service")]
+    pub(crate) fn in_policies(&self, name: &str) -> Self {
+        let place =
+            self.place.strip_prefix(POLICIES).map_or_else(|| self.place.clone(), |rest| format!("{name}{rest}"));
+        Self { place, problem: self.problem.clone() }
+    }
+
+    /// The error in a text of nothing but the policy with that name. A name that is quoted in places is what is wrong, and stays.
+    #[cfg(feature = "service")]
+    pub(crate) fn in_policy(&self, name: &str) -> String {
+        let own = format!("{POLICIES}.{name}");
+        let rest = self.place.strip_prefix(&own).or_else(|| self.place.strip_prefix(POLICIES));
+        match rest.map(|rest| rest.trim_start_matches('.')) {
+            None => self.to_string(),
+            Some("") => self.problem.clone(),
+            Some(field) => format!("{field}: {}", self.problem),
+        }
     }
 }
 
@@ -28,6 +47,14 @@ impl fmt::Display for PolicyError {
 }
 
 impl std::error::Error for PolicyError {}
+
+/// The place of the policy with that name.
+pub(super) fn place_of(name: &str) -> String {
+    format!("{POLICIES}.{}", shown_name(name))
+}
+
+/// The name of the setting with the policies.
+pub(crate) const POLICIES: &str = "POLICIES";
 
 /// All errors in policies as written, at least one. Displayed, they are one per line.
 ///

@@ -81,8 +81,16 @@ impl FrontendTerms {
     /// Too short for a person to notice; a client that retries ten times a second is refused nine times without a call.
     pub const REFUSAL_CACHE_MS: u64 = 1_000;
 
+    /// Maximum `show_key_prefix`, in characters: a longer prefix would reveal the key.
+    pub const MAX_SHOWN_KEY_PREFIX: u8 = 64;
+
     /// Longer than most clients keep retrying.
     pub const IDEMPOTENCY_TTL_MS: u64 = 3_600_000;
+
+    /// Maximum idempotency keys remembered for a key: 4 per second for an hour, one per 37 seconds for a week. Large replays count as
+    /// several, so that they take at most 4 MB in storage and 10 in memory; usually it is 1 and 4.
+    #[doc(hidden)]
+    pub const MAX_IDEMPOTENCY_KEYS: usize = 16_384;
 
     /// The smallest network that providers assign to a customer: a shorter prefix would join neighbours, a longer one lets a client have as
     /// many budgets as addresses.
@@ -125,7 +133,8 @@ impl FrontendTerms {
         }
         let lease = lease(reader);
         let ipv6_prefix = reader.small("ipv6_prefix", "bits", 32..=128).unwrap_or(Self::IPV6_PREFIX);
-        let shown_key_prefix = reader.small("show_key_prefix", "characters", 0..=MAX_SHOWN_KEY_PREFIX).unwrap_or(0);
+        let shown_key_prefix =
+            reader.small("show_key_prefix", "characters", 0..=Self::MAX_SHOWN_KEY_PREFIX).unwrap_or(0);
         let has_one_budget = has_one_budget(reader);
         let jitter_ms = reader.millis("jitter").unwrap_or(0);
         if jitter_ms > MAX_JITTER_MS {
@@ -277,9 +286,6 @@ const MIN_IDEMPOTENCY_TTL_MS: u64 = 60_000;
 
 /// A job that fails on one day of the week is usually repeated within the next; the number of answers per key has its own bound.
 const MAX_IDEMPOTENCY_TTL_MS: u64 = 7 * 86_400_000;
-
-/// A longer prefix would reveal the key.
-const MAX_SHOWN_KEY_PREFIX: u8 = 64;
 
 /// Spreads the callers that wait for a day's window over the first hour of the next.
 const MAX_JITTER_MS: u64 = 3_600_000;

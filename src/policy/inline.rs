@@ -56,7 +56,7 @@ fn limits_of(name: &str, limits: Json<'_>, errors: &mut Vec<PolicyError>) -> Vec
     let Some(fields) = fields else { return Vec::new() };
     let mut reader = Reader { place: FIELD.to_owned(), fields: &fields, errors };
     reader.only(&LIMIT_FIELDS);
-    reader.limit(name, None).into_iter().collect()
+    reader.limit(name, None, Mode::Enforce).into_iter().collect()
 }
 
 /// The field in a request.

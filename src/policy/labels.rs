@@ -31,7 +31,7 @@ impl Policy {
     }
 
     fn labels(&self) -> &Labels {
-        self.labels.get_or_init(|| {
+        self.computed.labels.get_or_init(|| {
             let numbers = numbers_of(self.limits().iter().map(|limit| (limit.account(), limit.limit())));
             let version = hash_of(&numbers);
             let names: Vec<_> = self.limits().iter().filter_map(NamedLimit::own_account).collect();

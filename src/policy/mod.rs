@@ -46,12 +46,14 @@ mod weakest;
 pub(crate) use calendar::shown_period;
 #[cfg(feature = "kinds")]
 pub(crate) use calendar::{CalendarField, calendar_in};
+#[cfg(feature = "service")]
+pub(crate) use error::POLICIES;
 pub use error::{PolicyError, PolicyErrors};
 pub use lint::{Admitted, Code, CrashCost, DebtFacts, Finding, Level, LimitFacts, Lint, LongRun};
 pub use named::Policy;
 pub use named_limit::NamedLimit;
 #[cfg(feature = "service")]
-pub(crate) use named_limit::{is_of_slots, name_of};
+pub(crate) use named_limit::{is_of_slots, name_of, names_in};
 pub use parse::Policies;
 pub use reader::MAX_LIMITS;
 #[cfg(feature = "service")]

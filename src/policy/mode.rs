@@ -1,4 +1,4 @@
-//! Whether a limit refuses, only reports, or is disabled.
+//! Whether a limit refuses, lets all pass, only reports, or is disabled.
 
 /// The effect of a limit's decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -6,6 +6,8 @@ pub(super) enum Mode {
     /// It counts.
     #[default]
     Enforce,
+    /// It counts, below zero if need be, and says so, but never refuses.
+    Soft,
     /// It is only reported: a limit is tried on live traffic before it may refuse any.
     Shadow,
     /// There is no decision, and no state.
@@ -13,12 +15,13 @@ pub(super) enum Mode {
 }
 
 impl Mode {
-    pub(super) const ALL: [Self; 3] = [Self::Enforce, Self::Shadow, Self::Off];
+    pub(super) const ALL: [Self; 4] = [Self::Enforce, Self::Soft, Self::Shadow, Self::Off];
 
     /// The word for it in policies.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Enforce => "enforce",
+            Self::Soft => "soft",
             Self::Shadow => "shadow",
             Self::Off => "off",
         }

@@ -15,32 +15,45 @@ use crate::limit::{Carry, Decision, Verb};
 #[derive(Clone)]
 pub struct Policy {
     name: String,
-    limits: Vec<NamedLimit>,
-    /// Its limits that only report, as a policy of their own: their buckets are separate from those of the others.
-    shadow: Option<Arc<Self>>,
-    /// The names of its disabled limits.
-    off: Vec<Option<String>>,
-    object: ObjectTerms,
+    rules: Rules,
     frontend: FrontendTerms,
     registry: RegistryTerms,
+    timeline: Timeline,
+    pub(super) computed: Computed,
+}
+
+/// What objects decide by.
+#[derive(Clone, Debug, PartialEq)]
+struct Rules {
+    limits: Vec<NamedLimit>,
+    /// Its limits that only report, as a policy of their own: their buckets are separate from those of the others.
+    shadow: Option<Arc<Policy>>,
+    /// The names of its disabled limits.
+    off: Vec<Option<String>>,
+    terms: ObjectTerms,
     is_inline: bool,
     /// Whether it is specific to a key that has or had overrides.
     is_of_key: bool,
     standing: Standing,
-    timeline: Timeline,
-    /// Its names for objects and storage, once needed.
-    #[cfg(feature = "service")]
-    pub(super) labels: OnceLock<Labels>,
-    /// A hash of its definition, once needed.
-    #[cfg(feature = "service")]
-    pub(super) id: OnceLock<u64>,
     shards: u8,
     /// Which shard this is, if one.
     shard: Option<Shard>,
-    shard_policies: OnceLock<Box<[Arc<Self>]>>,
 }
 
-/// Without what is computed from the rest once needed.
+/// What is computed from the rest of a policy once needed.
+#[derive(Clone, Default)]
+pub(super) struct Computed {
+    /// Its names for objects and storage.
+    #[cfg(feature = "service")]
+    pub(super) labels: OnceLock<Labels>,
+    /// A hash of its definition.
+    #[cfg(feature = "service")]
+    pub(super) id: OnceLock<u64>,
+    /// [`Policy::shards`].
+    pub(super) shards: OnceLock<Box<[Arc<Policy>]>>,
+}
+
+/// Without what is computed.
 impl fmt::Debug for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Policy").field(&self.parts()).field(&self.registry).finish()
@@ -84,28 +97,8 @@ pub enum Standing {
 impl Policy {
     /// All that objects and clients can see.
     fn parts(&self) -> impl PartialEq + fmt::Debug {
-        let Self {
-            name,
-            limits,
-            shadow,
-            off,
-            object,
-            frontend,
-            registry: _,
-            is_inline,
-            is_of_key,
-            standing,
-            timeline,
-            #[cfg(feature = "service")]
-                labels: _,
-            #[cfg(feature = "service")]
-                id: _,
-            shards,
-            shard,
-            shard_policies: _,
-        } = self;
-        let terms = (object, frontend, is_inline, is_of_key, standing, timeline);
-        (name, limits, shadow, off, terms, shards, shard)
+        let Self { name, rules, frontend, registry: _, timeline, computed: _ } = self;
+        (name, rules, frontend, timeline)
     }
 
     /// The name: 1 to 64 letters, digits, `_`, `-` or `.`.
@@ -117,32 +110,32 @@ impl Policy {
     /// The limits that it enforces. Without any it admits everything.
     #[must_use]
     pub fn limits(&self) -> &[NamedLimit] {
-        &self.limits
+        &self.rules.limits
     }
 
     /// Its limits that decide and count, but never refuse, as a policy of their own, with a name that no other policy can have.
     #[must_use]
     pub const fn shadow(&self) -> Option<&Arc<Self>> {
-        self.shadow.as_ref()
+        self.rules.shadow.as_ref()
     }
 
     /// The limits of [`Policy::shadow`].
     #[must_use]
     pub fn shadow_limits(&self) -> &[NamedLimit] {
-        self.shadow.as_ref().map_or(&[], |shadow| &shadow.limits)
+        self.rules.shadow.as_ref().map_or(&[], |shadow| &shadow.rules.limits)
     }
 
     /// The names of its disabled limits, which keep no state.
     #[must_use]
     pub fn off_limits(&self) -> &[Option<String>] {
-        &self.off
+        &self.rules.off
     }
 
     /// Its terms for objects besides its limits.
     #[doc(hidden)]
     #[must_use]
     pub const fn object(&self) -> &ObjectTerms {
-        &self.object
+        &self.rules.terms
     }
 
     /// Its terms for frontends.
@@ -163,38 +156,38 @@ impl Policy {
     #[doc(hidden)]
     #[must_use]
     pub const fn is_inline(&self) -> bool {
-        self.is_inline
+        self.rules.is_inline
     }
 
     /// How many objects share the budget of one key; 1 by default. [`Policy::shards`] are fewer for a key that has fewer tokens.
     #[doc(hidden)]
     #[must_use]
     pub const fn declared_shards(&self) -> u8 {
-        self.shards
+        self.rules.shards
     }
 
     /// Which shard of a policy it is, if it is one.
     #[doc(hidden)]
     #[must_use]
     pub const fn shard(&self) -> Option<Shard> {
-        self.shard
+        self.rules.shard
     }
 
     /// Whether it limits the key at all: an override may change that.
     #[doc(hidden)]
     #[must_use]
     pub const fn standing(&self) -> Standing {
-        self.standing
+        self.rules.standing
     }
 
     /// The decision for a verb that takes, if the key is banned at `now`. A policy that enforces nothing refuses nothing.
     #[doc(hidden)]
     #[must_use]
     pub fn ban(&self, verb: Verb, now: i64) -> Option<Decision> {
-        if !verb.takes() || self.limits.is_empty() {
+        if !verb.takes() || self.rules.limits.is_empty() {
             return None;
         }
-        match self.standing {
+        match self.rules.standing {
             Standing::Banned { until: None } => Some(Decision::Never { max: 0 }),
             Standing::Banned { until: Some(until) } if now < until => Some(Decision::Wait { retry_at: until }),
             _ => None,
@@ -205,7 +198,7 @@ impl Policy {
     #[doc(hidden)]
     #[must_use]
     pub const fn is_of_key(&self) -> bool {
-        self.is_of_key
+        self.rules.is_of_key
     }
 
     /// When it came into force, and its earlier versions.
@@ -219,12 +212,12 @@ impl Policy {
     #[doc(hidden)]
     #[must_use]
     pub fn is_unchanged_since(&self, since: i64) -> bool {
-        let own = || self.limits.iter().map(|limit| (limit.account(), limit.limit()));
+        let own = || self.rules.limits.iter().map(|limit| (limit.account(), limit.limit()));
         let goes_on = |carry| carry != Carry::Reset;
         goes_on(self.timeline.carry())
             && self.timeline.earlier_after(since).all(|version| {
                 goes_on(version.carry)
-                    && version.shards == self.shards
+                    && version.shards == self.rules.shards
                     && own().eq(version.limits.iter().map(|(name, limit)| (name.as_deref(), limit)))
             })
     }
@@ -232,7 +225,7 @@ impl Policy {
     /// The name of the one of `limits` that continues the policy's unnamed limit, if any: the first with the same numbers, else the first
     /// of the same kind and period, else the first.
     pub(crate) fn continued_by<'a>(&self, limits: impl Iterator<Item = &'a NamedLimit>) -> Option<String> {
-        let old = self.limits.iter().find(|limit| limit.name().is_none())?;
+        let old = self.rules.limits.iter().find(|limit| limit.name().is_none())?;
         let limits = limits.filter(|limit| limit.is_slots() == old.is_slots());
         let difference = |limit: &&NamedLimit| {
             let (new, old) = (limit.limit().config(), old.limit().config());
@@ -258,13 +251,16 @@ impl Policy {
     #[doc(hidden)]
     #[must_use]
     pub fn succeeding(self, before: &Self, since: i64, carry: Carry) -> Self {
-        let timeline = before.timeline.succeeded(&before.limits, before.shards, since, carry).bounded();
-        let timeline = timeline.with_unnamed(unnamed(&self.limits, before));
-        let shadow = match (self.shadow.as_deref(), before.shadow.as_deref()) {
-            (Some(shadow), Some(before)) => Some(Arc::new(shadow.clone().succeeding(before, since, carry))),
-            _ => self.shadow.clone(),
-        };
-        Self { shadow, ..self }.with_timeline(timeline)
+        let timeline = before.timeline.succeeded(&before.rules.limits, before.rules.shards, since, carry).bounded();
+        let timeline = timeline.with_unnamed(unnamed(&self.rules.limits, before));
+        let after = self.with_rules(|rules| {
+            let shadow = match (rules.shadow, before.shadow()) {
+                (Some(shadow), Some(before)) => Some(Arc::new(Self::clone(&shadow).succeeding(before, since, carry))),
+                (shadow, _) => shadow,
+            };
+            Rules { shadow, ..rules }
+        });
+        after.with_timeline(timeline)
     }
 
     /// The policy with that timeline. Its limits in shadow are in force since the same moment.
@@ -272,12 +268,15 @@ impl Policy {
     #[must_use]
     pub fn with_timeline(self, timeline: Timeline) -> Self {
         let (since, carry) = (timeline.since(), timeline.carry());
-        let shadow = self.shadow.map(|shadow| match shadow.timeline.since() {
-            own if own == since => shadow,
-            _ => Arc::new(Self::clone(&shadow).with_timeline(Timeline::new(since, carry, Vec::new()))),
+        let policy = self.with_rules(|rules| {
+            let shadow = rules.shadow.map(|shadow| match shadow.timeline.since() {
+                own if own == since => shadow,
+                _ => Arc::new(Self::clone(&shadow).with_timeline(Timeline::new(since, carry, Vec::new()))),
+            });
+            let limits = rules.limits.into_iter().map(|limit| limit.with_unnamed(timeline.unnamed())).collect();
+            Rules { limits, shadow, ..rules }
         });
-        let limits = self.limits.into_iter().map(|limit| limit.with_unnamed(timeline.unnamed())).collect();
-        Self { limits, shadow, timeline, ..self }.changed()
+        Self { timeline, ..policy }
     }
 
     /// The policy with other terms for frontends: definitions lack them.
@@ -290,33 +289,21 @@ impl Policy {
         Self { registry, ..self }
     }
 
-    pub(super) fn new(name: &str, limits: Vec<NamedLimit>, object: ObjectTerms) -> Self {
-        let (frontend, registry, standing, timeline) = Default::default();
-        Self {
-            name: name.to_owned(),
-            limits,
-            shadow: None,
-            off: Vec::new(),
-            object,
-            frontend,
-            registry,
-            is_inline: false,
-            is_of_key: false,
-            standing,
-            timeline,
-            #[cfg(feature = "service")]
-            labels: OnceLock::new(),
-            #[cfg(feature = "service")]
-            id: OnceLock::new(),
-            shards: 1,
-            shard: None,
-            shard_policies: OnceLock::new(),
-        }
+    pub(super) fn new(name: &str, limits: Vec<NamedLimit>, terms: ObjectTerms) -> Self {
+        let (frontend, registry, standing, timeline, computed) = Default::default();
+        let (shadow, off, is_inline, is_of_key, shards, shard) = (None, Vec::new(), false, false, 1, None);
+        let rules = Rules { limits, shadow, off, terms, is_inline, is_of_key, standing, shards, shard };
+        Self { name: name.to_owned(), rules, frontend, registry, timeline, computed }
+    }
+
+    /// The policy with other rules, without what was computed from the earlier ones.
+    fn with_rules(self, change: impl FnOnce(Rules) -> Rules) -> Self {
+        Self { rules: change(self.rules), computed: Computed::default(), ..self }
     }
 
     /// The policy as if its numbers came with a request. No object has a policy with this wire name.
     pub(crate) fn into_inline(self) -> Self {
-        Self { is_inline: true, ..self }.changed()
+        self.with_rules(|rules| Rules { is_inline: true, ..rules })
     }
 
     /// The policy for a key with overrides: other limits, with a timeline of their own, or a standing.
@@ -327,16 +314,19 @@ impl Policy {
         shadow: Option<Arc<Self>>,
         standing: Standing,
     ) -> Self {
-        let policy = Self::new(&self.name, limits, self.object).with_frontend(self.frontend);
-        Self { shadow, off: self.off.clone(), shards: self.shards, timeline, standing, is_of_key: true, ..policy }
+        let Rules { off, shards, terms, .. } = &self.rules;
+        let policy = Self::new(&self.name, limits, *terms).with_frontend(self.frontend);
+        let (off, shards) = (off.clone(), *shards);
+        let policy = policy.with_rules(|rules| Rules { shadow, off, shards, standing, is_of_key: true, ..rules });
+        Self { timeline, ..policy }
     }
 
     pub(crate) fn with_standing(self, standing: Standing, is_of_key: bool) -> Self {
-        Self { is_of_key, standing, ..self }.changed()
+        self.with_rules(|rules| Rules { is_of_key, standing, ..rules })
     }
 
     pub(super) fn with_shards(self, shards: u8) -> Self {
-        Self { shards, ..self }.changed()
+        self.with_rules(|rules| Rules { shards, ..rules })
     }
 
     /// The policy with a key's whole budget in one place: a single process needs no shards.
@@ -347,31 +337,15 @@ impl Policy {
     /// The policy with nothing ahead of storage or remembered beside it: each change is written, and each request decided by its object.
     pub(crate) fn exact(&self) -> Self {
         let written = |limit: &NamedLimit| limit.with_numbers(*limit.limit(), 0);
-        let shadow = self.shadow.as_deref().map(|shadow| Arc::new(shadow.exact()));
-        let (limits, frontend) = (self.limits.iter().map(written).collect(), self.frontend.exact());
-        Self { limits, shadow, frontend, ..self.undivided() }.changed()
+        let limits = self.limits().iter().map(written).collect();
+        let shadow = self.shadow().map(|shadow| Arc::new(shadow.exact()));
+        let policy = self.undivided().with_frontend(self.frontend.exact());
+        policy.with_rules(|rules| Rules { limits, shadow, ..rules })
     }
 
     /// One of its shards, with these parts of its limits.
     pub(super) fn with_shard(&self, limits: Vec<NamedLimit>, shard: Shard) -> Self {
-        Self { limits, shards: 1, shard: Some(shard), ..self.clone() }.changed()
-    }
-
-    /// [`Policy::shards`], cached.
-    pub(super) fn shard_policies(&self, make: impl FnOnce() -> Vec<Arc<Self>>) -> &[Arc<Self>] {
-        self.shard_policies.get_or_init(|| make().into())
-    }
-
-    /// Drops everything computed from earlier values.
-    fn changed(self) -> Self {
-        Self {
-            #[cfg(feature = "service")]
-            labels: OnceLock::new(),
-            #[cfg(feature = "service")]
-            id: OnceLock::new(),
-            shard_policies: OnceLock::new(),
-            ..self
-        }
+        self.clone().with_rules(|rules| Rules { limits, shards: 1, shard: Some(shard), ..rules })
     }
 
     pub(super) fn with_shadow(self, limits: Vec<NamedLimit>, timeline: Timeline) -> Self {
@@ -379,39 +353,32 @@ impl Policy {
             return self;
         }
         let limits = limits.into_iter().map(|limit| limit.with_unnamed(timeline.unnamed())).collect();
-        let shadow = Self::new(&shadow_of(&self.name), limits, ObjectTerms { notify: None, ..self.object });
-        Self { shadow: Some(Arc::new(Self { timeline, ..shadow })), ..self }
+        let shadow = Self::new(&shadow_of(&self.name), limits, ObjectTerms { notify: None, ..self.rules.terms });
+        let shadow = Some(Arc::new(Self { timeline, ..shadow }));
+        self.with_rules(|rules| Rules { shadow, ..rules })
     }
 
     pub(super) fn with_off(self, off: Vec<Option<String>>) -> Self {
-        Self { off, ..self }
+        self.with_rules(|rules| Rules { off, ..rules })
     }
 
     /// Whether any limit but those in shadow is a rolling window.
     pub(crate) fn has_own_rolling_windows(&self) -> bool {
-        self.limits.iter().any(|limit| limit.limit().is_rolling())
+        self.rules.limits.iter().any(|limit| limit.limit().is_rolling())
     }
 
-    /// Whether any limit, also in shadow, is a rolling window.
-    #[doc(hidden)]
+    /// Whether any of its limits can refuse: those in shadow and soft ones never do, but a ban does.
     #[must_use]
-    pub fn has_rolling_windows(&self) -> bool {
-        self.limits.iter().chain(self.shadow_limits()).any(|limit| limit.limit().is_rolling())
+    pub fn is_enforced(&self) -> bool {
+        let is_banned = matches!(self.rules.standing, Standing::Banned { .. });
+        self.rules.limits.iter().any(|limit| is_banned || !limit.limit().is_soft())
     }
 
     /// Whether any of its enforced limits is one of slots.
     #[must_use]
     pub fn has_slots(&self) -> bool {
-        self.limits.iter().any(NamedLimit::is_slots)
+        self.rules.limits.iter().any(NamedLimit::is_slots)
     }
-
-    /// Maximum open reservations of a key: see `ledger/quota.rs`.
-    #[doc(hidden)]
-    pub const MAX_RESERVATIONS: usize = 1_000;
-
-    /// Maximum idempotency keys remembered for a key: see `ledger/replays.rs`.
-    #[doc(hidden)]
-    pub const MAX_IDEMPOTENCY_KEYS: usize = 16_384;
 }
 
 /// Which of `limits`, replacing `before`, is the one that had no name in an earlier version. It stays the same even while removed. If
@@ -420,7 +387,7 @@ pub(super) fn unnamed(limits: &[NamedLimit], before: &Policy) -> Option<String> 
     if limits.iter().any(|limit| limit.name().is_none()) {
         return None;
     }
-    if before.limits.iter().all(|limit| limit.name().is_some()) {
+    if before.rules.limits.iter().all(|limit| limit.name().is_some()) {
         return before.timeline.unnamed().map(str::to_owned);
     }
     before.continued_by(limits.iter().filter(|limit| !before.had_limit(limit)))

@@ -1,6 +1,6 @@
 //! One limit of a policy, with its name.
 
-use crate::limit::{Config, Limit};
+use crate::limit::{DEFAULT_GRAINS, Limit, grain_ms};
 
 /// One limit of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,8 +90,7 @@ impl NamedLimit {
     #[doc(hidden)]
     #[must_use]
     pub fn grain_ms(&self) -> u64 {
-        let Config { capacity, period_ms, .. } = *self.limit.config();
-        if capacity <= self.grains.into() { 0 } else { period_ms.div_ceil(u64::from(self.grains).max(1)) }
+        grain_ms(self.limit.config(), self.grains)
     }
 
     /// The limit with that account.
@@ -142,12 +141,10 @@ pub(crate) fn name_of(account: Option<&str>) -> Option<&str> {
     name.filter(|name| !name.is_empty())
 }
 
-/// A second for a minute, a minute for an hour: a token that comes back that late is hardly noticed, and the moments of a key take at most
-/// 1.5 KB.
-pub(super) const DEFAULT_GRAINS: u8 = 60;
-
-/// Maximum `grains`: the moments of a key then take 6 KB.
-pub(super) const MAX_GRAINS: u8 = 240;
+/// The names of the policy and of the limit in a [full name](NamedLimit::full_name).
+pub(crate) fn names_in(full_name: &str) -> (&str, Option<&str>) {
+    full_name.split_once('/').map_or((full_name, None), |(policy, limit)| (policy, Some(limit)))
+}
 
 /// The kind of limit that a number of slots is.
 pub(super) const SLOTS: &str = "slots";

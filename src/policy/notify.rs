@@ -8,6 +8,8 @@ pub enum NoticeKind {
     NearLimit,
     /// A request was refused.
     Refused,
+    /// A request was granted beyond a soft limit.
+    Over,
 }
 
 /// The events that a policy gives notices of, and how often.
@@ -16,12 +18,13 @@ pub enum NoticeKind {
 pub struct Notify {
     near_limit: bool,
     refused: bool,
+    over: bool,
     every_ms: u64,
 }
 
 impl NoticeKind {
     /// All kinds.
-    pub const ALL: [Self; 2] = [Self::NearLimit, Self::Refused];
+    pub const ALL: [Self; 3] = [Self::NearLimit, Self::Refused, Self::Over];
 
     /// One word.
     #[must_use]
@@ -29,6 +32,7 @@ impl NoticeKind {
         match self {
             Self::NearLimit => "near_limit",
             Self::Refused => "refused",
+            Self::Over => "over",
         }
     }
 
@@ -38,6 +42,7 @@ impl NoticeKind {
         match self {
             Self::NearLimit => 1,
             Self::Refused => 2,
+            Self::Over => 3,
         }
     }
 
@@ -65,7 +70,12 @@ impl Notify {
     /// `None` if there are no kinds.
     pub(super) fn new(kinds: &[NoticeKind], every_ms: u64) -> Option<Self> {
         let has = |kind| kinds.contains(&kind);
-        let notify = Self { near_limit: has(NoticeKind::NearLimit), refused: has(NoticeKind::Refused), every_ms };
+        let notify = Self {
+            near_limit: has(NoticeKind::NearLimit),
+            refused: has(NoticeKind::Refused),
+            over: has(NoticeKind::Over),
+            every_ms,
+        };
         (!kinds.is_empty()).then_some(notify)
     }
 
@@ -75,6 +85,7 @@ impl Notify {
         match kind {
             NoticeKind::NearLimit => self.near_limit,
             NoticeKind::Refused => self.refused,
+            NoticeKind::Over => self.over,
         }
     }
 

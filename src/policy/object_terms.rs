@@ -56,6 +56,13 @@ impl Default for ReservationTerms {
     }
 }
 
+impl ReservationTerms {
+    /// Maximum open reservations of a key; each raise counts as one, and lengthens its reservation's row. Each takes a row and a few
+    /// hundred bytes of memory; an object has at most 128 MB.
+    #[doc(hidden)]
+    pub const MAX_OPEN: usize = 1_000;
+}
+
 impl Unsettled {
     const CHOICES: [(&str, Self); 2] = [("keep", Self::Keep), ("refund", Self::Refund)];
 }
@@ -139,8 +146,8 @@ fn notify(reader: &mut Reader<'_>) -> Option<Notify> {
     };
     let kinds = kinds(value);
     if kinds.is_none() {
-        let [first, second] = NoticeKind::ALL.map(NoticeKind::word);
-        let rule = format!("must be a list of \"{first}\", \"{second}\" or both, not {}", shown_value(value));
+        let [first, second, last] = NoticeKind::ALL.map(NoticeKind::word);
+        let rule = format!("must be a list of \"{first}\", \"{second}\" or \"{last}\", not {}", shown_value(value));
         reader.error("notify", rule);
     }
     Notify::new(&kinds?, every_ms.unwrap_or(Notify::EVERY_MS))

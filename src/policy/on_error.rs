@@ -37,12 +37,6 @@ impl Cause {
         }
     }
 
-    /// The cause with that word; [`Cause::Failed`] for an unknown one.
-    #[must_use]
-    pub fn of(word: &str) -> Self {
-        Self::from_word(word).unwrap_or(Self::Failed)
-    }
-
     pub(super) fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|cause| cause.word() == word)
     }
@@ -97,6 +91,5 @@ mod tests {
             assert_eq!(Cause::from_word(cause.word()), Some(cause));
         }
         assert_eq!(Cause::from_word("late"), None);
-        assert_eq!(Cause::of("late"), Cause::Failed);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::error::{PolicyError, PolicyErrors};
+use super::error::{POLICIES, PolicyError, PolicyErrors, place_of};
 use super::frontend_terms::FrontendTerms;
 use super::mode::Mode;
 use super::name::{is_name, name_rule};
@@ -14,7 +14,6 @@ use super::on_error::OnError;
 use super::overrides::Overrides;
 use super::reader::{LIMIT_FIELDS, Reader, table};
 use super::registry_terms::RegistryTerms;
-use super::shown::shown_name;
 use super::timeline::Timeline;
 use crate::json::{Fields, Json};
 use crate::sorted::SortedMap;
@@ -48,7 +47,7 @@ impl Policies {
     ///
     /// | field of a policy | meaning | default |
     /// |---|---|---|
-    /// | `mode` | whether its limits refuse: `"enforce"`; `"shadow"` decides, counts and reports, but never refuses; `"off"` is as if the limit were not there. A limit in `limits` may have a mode of its own | `"enforce"` |
+    /// | `mode` | whether its limits refuse: `"enforce"`; `"soft"` counts below zero and says so, but never refuses; `"shadow"` decides, counts and reports, but never refuses; `"off"` is as if the limit were not there. A limit in `limits` may have a mode of its own | `"enforce"` |
     /// | `ipv6_prefix` | how many bits of an IPv6 address count, from 32 to 128 | 64 |
     /// | `jitter` | maximum random delay added to the retry time of refusals, up to an hour | `"0s"` |
     /// | `key` | `[]`: one budget for all, without keys in requests | each key has a budget |
@@ -67,11 +66,11 @@ impl Policies {
     /// # Errors
     /// All errors, not only the first.
     pub fn parse(json: &str) -> Result<Self, PolicyErrors> {
-        let whole = |problem: String| PolicyErrors::from(PolicyError { place: "POLICIES".to_owned(), problem });
+        let whole = |problem: String| PolicyErrors::from(PolicyError { place: POLICIES.to_owned(), problem });
         let json = Json::parse(json).map_err(|error| whole(format!("must be a table of policies by name: {error}")))?;
         let mut errors = Vec::new();
         let mut policies = SortedMap::new();
-        if let Some(named) = table("POLICIES", json, "policies by name", &mut errors) {
+        if let Some(named) = table(POLICIES, json, "policies by name", &mut errors) {
             for (name, value) in named.iter() {
                 if let Some(policy) = policy(name, value, &mut errors) {
                     policies.insert(name.clone().into_owned(), Arc::new(policy));
@@ -173,7 +172,7 @@ impl Policy {
         let policy = match Json::parse(json) {
             Ok(value) => policy(name, value, &mut errors),
             Err(error) => {
-                let place = format!("POLICIES.{}", shown_name(name));
+                let place = place_of(name);
                 errors.push(PolicyError { place, problem: format!("is not valid JSON: {error}") });
                 None
             }
@@ -193,7 +192,7 @@ fn policy_fields() -> Vec<&'static str> {
 /// The policy, or `None` after adding at least one error.
 fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<Policy> {
     let before = errors.len();
-    let place = format!("POLICIES.{}", shown_name(name));
+    let place = place_of(name);
     if !is_name(name) {
         errors.push(PolicyError { place, problem: name_rule(name) });
         return None;
@@ -210,20 +209,12 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     } else {
         reader.only(&[&LIMIT_FIELDS[..], &policy_fields(), &["limits"]].concat());
         let mode = reader.mode().unwrap_or_default();
-        reader.limit(name, None).map(|limit| (mode, limit)).into_iter().collect()
+        reader.limit(name, None, mode).map(|limit| (mode, limit)).into_iter().collect()
     };
     let (object, frontend) = (ObjectTerms::read(&mut reader), FrontendTerms::read(&mut reader));
     let registry = RegistryTerms::read(&mut reader);
     if frontend.lease.is_some() {
         reader.require_leasable(&limits);
-    }
-    if fields.get("refusal_cache").is_some()
-        && frontend.refusal_cache_ms > 0
-        && let Some((_, limit)) = limits.iter().find(|(_, limit)| limit.limit().is_rolling())
-    {
-        let problem =
-            format!("{} is a rolling window, whose refusals are not kept in memory: leave it out", limit.full_name());
-        reader.error("refusal_cache", problem);
     }
     if frontend.on_error != OnError::CLOSED
         && let Some((_, slots)) = limits.iter().find(|(_, limit)| limit.is_slots())
@@ -236,11 +227,14 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     if errors.len() > before {
         return None;
     }
-    let of = |mode| limits.iter().filter(move |(of, _)| *of == mode).map(|(_, limit)| limit.clone()).collect();
-    let off: Vec<NamedLimit> = of(Mode::Off);
+    let of = |modes: &[Mode]| -> Vec<NamedLimit> {
+        limits.iter().filter(|(mode, _)| modes.contains(mode)).map(|(_, limit)| limit.clone()).collect()
+    };
+    let off = of(&[Mode::Off]);
     let off = off.iter().map(|limit| limit.name().map(str::to_owned)).collect();
-    let policy = Policy::new(name, of(Mode::Enforce), object).with_frontend(frontend).with_registry(registry);
-    Some(policy.with_shadow(of(Mode::Shadow), Timeline::default()).with_off(off).with_shards(shards))
+    let policy =
+        Policy::new(name, of(&[Mode::Enforce, Mode::Soft]), object).with_frontend(frontend).with_registry(registry);
+    Some(policy.with_shadow(of(&[Mode::Shadow]), Timeline::default()).with_off(off).with_shards(shards))
 }
 
 #[cfg(all(test, feature = "service"))]
@@ -248,7 +242,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::limit::{Carry, Config, MAX_TOKENS};
+    use crate::limit::{Carry, Config, Limit, MAX_TOKENS};
+    use crate::policy::named_limit::names_in;
     use crate::policy::{Cause, NoticeKind, OnError, ReservationTerms, Unsettled};
 
     fn errors(json: &str) -> Vec<String> {
@@ -554,6 +549,8 @@ mod tests {
         let policy = policies.get("llm").unwrap();
         let names: Vec<_> = policy.limits().iter().map(|limit| (limit.name(), limit.full_name())).collect();
         assert_eq!(names, [(Some("requests"), "llm/requests"), (Some("tokens"), "llm/tokens")]);
+        let read = |limit: &NamedLimit| names_in(limit.full_name()) == ("llm", limit.name());
+        assert!(policy.limits().iter().all(read) && names_in("api") == ("api", None));
         assert_eq!(policy.limits().iter().map(NamedLimit::write_ahead).collect::<Vec<_>>(), [3, 0]);
         assert_eq!(
             policy.to_string(),
@@ -606,19 +603,59 @@ mod tests {
             let found = [names(policy.limits()), names(policy.shadow_limits()), off(policy)];
             assert_eq!(found, expected, "{of_policy}");
         }
-        for (mode, expected) in [("enforce", [1, 0, 0]), ("shadow", [0, 1, 0]), ("off", [0, 0, 1])] {
+        for (mode, expected) in [("enforce", [1, 0, 0]), ("soft", [1, 0, 0]), ("shadow", [0, 1, 0]), ("off", [0, 0, 1])]
+        {
             let policies = Policies::parse(&format!(r#"{{"p":{{"rate":1,"period":"1s","mode":"{mode}"}}}}"#)).unwrap();
             let policy = policies.get("p").unwrap();
             let found = [policy.limits().len(), policy.shadow_limits().len(), policy.off_limits().len()];
             assert_eq!(found, expected, "{mode}");
+            assert_eq!(policy.is_enforced(), mode == "enforce", "{mode}");
         }
     }
 
     #[test]
-    fn an_unknown_mode_is_an_error_that_names_the_three() {
+    fn a_soft_limit_counts_without_end_and_cannot_be_leased_or_divided() {
+        let policy = |fields: &str| format!(r#"{{"p":{{"rate":"9/1m","mode":"soft",{fields}}}}}"#);
+        let policies = Policies::parse(&policy(r#""capacity":12"#)).unwrap();
+        let own = policies.get("p").unwrap();
+        let [limit] = own.limits() else { panic!("{own:?}") };
+        let config = limit.limit().config();
+        assert_eq!((config.is_soft, config.max_debt), (true, Limit::largest_debt(config)));
+        assert_eq!(own.to_string(), "p: soft token bucket, 9 per 1m, 12 at once");
+        let sent = Policy::from_definition(&own.definition()).unwrap();
+        assert_eq!((sent.limits(), sent.id(), sent.wire_name()), (own.limits(), own.id(), own.wire_name()));
+        let hard = Policies::parse(r#"{"p":{"rate":"9/1m","capacity":12,"max_debt":"unlimited"}}"#).unwrap();
+        assert_ne!(hard.get("p").unwrap().version(), own.version());
+        let endless = "p.max_debt: is not for soft limits, which count below zero without end";
+        for (fields, problem) in [
+            (r#""max_debt":5"#, endless),
+            (r#""max_debt":"unlimited""#, endless),
+            (r#""lease":"2s""#, "p.lease: p is soft, of which nothing can be leased"),
+            (r#""shards":2"#, "p.shards: p is soft, which shards cannot be"),
+        ] {
+            let errors = errors(&policy(fields));
+            assert!(errors.len() == 1 && errors[0].ends_with(problem), "{errors:?}");
+        }
+        for (json, problem) in [
+            (
+                r#"{"p":{"kind":"slots","capacity":5,"mode":"soft"}}"#,
+                "p.mode: slots cannot be soft: a reservation has a slot or has none",
+            ),
+            (
+                r#"{"p":{"limits":[{"name":"a","kind":"rolling_window","rate":"5/s","mode":"soft"}]}}"#,
+                "p.limits[0].mode: a rolling window cannot be soft: it would have to keep the moments of all that was taken",
+            ),
+        ] {
+            let errors = errors(json);
+            assert!(errors.len() == 1 && errors[0].ends_with(problem), "{errors:?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_mode_is_an_error_that_names_them_all() {
         for wrong in [r#""on""#, r#""Shadow""#, r#""""#, "true", "null", "0"] {
-            let expected =
-                |place: &str| vec![format!("{place}.mode: must be \"enforce\", \"shadow\" or \"off\", not {wrong}")];
+            let rule = "must be \"enforce\", \"soft\", \"shadow\" or \"off\"";
+            let expected = |place: &str| vec![format!("{place}.mode: {rule}, not {wrong}")];
             let policy = format!(r#"{{"p":{{"rate":1,"period":"1s","mode":{wrong}}}}}"#);
             assert_eq!(errors(&policy), expected("POLICIES.p"));
             let list = format!(r#"{{"p":{{"mode":{wrong},"limits":[{{"name":"a","rate":1,"period":"1s"}}]}}}}"#);
@@ -749,11 +786,11 @@ mod tests {
             Some((NoticeKind::ALL.map(|kind| notify.has(kind)), notify.every_ms()))
         };
         assert_eq!(notify(""), None);
-        assert_eq!(notify(r#","notify":["refused"]"#), Some(([false, true], 600_000)));
-        assert_eq!(notify(r#","notify":["near_limit"],"notify_every":"10s""#), Some(([true, false], 10_000)));
-        let both = r#","notify":["refused","near_limit"],"notify_every":"30days""#;
-        assert_eq!(notify(both), Some(([true; 2], 2_592_000_000)));
-        let rule = r#"POLICIES.p.notify: must be a list of "near_limit", "refused" or both, not "#;
+        assert_eq!(notify(r#","notify":["refused"]"#), Some(([false, true, false], 600_000)));
+        assert_eq!(notify(r#","notify":["near_limit"],"notify_every":"10s""#), Some(([true, false, false], 10_000)));
+        let all = r#","notify":["refused","over","near_limit"],"notify_every":"30days""#;
+        assert_eq!(notify(all), Some(([true; 3], 2_592_000_000)));
+        let rule = r#"POLICIES.p.notify: must be a list of "near_limit", "refused" or "over", not "#;
         let every = "POLICIES.p.notify_every: must be from 10s to 30days, not ";
         for (fields, expected) in [
             (r#""notify":[]"#, format!("{rule}an array")),

@@ -3,16 +3,17 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use super::calendar;
 use super::error::PolicyError;
 use super::mode::Mode;
 use super::name::{is_name, name_rule};
-use super::named_limit::{DEFAULT_GRAINS, MAX_GRAINS, NamedLimit, SLOTS, slots_account};
+use super::named_limit::{NamedLimit, SLOTS, slots_account};
 use super::rate::{Burst, Rate};
 use super::shard::{self, MAX_SHARDS};
 use super::shown::{shortened, shown_name, shown_value};
 use crate::json::{Fields, FieldsError, Json};
 use crate::length::{self, LengthError};
-use crate::limit::{Carry, Config, ConfigError, Kind, Limit, MAX_TOKENS};
+use crate::limit::{Carry, Config, ConfigError, DEFAULT_GRAINS, Kind, Limit, MAX_GRAINS, MAX_TOKENS};
 
 /// Maximum limits of one policy. Each is decided and answered with every request; in practice four is the most.
 pub const MAX_LIMITS: usize = 8;
@@ -48,7 +49,7 @@ impl Reader<'_> {
                     let mut reader = Reader { place, fields: &fields, errors: self.errors };
                     reader.only(&[&["name"], &LIMIT_FIELDS[..], &["mode"]].concat());
                     let mode = reader.mode().unwrap_or(mode);
-                    limits.extend(reader.limit(policy, Some(&name)).map(|limit| (mode, limit)));
+                    limits.extend(reader.limit(policy, Some(&name), mode).map(|limit| (mode, limit)));
                     names.push(name);
                 }
                 None => error("must have a name: costs and answers refer to a limit by its name".to_owned()),
@@ -57,10 +58,14 @@ impl Reader<'_> {
         limits
     }
 
-    pub(super) fn limit(&mut self, policy: &str, name: Option<&str>) -> Option<NamedLimit> {
+    pub(super) fn limit(&mut self, policy: &str, name: Option<&str>, mode: Mode) -> Option<NamedLimit> {
         let before = self.errors.len();
         let is_slots = self.fields.get("kind").and_then(Json::string).is_some_and(|kind| kind == SLOTS);
-        let config = if is_slots { self.slots() } else { self.config() };
+        let is_soft = mode == Mode::Soft;
+        let config = if is_slots { self.slots() } else { self.config(is_soft) };
+        if is_slots && is_soft {
+            self.error("mode", "slots cannot be soft: a reservation has a slot or has none".to_owned());
+        }
         let grains = self.grains(config.kind);
         let write_ahead = self.tokens("write_ahead").filter(|_| !is_slots);
         if self.errors.len() > before {
@@ -98,7 +103,7 @@ impl Reader<'_> {
         Config { capacity, ..Config::token_bucket(0, SLOTS_PERIOD) }
     }
 
-    fn config(&mut self) -> Config {
+    fn config(&mut self, is_soft: bool) -> Config {
         let opens_when_used = self.fields.get("offset").and_then(Json::string).is_some_and(|text| text == FIRST_USE);
         let rolling = Kind::RollingWindow;
         let others = [("fixed_window", Kind::FixedWindow), (rolling.word(), rolling), (SLOTS, Kind::TokenBucket)];
@@ -121,7 +126,11 @@ impl Reader<'_> {
             let why = if is_rolling { "" } else { ": a window that opens adds whole tokens" };
             self.error("rate", format!("must be whole{why}"));
         }
-        let calendar = if is_rolling { None } else { self.calendar(kind) };
+        let calendar = if is_rolling {
+            None
+        } else {
+            calendar::read(self.fields, kind, |field, problem| self.error(field, problem))
+        };
         let follows_calendar = !is_rolling && self.fields.get("calendar").is_some();
         if follows_calendar && written.period.is_some() {
             self.error(
@@ -144,11 +153,13 @@ impl Reader<'_> {
             None => self.tokens("capacity"),
         };
         let capacity = capacity.unwrap_or_else(|| written.rounded_up());
-        let (max_debt, initial) = if is_rolling { (Some(0), None) } else { (self.max_debt(), self.tokens("initial")) };
+        let (max_debt, initial) =
+            if is_rolling { (Some(0), None) } else { (self.max_debt(is_soft), self.tokens("initial")) };
         // A fraction of a token per period equals whole tokens per a multiple of it.
         let period_ms = period_ms.unwrap_or_default().saturating_mul(parts);
         let offset_ms = if opens_when_used || follows_calendar || is_rolling { None } else { self.millis("offset") };
-        let config = Config { kind, rate: tokens, period_ms, capacity, initial, max_debt: 0, offset_ms, calendar };
+        let config =
+            Config { kind, rate: tokens, period_ms, capacity, initial, max_debt: 0, offset_ms, calendar, is_soft };
         Config { max_debt: max_debt.unwrap_or_else(|| Limit::largest_debt(&config)), ..config }
     }
 
@@ -202,9 +213,12 @@ impl Reader<'_> {
         None
     }
 
-    /// `None` for the largest exact debt.
-    fn max_debt(&mut self) -> Option<u64> {
-        let Some(value) = self.fields.get("max_debt") else { return Some(0) };
+    /// `None` for the largest exact debt, which a soft limit has.
+    fn max_debt(&mut self, is_soft: bool) -> Option<u64> {
+        let Some(value) = self.fields.get("max_debt") else { return (!is_soft).then_some(0) };
+        if is_soft {
+            self.error("max_debt", "is not for soft limits, which count below zero without end".to_owned());
+        }
         if value.string().is_some_and(|word| word == UNLIMITED) {
             return None;
         }
@@ -241,9 +255,10 @@ impl Reader<'_> {
         let value = self.fields.get("mode")?;
         let mode = value.string().and_then(|word| Mode::of(&word));
         if mode.is_none() {
-            let [first, second, third] = Mode::ALL.map(Mode::word);
+            let [first, second, third, last] = Mode::ALL.map(Mode::word);
             let shown = shown_value(value);
-            self.error("mode", format!("must be \"{first}\", \"{second}\" or \"{third}\", not {shown}"));
+            let rule = format!("must be \"{first}\", \"{second}\", \"{third}\" or \"{last}\"");
+            self.error("mode", format!("{rule}, not {shown}"));
         }
         mode
     }
@@ -335,11 +350,12 @@ impl Reader<'_> {
     }
 
     /// A lease would open a window before its tokens are used, and take slots without a reservation. Of a rolling window, it would not be
-    /// known when each of its tokens was used.
+    /// known when each of its tokens was used. A soft limit at zero has nothing to set aside, and grants all the same.
     pub(super) fn require_leasable(&mut self, limits: &[(Mode, NamedLimit)]) {
         for (_, limit) in limits {
             let has = match limit.limit().config().kind {
                 _ if limit.is_slots() => "limits slots",
+                _ if limit.limit().is_soft() => "is soft",
                 Kind::FirstUseWindow => "has windows from first use",
                 Kind::RollingWindow => "is a rolling window",
                 Kind::TokenBucket | Kind::FixedWindow => continue,
@@ -414,6 +430,8 @@ const fn field_of(error: &ConfigError) -> &'static str {
         ConfigError::CalendarWithoutWindows => "calendar",
         ConfigError::WarmUpTooLong { .. } => "warm_up", // policies have none
         ConfigError::NeedsMoments => "kind",
+        ConfigError::SoftRollingWindow => "mode",
+        ConfigError::GrainsOutOfRange { .. } => "grains",
     }
 }
 

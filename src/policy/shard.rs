@@ -16,11 +16,13 @@ pub struct Shard {
 
 /// Why that limit cannot be divided; follows its name in a message.
 pub(super) fn check(limit: &Limit, count: u8) -> Result<(), String> {
-    let Config { kind, capacity, max_debt, initial, .. } = *limit.config();
+    let Config { kind, capacity, max_debt, initial, is_soft, .. } = *limit.config();
     let problem = if kind == Kind::RollingWindow {
         "is a rolling window, which cannot be divided: make it a token bucket"
     } else if kind != Kind::TokenBucket {
         "is a fixed window, which cannot be divided: make it a token bucket"
+    } else if is_soft {
+        "is soft, which shards cannot be"
     } else if max_debt > 0 {
         "has a max_debt, which shards cannot have"
     } else if initial.is_some() {

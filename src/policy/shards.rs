@@ -23,11 +23,11 @@ impl Policy {
     #[doc(hidden)]
     #[must_use]
     pub fn shards(&self) -> &[Arc<Self>] {
-        self.shard_policies(|| {
+        self.computed.shards.get_or_init(|| {
             let count = count_of(self.declared_shards(), self.limits().iter().map(NamedLimit::limit));
             let was_shared = || self.timeline().earlier().iter().any(|version| version.shards > 1);
             match count {
-                1 if self.shard().is_some() || !was_shared() => Vec::new(),
+                1 if self.shard().is_some() || !was_shared() => Box::default(),
                 _ => (0..count).map(|index| Arc::new(self.shard_of(Shard { index, count }))).collect(),
             }
         })

@@ -33,8 +33,8 @@ const KINDS: [Kind; 4] = [Kind::TokenBucket, Kind::FixedWindow, Kind::FirstUseWi
 
 /// Parses a [`StoredConfig`]. An unknown field makes it unreadable: each may change the arithmetic.
 fn named_config(numbers: Json<'_>) -> Option<(Option<String>, Config)> {
-    const KNOWN: [&str; 9] =
-        ["name", "kind", "rate", "period_ms", "capacity", "max_debt", "initial", "offset_ms", "calendar"];
+    const KNOWN: [&str; 10] =
+        ["name", "kind", "rate", "period_ms", "capacity", "max_debt", "initial", "offset_ms", "calendar", "soft"];
     let fields = numbers.fields().ok().filter(|fields| fields.names().all(|name| KNOWN.contains(&name)))?;
     let whole = |name: &str| fields.get(name)?.integer();
     let whole_or_null = |name: &str| match fields.get(name)? {
@@ -54,6 +54,7 @@ fn named_config(numbers: Json<'_>) -> Option<(Option<String>, Config)> {
             Some(calendar) => Some(Calendar::parse(&calendar.string()?, zones::named)?),
             None => None,
         },
+        is_soft: fields.get("soft").is_some_and(|soft| soft.bool() == Some(true)),
     };
     let name = match fields.get("name") {
         Some(name) => Some(name.string()?.into_owned()),
@@ -103,6 +104,9 @@ pub(super) struct StoredConfig {
     offset_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     calendar: Option<String>,
+    /// A version that does not know it cannot read the numbers: it would refuse.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    soft: bool,
 }
 
 impl StoredConfig {
@@ -111,7 +115,8 @@ impl StoredConfig {
     }
 
     pub(super) fn new(name: Option<&str>, limit: &Limit) -> Self {
-        let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, calendar } = *limit.config();
+        let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, calendar, is_soft } =
+            *limit.config();
         Self {
             name: name.map(str::to_owned),
             kind: kind.word(),
@@ -122,6 +127,7 @@ impl StoredConfig {
             initial,
             offset_ms,
             calendar: calendar.map(|calendar| calendar.to_string()),
+            soft: is_soft,
         }
     }
 }

@@ -96,67 +96,6 @@ pub enum ChangeError {
     SetsFixed,
 }
 
-/// A change of overrides, all or none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OverridesChange<'a> {
-    /// `{"overrides": [...], "removed": [...]}`, as written.
-    pub text: &'a str,
-    /// The name of the token that makes the change.
-    pub by: &'a str,
-    /// The only policies that the token may name, unless all.
-    pub only: Option<&'a [String]>,
-    /// How tokens are carried over; `None` for the default.
-    pub carry: Option<Carry>,
-    /// Whether only to return what would change.
-    pub is_dry_run: bool,
-}
-
-/// A change of overrides, made or only tried.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OverridesChanged {
-    /// The number of new ones.
-    pub created: usize,
-    /// The number of replaced ones.
-    pub replaced: usize,
-    /// The number of removed ones.
-    pub removed: usize,
-    /// The number of unchanged ones.
-    pub unchanged: usize,
-    /// The moment of the change; `None` if there was none.
-    pub at: Option<i64>,
-}
-
-/// Why overrides were not changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OverridesError {
-    /// The errors, one line each.
-    Invalid(Vec<String>),
-    /// There would be more than `max`.
-    TooMany {
-        /// The maximum that was exceeded.
-        max: usize,
-        /// Whether it is the maximum for the policies of the token, rather than for all.
-        is_own: bool,
-        /// Whether the token is restricted to some policies.
-        is_restricted: bool,
-        /// Whether all overrides that the change would add are bans.
-        are_bans: bool,
-    },
-}
-
-/// An override's current state.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OverrideStanding {
-    /// As written: JSON.
-    pub text: String,
-    /// The moment it came into force.
-    pub since: i64,
-    /// Its unique id: 32 hexadecimal digits.
-    pub id: String,
-    /// The hash of its key; `None` if it is for a prefix.
-    pub object: Option<String>,
-}
-
 /// An act in the audit log.
 #[derive(Clone, Debug, Serialize)]
 pub struct AuditLine<'a> {

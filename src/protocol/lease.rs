@@ -18,7 +18,7 @@ use super::numbers::{Reader, Unreadable, Writer};
 
 /// Milliseconds after `until` during which the object still withholds a lease, before it counts all of it as spent: a frontend's clock may
 /// step back while a call takes two seconds, and stand still while a request computes.
-pub const LATE_MS: u64 = 3_000;
+pub const LEASE_GRACE_MS: u64 = 3_000;
 
 /// The lease messages of a frontend, about the only policy of its request.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -34,10 +34,13 @@
 )]
 
 mod admin;
+mod coming_back;
 mod key_act;
 mod key_state;
 mod lease;
 mod numbers;
+#[cfg(feature = "service")]
+mod overrides;
 #[cfg(feature = "service")]
 mod policies;
 #[cfg(feature = "service")]
@@ -46,18 +49,23 @@ mod reply;
 mod request;
 mod rows;
 
-pub use admin::{
-    AuditLine, ChangeError, Changed, Condition, OverrideStanding, OverridesChange, OverridesChanged, OverridesError,
-    PolicyChange, Source, Standing,
-};
+pub use admin::{AuditLine, ChangeError, Changed, Condition, PolicyChange, Source, Standing};
+pub use coming_back::ComingBack;
 pub use key_act::KeyAct;
 pub use key_state::{BucketState, HoldState, KeyState, LimitState, PastDecision, PolicyTokens, ReservationState};
-pub use lease::{EndedLease, LATE_MS, Lease, LeaseRequest};
+pub use lease::{EndedLease, LEASE_GRACE_MS, Lease, LeaseRequest};
 pub use numbers::{Format, Unreadable};
+#[cfg(feature = "service")]
+pub(crate) use overrides::MAX_ERROR_LINES;
+#[cfg(feature = "service")]
+pub use overrides::{
+    MAX_OVERRIDE_LEN, MAX_OVERRIDES_AT_ONCE, NamedKeys, NewOverride, OverrideChange, OverrideKeys, OverrideStanding,
+    OverridesChange, OverridesChanged, OverridesError,
+};
 #[cfg(feature = "service")]
 pub use policies::{Definitions, definitions_of, names_of};
 #[cfg(feature = "service")]
 pub use registry::{Poll, Update, Versioned, deployment_id};
-pub use reply::{Decided, DueNotice, LimitAnswer, ObjectReply, Reserved, Spread};
+pub use reply::{Decided, DueNotice, LimitAnswer, ObjectReply, Reserved, Spread, take_part};
 pub use request::{Action, Known, ObjectRequest, RequestId};
 pub use rows::Rows;

@@ -23,11 +23,13 @@
 //! then, if the frontend gets tokens in advance, a section: see `lease.rs`
 //! then, of a refund or a reset of the first of several shards, a section with when it was first done, and over how many shards
 //! then, of a reservation that was settled at its own cost and could not take all of it again, a section with that cost of each limit
+//! then, if a frontend may answer from it about rolling windows, a section with what comes back of each: see `coming_back.rs`
 //! ```
 //!
 //! Any reply may be followed by a section with the rows that storage has read and written.
 
 use super::Rows;
+use super::coming_back::ComingBack;
 use super::lease::Lease;
 use super::numbers::{Format, Reader, Unreadable, Writer};
 use crate::limit::{Decision, Limit, Snapshot, State};
@@ -35,6 +37,10 @@ use crate::policy::NoticeKind;
 
 /// An object's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(target_family = "wasm"),
+    expect(clippy::large_enum_variant, reason = "nearly every reply is a decision")
+)]
 pub enum ObjectReply {
     /// Done, or refused.
     Decided(Decided),
@@ -110,6 +116,8 @@ pub struct Decided {
     /// The reserved cost of each limit, if a reservation was settled at it after its tokens had been given back, and not all of them were
     /// there any more: of the enforced ones, then, unless it is repeated, of those in shadow. Otherwise empty.
     pub reserved_costs: Box<[u64]>,
+    /// What comes back of each limit that is a rolling window, if the answer may be kept.
+    pub coming_back: Box<[ComingBack]>,
 }
 
 /// How a refund or a reset is spread over a budget's shards, fixed when the first of them does its part.
@@ -184,6 +192,7 @@ impl Decided {
             lease: None,
             spread: None,
             reserved_costs: Box::default(),
+            coming_back: Box::default(),
         }
     }
 
@@ -194,7 +203,20 @@ impl Decided {
     }
 }
 
+/// Takes a policy's part of the answers of all: the first `len` of `rest`. If there are too few, this and all further parts are empty.
+pub fn take_part<'a, T>(rest: &mut &'a [T], len: usize) -> &'a [T] {
+    let (first, others) = rest.split_at_checked(len).unwrap_or_default();
+    *rest = others;
+    first
+}
+
 impl ObjectReply {
+    /// Whether it is a decision not to grant the request.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Decided(decided) if !decided.decision().is_allow())
+    }
+
     /// The reply as text, in the format of the request, with the rows that storage has read and written.
     #[must_use]
     pub fn to_text(&self, format: Format, rows: Rows) -> String {
@@ -282,6 +304,7 @@ impl Decided {
             lease,
             spread,
             reserved_costs,
+            coming_back,
         } = self;
         writer.small(0);
         writer.signed(*now);
@@ -332,6 +355,12 @@ impl Decided {
                 writer.whole(cost);
             }
         }
+        if !coming_back.is_empty() {
+            writer.section(COMING_BACK, coming_back.iter().map(ComingBack::len).fold(0, usize::saturating_add));
+            for of_limit in &**coming_back {
+                of_limit.write(*now, writer);
+            }
+        }
     }
 
     fn read(rest: &mut Reader<'_>) -> Result<Self, Unreadable> {
@@ -373,6 +402,12 @@ impl Decided {
                 reserved_costs.push(section.whole()?);
             }
         }
+        let mut coming_back = Vec::new();
+        if let Some(mut section) = rest.section(COMING_BACK)? {
+            while !section.is_empty() {
+                coming_back.push(ComingBack::read(now, &mut section)?);
+            }
+        }
         let reservation = id.map(|id| Reserved { id, expires_at });
         Ok(Self {
             now,
@@ -388,6 +423,7 @@ impl Decided {
             lease,
             spread,
             reserved_costs: reserved_costs.into(),
+            coming_back: coming_back.into(),
         })
     }
 }
@@ -479,6 +515,9 @@ const SPREAD: u8 = 10;
 /// The section with the reserved cost of each limit.
 const RESERVED_COSTS: u8 = 11;
 
+/// The kind of the section for [`Decided::coming_back`].
+const COMING_BACK: u8 = 12;
+
 /// In place of a kind of decision: a limit in shadow that was not tried.
 const NO_ANSWER: u64 = 3;
 
@@ -527,6 +566,11 @@ mod tests {
                 }),
                 spread: is_replayed.then_some(Spread { at: -most, shards: u8::MAX }),
                 reserved_costs: if is_replayed { Box::new([0, 3, MAX_TOKENS]) } else { Box::default() },
+                coming_back: if is_replayed {
+                    Box::default()
+                } else {
+                    Box::new([ComingBack::default(), ComingBack::new(vec![(-most, 1), (9, MAX_TOKENS)])])
+                },
             })
         };
         vec![

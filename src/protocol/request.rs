@@ -74,13 +74,21 @@ pub enum Action {
 }
 
 impl Action {
+    /// The verb with which it takes tokens, now or by a reservation.
+    #[must_use]
+    pub const fn taking(self) -> Option<Verb> {
+        match self {
+            Self::Take(verb) | Self::Reserve(verb) if verb.takes() => Some(verb),
+            _ => None,
+        }
+    }
+
     /// Whether it may lower a level, and so cause notices. A hold does so only once settled.
     #[must_use]
     pub const fn lowers(self) -> bool {
         match self {
-            Self::Take(verb) | Self::Reserve(verb) => verb.takes() || matches!(verb, Verb::Charge),
-            Self::Settle(_) | Self::Extend(_) => true,
-            Self::Look(_) | Self::Hold(_) | Self::Cancel(_) => false,
+            Self::Take(Verb::Charge) | Self::Settle(_) | Self::Extend(_) => true,
+            action => action.taking().is_some(),
         }
     }
 }

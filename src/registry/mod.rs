@@ -68,7 +68,6 @@ pub use self::change::{MAX_POLICIES, MAX_POLICY_LEN};
 pub use self::deployment::{BEAT_MS, ROLL_OUT_MS};
 pub use self::kept::{Kept, Storage};
 pub use self::log::{AUDIT, JOINED_MS};
-pub use self::overrides::{MAX_OVERRIDE_LEN, MAX_OVERRIDES_AT_ONCE};
 pub use self::poll::PollError;
 pub use self::room::{
     MAX_FORGOTTEN_AT_ONCE, MAX_OVERRIDES, MAX_OVERRIDES_OF_RESTRICTED, MAX_PREFIX_LENS, PREFIX_LENS_FOR_BANS,

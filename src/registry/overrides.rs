@@ -11,22 +11,14 @@ use super::stored_overrides::{Entry, KEPT_MS, NO_TEXT, StoredOverrides, hash_of,
 use super::{Registry, Writes};
 use crate::access::{Key, KeyMisfit};
 use crate::hex::hex_of;
-use crate::json::Json;
 use crate::key_hash::KeyHash;
 use crate::limit::Carry;
-use crate::policy::PolicyErrors;
-use crate::policy::overrides::{InForce, Selector, SelectorHash, WrittenKeys, WrittenOverride};
-use crate::protocol::{OverrideStanding, OverridesChange, OverridesChanged, OverridesError};
+use crate::policy::overrides::{InForce, Selector, SelectorHash};
+use crate::protocol::{
+    MAX_ERROR_LINES, NamedKeys, NewOverride, OverrideChange, OverrideKeys, OverrideStanding, OverridesChange,
+    OverridesChanged, OverridesError,
+};
 use crate::sorted::SortedMap;
-
-/// Maximum overrides in one change.
-pub const MAX_OVERRIDES_AT_ONCE: usize = 2_000;
-
-/// Maximum length of an override's text, in bytes: that of a policy.
-pub const MAX_OVERRIDE_LEN: usize = 4_096;
-
-/// Maximum lines of an error.
-const MAX_LINES: usize = 20;
 
 /// Maximum overrides recorded one by one; beyond it only their number is.
 const MAX_RECORDED: usize = 20;
@@ -41,18 +33,19 @@ impl Registry {
     /// [`OverridesError`]. Nothing has changed.
     pub fn change_overrides(
         &mut self,
-        change: &OverridesChange<'_>,
+        change: OverridesChange<'_>,
         now: i64,
     ) -> Result<(OverridesChanged, Writes), OverridesError> {
         let mut writes = Writes::new();
-        let asked = self.asked(change, now).map_err(OverridesError::Invalid)?;
+        let OverridesChange { changes, by, only, carry, is_dry_run } = change;
+        let asked = self.asked(changes, only, carry, now).map_err(OverridesError::Invalid)?;
         let since = self.next_moment(now);
         let mut changed = OverridesChanged::default();
         let mut entries = Vec::new();
         for Asked { selector, text, state } in asked {
             let before = self.overrides.all.get(&selector.hash());
             let current = before.and_then(|before| before.in_force(now));
-            let is_same = current == state && (state.is_none() || change.carry != Some(Carry::Reset));
+            let is_same = current == state && (state.is_none() || carry != Some(Carry::Reset));
             let count = match (&current, &state) {
                 _ if is_same => &mut changed.unchanged,
                 (None, _) => &mut changed.created,
@@ -65,15 +58,15 @@ impl Registry {
             }
             let mut history = before.map(|before| before.history()).unwrap_or_default();
             let ended_at = state.is_none().then_some(since);
-            history.push(since, state, change.carry);
+            history.push(since, state, carry);
             entries.push(Entry { selector, text, history: history.encode().into(), changed_at: since, ended_at });
         }
-        let forgotten = self.check_room(&entries, change.only, now)?;
+        let forgotten = self.check_room(&entries, only, now)?;
         if entries.is_empty() {
             return Ok((changed, writes));
         }
         changed.at = Some(since);
-        if change.is_dry_run {
+        if is_dry_run {
             return Ok((changed, writes));
         }
         self.end_overrides(now, &mut writes);
@@ -83,7 +76,7 @@ impl Registry {
         if self.moments.born_at == 0 {
             self.moments.born_at = since;
         }
-        self.record_overrides(&entries, change.by, Some(now), change.carry, &mut writes);
+        self.record_overrides(&entries, by, Some(now), carry, &mut writes);
         for entry in entries {
             writes.push(entry.row());
             self.overrides.put(entry);
@@ -108,17 +101,17 @@ impl Registry {
         (page, found.next().is_some())
     }
 
-    /// The override in force at `now` for this selector: `{"policy": ..., "key": ...}` or with a `prefix`.
+    /// The override in force at `now` for these keys.
     ///
     /// # Errors
-    /// What is wrong with the selector.
+    /// What is wrong with them.
     pub fn override_for(
         &self,
-        keys: &str,
+        keys: &OverrideKeys,
         only: Option<&[String]>,
         now: i64,
-    ) -> Result<Option<OverrideStanding>, Vec<String>> {
-        let (selector, _) = self.selector("override", keys, only, false)?;
+    ) -> Result<Option<OverrideStanding>, String> {
+        let selector = self.selector(keys, only, false)?;
         Ok(self.overrides.all.get(&selector.hash()).and_then(|entry| entry.standing(now)))
     }
 
@@ -221,32 +214,21 @@ impl Registry {
     }
 
     /// The requested changes.
-    fn asked(&self, change: &OverridesChange<'_>, now: i64) -> Result<Vec<Asked>, Vec<String>> {
-        let one = |line: String| vec![line];
-        let fields = Json::parse(change.text)
-            .map_err(|error| one(format!("the body is not valid JSON: {error}")))?
-            .fields()
-            .map_err(|_| one("the body must be an object with `overrides`, `removed` or both".to_owned()))?;
-        if let Some(other) = fields.names().find(|name| !["overrides", "removed"].contains(name)) {
-            return Err(one(format!("the body has the field {other:?}; it may have `overrides` and `removed`")));
-        }
-        let list = |name: &str| match fields.get(name) {
-            None => Ok(Vec::new()),
-            Some(list) => list.array().ok_or_else(|| one(format!("`{name}` must be a list of overrides"))),
-        };
-        let (set, removed) = (list("overrides")?, list("removed")?);
-        let count = set.len().saturating_add(removed.len());
-        if count == 0 || count > MAX_OVERRIDES_AT_ONCE {
-            return Err(one(format!("a change has 1 to {MAX_OVERRIDES_AT_ONCE} overrides, not {count}")));
-        }
-        let set = set.into_iter().enumerate().map(|(index, json)| (format!("overrides[{index}]"), json, true));
-        let removed = removed.into_iter().enumerate().map(|(index, json)| (format!("removed[{index}]"), json, false));
+    fn asked(
+        &self,
+        changes: Vec<Result<OverrideChange, Vec<String>>>,
+        only: Option<&[String]>,
+        carry: Option<Carry>,
+        now: i64,
+    ) -> Result<Vec<Asked>, Vec<String>> {
         let (mut all, mut errors) = (Vec::new(), Vec::new());
         let mut places = SortedMap::new();
-        for (place, json, is_set) in set.chain(removed) {
-            let asked = self.one(&place, json, is_set, change, now).and_then(|asked| {
+        for change in changes {
+            let asked = change.and_then(|OverrideChange { keys, set }| {
+                let asked = self.one(&keys, set, only, carry, now).map_err(|error| vec![error])?;
+                let place = keys.place;
                 match places.insert(asked.selector.hash(), place.clone()) {
-                    Some(first) => Err(one(format!("{place}: is for the same keys as {first}"))),
+                    Some(first) => Err(vec![format!("{place}: is for the same keys as {first}")]),
                     None => Ok(asked),
                 }
             });
@@ -254,8 +236,8 @@ impl Registry {
                 Ok(asked) => all.push(asked),
                 Err(lines) => errors.extend(lines),
             }
-            if errors.len() > MAX_LINES {
-                errors.truncate(MAX_LINES);
+            if errors.len() > MAX_ERROR_LINES {
+                errors.truncate(MAX_ERROR_LINES);
                 errors.push("there are more errors".to_owned());
                 break;
             }
@@ -265,98 +247,70 @@ impl Registry {
 
     fn one(
         &self,
-        place: &str,
-        json: Json<'_>,
-        is_set: bool,
-        change: &OverridesChange<'_>,
+        keys: &OverrideKeys,
+        set: Option<NewOverride>,
+        only: Option<&[String]>,
+        carry: Option<Carry>,
         now: i64,
-    ) -> Result<Asked, Vec<String>> {
-        let text = json.compact();
-        if text.len() > MAX_OVERRIDE_LEN {
-            let len = text.len();
-            return Err(vec![format!(
-                "{place}: has {len} bytes, without spaces between its fields; an override has at most {MAX_OVERRIDE_LEN}"
-            )]);
-        }
-        let (selector, written) = self.selector(place, json.raw(), change.only, is_set)?;
-        let known = self.policies.get(selector.policy());
-        if change.carry == Some(Carry::Additive) && known.is_some_and(|entry| entry.policy.declared_shards() > 1) {
-            let policy = selector.policy();
-            return Err(vec![format!(
+    ) -> Result<Asked, String> {
+        let (place, policy) = (&keys.place, &keys.policy);
+        let selector = self.selector(keys, only, set.is_some())?;
+        let known = self.policies.get(policy);
+        if carry == Some(Carry::Additive) && known.is_some_and(|entry| entry.policy.declared_shards() > 1) {
+            return Err(format!(
                 "{place}: the policy {policy} has shards: `carry` must be as_is or reset, not additive"
-            )]);
+            ));
         }
-        let Some(WrittenOverride { plan, until, .. }) = written else {
+        let Some(NewOverride { text, in_force }) = set else {
             return Ok(Asked { selector, text: NO_TEXT.to_owned(), state: None });
         };
         if selector.prefix_len().is_some() && known.is_some_and(|entry| entry.policy.registry().is_fixed) {
-            let policy = selector.policy();
-            return Err(vec![format!(
+            return Err(format!(
                 "{place}.prefix: the policy {policy} has `fixed = true`: only single keys can have an override"
-            )]);
+            ));
         }
-        if let Some(until) = until.filter(|&until| until <= now) {
-            return Err(vec![format!("{place}.until: {until} is not in the future: it is {now}")]);
+        if let Some(until) = in_force.until.filter(|&until| until <= now) {
+            return Err(format!("{place}.until: {until} is not in the future: it is {now}"));
         }
-        if let Some(problem) = known.and_then(|entry| plan.misfit(&entry.policy)) {
-            return Err(vec![format!("{place}: {problem}")]);
+        if let Some(problem) = known.and_then(|entry| in_force.plan.misfit(&entry.policy)) {
+            return Err(format!("{place}: {problem}"));
         }
-        Ok(Asked { selector, text, state: Some(InForce { plan, until }) })
+        Ok(Asked { selector, text, state: Some(in_force) })
     }
 
-    /// The keys selected, and the override if one `is_set`.
-    fn selector<'a>(
-        &self,
-        place: &str,
-        text: &'a str,
-        only: Option<&[String]>,
-        is_set: bool,
-    ) -> Result<(Selector, Option<WrittenOverride<'a>>), Vec<String>> {
-        let lines = |errors: PolicyErrors| errors.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let (policy, keys, written) = if is_set {
-            let written = WrittenOverride::parse(place, text).map_err(lines)?;
-            (written.policy.clone(), written.keys.clone(), Some(written))
-        } else {
-            let (policy, keys) = WrittenKeys::parse(place, text).map_err(lines)?;
-            (policy, keys, None)
-        };
+    /// Selects these keys, to set an override for them if it `is_set`.
+    fn selector(&self, keys: &OverrideKeys, only: Option<&[String]>, is_set: bool) -> Result<Selector, String> {
+        let OverrideKeys { place, policy, keys } = keys;
         // Those of a deleted policy can still be removed.
-        let known = self.policies.get(&*policy).filter(|entry| !is_set || !entry.is_deleted);
-        let Some(known) = known.filter(|_| only.is_none_or(|only| only.iter().any(|name| *name == *policy))) else {
-            return Err(vec![format!("{place}.policy: there is no policy {policy:?}")]);
+        let known = self.policies.get(policy).filter(|entry| !is_set || !entry.is_deleted);
+        let Some(known) = known.filter(|_| only.is_none_or(|only| only.contains(policy))) else {
+            return Err(format!("{place}.policy: there is no policy {policy:?}"));
         };
-        let selector = match keys {
-            WrittenKeys::Prefix(_) if is_set && known.policy.frontend().has_one_budget => {
-                return Err(vec![format!("{place}.prefix: the policy has one budget for all: give \"key\": []")]);
+        let terms = known.policy.frontend();
+        match keys {
+            NamedKeys::Prefix(_) if is_set && terms.has_one_budget => {
+                Err(format!("{place}.prefix: the policy has one budget for all: give \"key\": []"))
             }
-            WrittenKeys::Prefix(prefix) => Selector::prefix(&self.hasher, &policy, &prefix),
-            WrittenKeys::One(key) => {
-                let json = Json::parse(key).map_err(|error| vec![format!("{place}.key: {error}")])?;
-                let key = Key::parse_operated(json).map_err(|error| vec![format!("{place}.key: {error}")])?;
-                let key = key.recognized(&self.hasher);
-                let prefix = known.policy.frontend().ipv6_prefix;
-                match Key::bytes_for(Some(&key), known.policy.frontend().has_one_budget, prefix) {
-                    Ok(bytes) => Selector::key(&policy, self.hasher.hash(&bytes)),
+            NamedKeys::Prefix(prefix) => Ok(Selector::prefix(&self.hasher, policy, prefix)),
+            NamedKeys::One(key) => {
+                let key = key.clone().recognized(&self.hasher);
+                match Key::bytes_for(Some(&key), terms.has_one_budget, terms.ipv6_prefix) {
+                    Ok(bytes) => Ok(Selector::key(policy, self.hasher.hash(&bytes))),
                     // One from before the policy changed can still be removed.
-                    Err(_) if !is_set => Selector::key(&policy, self.hasher.hash(&key.to_bytes(prefix))),
+                    Err(_) if !is_set => Ok(Selector::key(policy, self.hash_of_key(&key, terms.ipv6_prefix))),
                     Err(KeyMisfit::NotTaken) => {
-                        return Err(vec![format!("{place}.key: must be []: the policy has one budget for all")]);
+                        Err(format!("{place}.key: must be []: the policy has one budget for all"))
                     }
-                    Err(misfit) => return Err(vec![format!("{place}.key: {misfit}")]),
+                    Err(misfit) => Err(format!("{place}.key: {misfit}")),
                 }
             }
-        };
-        Ok((selector, written))
+        }
     }
 
-    /// The hash of a key written as JSON by an operator.
-    ///
-    /// # Errors
-    /// What is wrong with the key.
-    pub fn hash_of_key(&self, key: &str, ipv6_prefix: u8) -> Result<KeyHash, String> {
-        let json = Json::parse(key).map_err(|error| error.to_string())?;
-        let key = Key::parse_operated(json).map_err(|error| error.to_string())?;
-        Ok(self.hasher.hash(&key.to_bytes(ipv6_prefix)))
+    /// The hash of a key.
+    #[must_use]
+    pub fn hash_of_key(&self, key: &Key<'_>, ipv6_prefix: u8) -> KeyHash {
+        self.hasher.hash(&key.to_bytes(ipv6_prefix))
     }
 
     /// Records each if they are few, else their number per policy: at `now`, or when each ended.

@@ -186,6 +186,8 @@ impl Sent {
 /// Why a poll fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PollError {
+    /// It is not a poll.
+    Unreadable,
     /// Its deployment's policies have errors.
     Policies(PolicyErrors),
     /// They do not match the poll's id, which is their hash.
@@ -195,6 +197,7 @@ pub enum PollError {
 impl fmt::Display for PollError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Unreadable => f.write_str("the question of a frontend cannot be read"),
             Self::Policies(errors) => {
                 let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
                 write!(f, "the policies of a frontend have errors: {}", errors.join("; "))

@@ -20,8 +20,10 @@ pub(super) fn peer(request: &Parts) -> Option<IpAddr> {
     request.extensions.get().map(SocketAddr::ip)
 }
 
-/// The answer to a request without it.
-pub(super) const NO_PEER: &str = r#"{"type":"urn:problem-type:tollgate:misconfigured","title":"Misconfigured","status":500,"detail":"the server's rate limit found no peer address in this request; nothing was taken. With axum, enable the feature `axum` and serve with `into_make_service_with_connect_info::<SocketAddr>()`; elsewhere, insert the peer's `SocketAddr` into the request's extensions"}"#;
+/// The detail of the answer to a request without it.
+pub(super) const NO_PEER: &str = "the server's rate limit found no peer address in this request; nothing was taken. With axum, \
+    enable the feature `axum` and serve with `into_make_service_with_connect_info::<SocketAddr>()`; elsewhere, \
+    insert the peer's `SocketAddr` into the request's extensions";
 
 /// Entry number `count` from the right of `X-Forwarded-For`, over all its lines.
 pub(super) fn forwarded(request: &Parts, count: usize) -> Option<IpAddr> {
@@ -34,5 +36,6 @@ pub(super) fn forwarded(request: &Parts, count: usize) -> Option<IpAddr> {
     parse_address(bare).ok().or_else(|| entry.parse().map(|address: SocketAddr| address.ip()).ok())
 }
 
-/// The answer to a request without it.
-pub(super) const NOT_FORWARDED: &str = r#"{"type":"urn:problem-type:tollgate:misconfigured","title":"Misconfigured","status":500,"detail":"the server's rate limit found no client address in this request's X-Forwarded-For; nothing was taken. Each trusted proxy must append the address of its peer"}"#;
+/// The detail of the answer to a request without it.
+pub(super) const NOT_FORWARDED: &str = "the server's rate limit found no client address in this request's X-Forwarded-For; nothing was taken. \
+    Each trusted proxy must append the address of its peer";

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use http::request::Parts;
 
 use super::response::Fields;
-use crate::api::{Cost, Problem, Reply, ResolvedItem, ResolvedRequest, no_room};
-use crate::keyed::{Answer, Full, KeyedLimiter};
-use crate::limit::{Limit, Part, Verb};
-use crate::policy::{NamedLimit, Policy};
+use crate::api::{Cost, Problem, Reply, ResolvedItem, ResolvedRequest};
+use crate::keyed::{Full, KeyedLimiter, Rule};
+use crate::limit::Verb;
+use crate::policy::{MAX_LIMITS, NamedLimit, Policy};
 use crate::protocol::{Decided, LimitAnswer, ObjectReply};
 
 pub(super) trait Budgets: Send + Sync {
@@ -26,7 +26,7 @@ pub(super) type FromRequest<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 /// The key of each request.
 pub(super) struct Keys<K> {
     of: FromRequest<Option<K>>,
-    /// The body of the 500 for a request without a key.
+    /// The detail of the 500 for a request without a key.
     if_missing: &'static str,
 }
 
@@ -52,6 +52,7 @@ fn keyed<K>(policy: Arc<Policy>, max_keys: usize, keys: Keys<K>) -> Arc<dyn Budg
 where
     K: Hash + Eq + Clone + Send + 'static,
 {
+    const { assert!(MAX_LIMITS == 8, "each number of limits has an arm") }
     // A key's states are an array, so that they need no allocation of their own.
     match policy.limits().len() {
         0 => Keyed::<K, 0>::of(policy, max_keys, keys), // no limit is enforced
@@ -62,9 +63,10 @@ where
         5 => Keyed::<K, 5>::of(policy, max_keys, keys),
         6 => Keyed::<K, 6>::of(policy, max_keys, keys),
         7 => Keyed::<K, 7>::of(policy, max_keys, keys),
-        _ => Keyed::<K, 8>::of(policy, max_keys, keys), // policy::MAX_LIMITS
+        _ => Keyed::<K, 8>::of(policy, max_keys, keys),
     }
 }
+
 struct Keyed<K, const N: usize> {
     policy: Arc<Policy>,
     keys: Keys<K>,
@@ -74,46 +76,45 @@ struct Keyed<K, const N: usize> {
 
 impl<K: Hash + Eq + Clone + Send + 'static, const N: usize> Keyed<K, N> {
     fn of(policy: Arc<Policy>, max_keys: usize, keys: Keys<K>) -> Arc<dyn Budgets> {
-        let limits: Vec<Limit> = policy.limits().iter().map(NamedLimit::limit).copied().collect();
-        let limits: Option<[Limit; N]> = limits.try_into().ok();
+        let rule = |named: &NamedLimit| Rule::new(named.limit(), named.grain_ms());
+        let limits: Vec<Rule> = policy.limits().iter().map(rule).collect();
+        let limits: Option<[Rule; N]> = limits.try_into().ok();
         Arc::new(Self { policy, keys, limiter: limits.map(|limits| KeyedLimiter::new(limits, max_keys)) })
     }
 
-    /// Each limit's answer, or the reply if there is none. `costs` has one for each limit. Waits are counted from `now`, the caller's clock;
+    /// Each limit's answer. `costs` has one for each limit. Waits are counted from `now`, the caller's clock;
     /// the decision may be of a later moment that was seen before.
-    fn ask(&self, key: &K, now: i64, costs: &[u64]) -> Result<Decided, Reply> {
+    fn ask(&self, key: &K, now: i64, costs: &[u64]) -> Result<Decided, Problem> {
         let (Some(limiter), Ok(costs)) = (&self.limiter, costs.try_into()) else {
-            return Err(Problem::Misconfigured { missing: Vec::new() }.reply());
+            return Err(Problem::Misconfigured { missing: Vec::new() });
         };
         match limiter.decide(key, now, costs, Verb::Consume) {
-            Ok(Answer { now: at, parts, .. }) => {
-                Ok(Decided::new(now, parts.iter().map(|part| answer(part, at)).collect()))
+            Ok(answer) => {
+                let each = answer.parts.iter().zip(answer.full_at());
+                let answers = each.map(|(part, full_at)| {
+                    let own = LimitAnswer::new(part.limit, part.decision, &part.state, answer.now);
+                    LimitAnswer { reset_at: full_at, ..own }
+                });
+                Ok(Decided::new(now, answers.collect()))
             }
-            Err(Full { retry_at, .. }) => Err(no_room(retry_at.map(|retry_at| retry_at.abs_diff(now)))),
+            Err(Full { retry_at, .. }) => {
+                Err(Problem::NoRoom { retry_after_ms: retry_at.map(|retry_at| retry_at.abs_diff(now)) })
+            }
         }
     }
 }
 
 impl<K: Hash + Eq + Clone + Send + 'static, const N: usize> Budgets for Keyed<K, N> {
     fn consume(&self, request: &Parts, now: i64, cost: u64) -> Result<Fields, Reply> {
-        if self.policy.has_slots() {
-            return Err(misconfigured(HAS_SLOTS));
-        }
-        if self.policy.has_own_rolling_windows() {
-            return Err(misconfigured(HAS_ROLLING_WINDOWS));
-        }
-        let key = (self.keys.of)(request).ok_or_else(|| misconfigured(self.keys.if_missing))?;
-        let request = ResolvedRequest::consume(&self.policy, &Cost::Each(cost)).map_err(|problem| problem.reply())?;
+        let key = (self.keys.of)(request).ok_or(Problem::WrongServer { detail: self.keys.if_missing })?;
+        let request = ResolvedRequest::consume(&self.policy, &Cost::Each(cost))?;
         let request = request.spread(|| Some(RandomState::new().hash_one(now)));
         let costs = request.items().first().map_or(&[][..], ResolvedItem::enforced_costs);
         let decided = self.ask(&key, now, costs)?;
-        let is_granted = decided.limits.iter().all(|limit| limit.decision.is_allow());
-        let answer = if is_granted {
-            request.fields(&decided).map(Ok)
-        } else {
-            request.reply(&ObjectReply::Decided(decided)).map(Err)
-        };
-        answer.unwrap_or_else(|problem| Err(problem.reply()))
+        if decided.decision().is_allow() {
+            return Ok(request.fields(&decided)?);
+        }
+        Err(request.reply(&ObjectReply::Decided(decided))?)
     }
 
     fn with_max_keys(&self, max_keys: usize) -> Arc<dyn Budgets> {
@@ -122,21 +123,5 @@ impl<K: Hash + Eq + Clone + Send + 'static, const N: usize> Budgets for Keyed<K,
     }
 }
 
-fn answer(&Part { limit, state, decision, .. }: &Part<'_>, now: i64) -> LimitAnswer {
-    let (remaining, owed) = (limit.remaining(&state, now), limit.owed(&state, now));
-    LimitAnswer { decision, remaining, owed, reset_at: limit.full_at(&state, now), snapshot: limit.snapshot(&state) }
-}
-
-fn misconfigured(body: &str) -> Reply {
-    let headers = vec![("content-type", "application/problem+json".into()), ("cache-control", "no-store".into())];
-    Reply::bare(500, headers, body.to_owned())
-}
-
-/// The answer under a policy that nothing here can decide.
-const HAS_SLOTS: &str = r#"{"type":"urn:problem-type:tollgate:misconfigured","title":"Misconfigured","status":500,"detail":"the server's policy has slots, which only reservations of the service take; nothing was taken"}"#;
-
-/// The answer under a policy whose limits no table of states can keep.
-const HAS_ROLLING_WINDOWS: &str = r#"{"type":"urn:problem-type:tollgate:misconfigured","title":"Misconfigured","status":500,"detail":"the server's policy has a rolling window, which only the service keeps; nothing was taken"}"#;
-
-/// The answer to a request without the key of the application.
-pub(super) const NO_KEY: &str = r#"{"type":"urn:problem-type:tollgate:misconfigured","title":"Misconfigured","status":500,"detail":"the server's rate limit found no key in this request; nothing was taken"}"#;
+/// The detail of the answer to a request without the key of the application.
+pub(super) const NO_KEY: &str = "the server's rate limit found no key in this request; nothing was taken";

@@ -9,9 +9,9 @@ use super::isolate::now;
 use super::step;
 #[cfg(doc)]
 use super::step::Step;
-use crate::edge::Failure;
-use crate::frontend::{self, Left, SentRequest};
-use crate::policy::Cause;
+use crate::api::Notice;
+use crate::edge::{self, Failure};
+use crate::frontend::{self, Left, Point, SentRequest};
 use crate::protocol::ObjectReply;
 
 /// A request decided by objects: one object, or one per key of a batch.
@@ -21,6 +21,32 @@ pub struct Call(frontend::Call);
 impl From<frontend::Call> for Call {
     fn from(call: frontend::Call) -> Self {
         Self(call)
+    }
+}
+
+/// Who receives a notice.
+#[wasm_bindgen]
+#[derive(Clone, Copy, Debug)]
+pub enum Receiver {
+    Queue,
+    Webhook,
+}
+
+impl From<edge::Receiver> for Receiver {
+    fn from(receiver: edge::Receiver) -> Self {
+        match receiver {
+            edge::Receiver::Queue => Self::Queue,
+            edge::Receiver::Webhook => Self::Webhook,
+        }
+    }
+}
+
+impl From<Receiver> for edge::Receiver {
+    fn from(receiver: Receiver) -> Self {
+        match receiver {
+            Receiver::Queue => Self::Queue,
+            Receiver::Webhook => Self::Webhook,
+        }
     }
 }
 
@@ -40,7 +66,7 @@ pub enum Answered {
 
 #[wasm_bindgen]
 impl Call {
-    /// The number of deciding objects.
+    /// The number of deciding objects. Reading it fails after a panic.
     #[wasm_bindgen(getter)]
     #[must_use]
     pub fn count(&self) -> usize {
@@ -67,19 +93,17 @@ impl Call {
 
     /// Takes an object's answer. Returns the work left.
     pub fn answered(&mut self, index: usize, text: &str) -> Answered {
-        let answer = ObjectReply::from_text(text).ok();
-        let is_readable = answer.is_some();
-        match (is_readable, self.0.answered(index, answer, now())) {
-            (false, _) => Answered::Unreadable,
-            (true, Left::Calls) => Answered::Calls,
-            (true, Left::ReplyAndMore) => Answered::ReplyAndMore,
-            (true, Left::Reply) => Answered::Reply,
+        match self.0.answered(index, ObjectReply::from_text(text).ok(), now()) {
+            Left::Unreadable => Answered::Unreadable,
+            Left::Calls => Answered::Calls,
+            Left::ReplyAndMore => Answered::ReplyAndMore,
+            Left::Reply => Answered::Reply,
         }
     }
 
-    /// Records that a call failed, and why, in the words of [`Cause::of`].
-    pub fn failed(&mut self, index: usize, cause: &str, is_retryable: bool) {
-        self.0.failed(index, Failure { cause: Cause::of(cause), is_retryable }, now());
+    /// Records that a call failed: see [`Failure::of`].
+    pub fn failed(&mut self, index: usize, is_late: bool, is_overloaded: bool, is_retryable: bool) {
+        self.0.failed(index, Failure::of(is_late, is_overloaded, is_retryable), now());
     }
 
     /// Whether [`Call::reply`] can be sent. Some holds may still have to be aborted.
@@ -106,11 +130,6 @@ impl Call {
         step::reply(self.0.reply(now()))
     }
 
-    /// Ends the request without knowing its outcome.
-    pub fn lose(&mut self) {
-        self.0.lose(now());
-    }
-
     /// The lease call to make in the background of this one.
     #[must_use]
     pub fn renewal(&mut self) -> Option<Self> {
@@ -132,30 +151,25 @@ impl Call {
         self.0.end_lease(now()).map(Self)
     }
 
-    /// The outcome for each budget, once there is a reply: policy, outcome, where it was decided, cost and milliseconds taken; policy,
-    /// outcome, ... Empty for requests that take no tokens.
+    /// The data points to write, once there is a reply: index, blobs, doubles, index, ... See [`Point`]: `colo` is the location that received
+    /// the request, and `weight` how many requests each stands for.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "costs are below 2⁵³, and so are seconds")]
-    pub fn points(&self) -> Array {
-        use crate::metrics::Word;
-
-        let points = Array::new();
-        let took_ms = self.0.took_ms(now()) as f64;
-        self.0.events(now(), &mut |event| {
-            let decision = &event.decision;
-            for part in [decision.policy, decision.outcome.word(), decision.source.word()] {
-                points.push(&part.into());
-            }
-            points.push(&(decision.cost as f64).into());
-            points.push(&took_ms.into());
-        });
-        points
+    pub fn points(&mut self, colo: &str, weight: f64) -> Array {
+        let parts = |point: Point| {
+            let blobs = Array::from_iter(point.blobs(colo).map(JsValue::from));
+            let doubles = Array::from_iter(point.doubles(weight).map(JsValue::from));
+            [point.policy.into(), blobs.into(), doubles.into()]
+        };
+        self.0.points().into_iter().flat_map::<[JsValue; 3], _>(parts).collect()
     }
 
-    /// The notices that are due, once there is a reply: id, JSON, id, JSON, ...
+    /// The notices to send, once there is a reply: receiver, id, JSON, receiver, ...
     #[must_use]
-    pub fn notices(&self) -> Array {
-        self.0.notices(now()).into_iter().flat_map(|notice| [JsValue::from(notice.id), notice.body.into()]).collect()
+    pub fn notices(&mut self) -> Array {
+        let parts = |(to, notice): (edge::Receiver, Notice)| {
+            [JsValue::from(Receiver::from(to)), notice.id.into(), notice.body.into()]
+        };
+        self.0.notices().into_iter().flat_map(parts).collect()
     }
 }
 

@@ -1,13 +1,14 @@
 // Answers a request that Rust has parsed: at once, after calls to objects, or by the registry's reply.
 import { waitUntil } from "cloudflare:workers";
 import { log } from "./log.mjs";
-import { endOf, lostEnd } from "./objects.mjs";
-import { administered, inspected, isRecorded } from "./operators.mjs";
+import { endOfOne, endOfSeveral, lostEnd } from "./objects.mjs";
+import { administered, inspected, recorded } from "./operators.mjs";
 import * as built from "./rust/index.js";
 import { verified } from "./session.mjs";
 
 /**
- * The reply, as text, to the request that `ask` makes: see `Frontend.ask` in frontend.rs. If an object has newer policies, the request is
+ * The reply, as text, to the request that `ask` makes: see `Frontend.ask` in frontend.rs. For `Frontend.limit`, the arguments of
+ * `Step.Limited`. If an object has newer policies, the request is
  * made again with them. `id` is for the log; there is none inside a Worker.
  */
 export async function decide(frontend, ask, keys, id) {
@@ -21,9 +22,11 @@ export async function decide(frontend, ask, keys, id) {
     case Step.Inspect:
       return inspected(frontend, asked, keys, id);
     case Step.Record:
-      return recorded(frontend, asked, id);
+      return evenIfTheClientLeaves(recorded(frontend, asked, id));
     case Step.Verify:
       return verified(frontend, asked, id);
+    case Step.Limited:
+      return asked;
   }
 }
 
@@ -34,12 +37,12 @@ async function decided(frontend, ask, keys, id) {
     if (step[0] !== Step.Call) return step;
     let end;
     try {
-      end = await begun(step[1], keys, id, frontend);
+      end = await begun(step, keys, id, frontend);
     } catch (error) {
       // Another request panicked meanwhile, and this call was lost with the old instance's memory.
       log("error", "a call was lost", { request_id: id, error });
-      const again = ask(); // a reply if the request became invalid because its policy has changed
-      return again[0] === Step.Call ? lostEnd(again[1], frontend) : again;
+      const lost = ask(LOST); // a reply if the request became invalid because its policy has changed
+      return lost[0] === Step.Call ? lostEnd(lost[1], frontend) : lost;
     }
     if (end[0] !== Step.Again) return end;
     newer = end[1];
@@ -48,18 +51,18 @@ async function decided(frontend, ask, keys, id) {
   }
 }
 
-function begun(call, keys, id, frontend) {
+function begun([, call, isOfSeveral], keys, id, frontend) {
   const { must_finish } = call;
-  const ending = endOf(call, keys, id, frontend);
-  if (must_finish) waitUntil(ending.catch(() => {}));
-  return ending;
+  const ending = (isOfSeveral ? endOfSeveral : endOfOne)(call, keys, id, frontend);
+  return must_finish ? evenIfTheClientLeaves(ending) : ending;
 }
 
-/** The reply about an act, which says whether it was recorded. */
-function recorded(frontend, [act, ifRecorded, ifNot], id) {
-  const recording = isRecorded(frontend, act, id).then((is) => (is ? ifRecorded : ifNot));
-  waitUntil(recording); // even if the client disconnects
-  return recording;
+function evenIfTheClientLeaves(work) {
+  waitUntil(work.catch(() => {}));
+  return work;
 }
 
 const { Step } = built;
+
+/** In place of newer policies, for a request whose call was lost. */
+const LOST = [];

@@ -40,53 +40,50 @@ export class SettingsError extends Error {
 
 /** A function for each verb, made by `verb` from its path. */
 export function verbs(verb) {
-  return Object.fromEntries(VERBS.map((name) => [name, verb(`/v1/${name}`)]));
+  return Object.fromEntries(VERBS.map(([name, path]) => [name, verb(path)]));
 }
 
 /** The same for each of the operators' acts on one key. */
 export function keyVerbs(verb) {
-  return Object.fromEntries(KEY_VERBS.map((name) => [name, verb(`/v1/keys/${name}`)]));
+  return Object.fromEntries(KEY_VERBS.map(([name, path]) => [name, verb(path)]));
 }
 
-/**
- * The reply, as text, to a request that did not arrive by HTTP. `keys` is the namespace of the objects; `props` are those of the service
- * binding, if it arrived by one.
- */
-export function ask(frontend, keys, path, request, options, props) {
+/** Makes a request that did not arrive by HTTP, with the caller's options. `props` are those of the service binding, if it arrived by one. */
+export function asking(path, request, options, props) {
   const { idempotencyKey } = options ?? {};
   const idempotent = idempotencyKey === undefined ? undefined : String(idempotencyKey);
-  return answerTo(frontend, keys, path, JSON.stringify(request) ?? "", idempotent, props);
+  const body = JSON.stringify(request) ?? "";
+  return (rust, newer) => rust.ask_text(path, props, idempotent, body, newer);
 }
 
-/** The same for a request whose body is JSON already. */
-export async function answerTo(frontend, keys, path, body, idempotencyKey, props) {
+/** The reply, as text, to the request that `ask` makes, such as {@link asking}. `keys` is the namespace of the objects. */
+export async function answerTo(frontend, keys, ask) {
+  const text = await decisionOn(frontend, keys, ask, () => frontend.rust().failed());
+  logNote(text);
+  return text;
+}
+
+/** What {@link decide} returns, or what `failed` does after an internal error. */
+export async function decisionOn(frontend, keys, ask, failed) {
   try {
     await frontend.refreshed();
-    const text = await decide(
-      frontend,
-      (newer) => frontend.rust().ask_text(path, props, idempotencyKey, body, newer),
-      keys,
-    );
-    logNote(text);
-    return text;
+    return await decide(frontend, (newer) => ask(frontend.rust(), newer), keys);
   } catch (error) {
     log("error", "tollgate failed", { error });
-    return frontend.rust().failed();
+    return failed();
   }
 }
 
 function make(env, text, keys) {
-  const errors = [];
-  if (typeof keys?.getByName !== "function") errors.push(NO_KEYS);
-  const frontend = new Frontend(() => built.Frontend.trusting(env, text), env);
+  const frontend = new Frontend(() => built.Frontend.trusting(env, text, keys), env);
   const { rust } = frontend;
-  const wrong = rust().errors();
-  if (wrong !== undefined) errors.push(...wrong);
-  if (errors.length > 0) {
+  const errors = rust().errors();
+  if (errors !== undefined) {
     rust().free(); // each request comes here until the settings are corrected
     throw new SettingsError(errors);
   }
-  const verb = (path) => async (request, options) => new Decision(await ask(frontend, keys, path, request, options));
+  const verb = (path) => async (request, options) =>
+    new Decision(await answerTo(frontend, keys, asking(path, request, options)));
   return { text, keys, id: idOf(keys), verbs: { ...verbs(verb), keys: keyVerbs(verb) } };
 }
 
@@ -101,8 +98,7 @@ const made = new WeakMap();
 /** Maximum results kept for one environment: programs may make policies for each tenant or plan. Others are made again when used. */
 const MOST = 64;
 
-const VERBS = ["consume", "peek", "charge", "refund", "reset", "inspect", "settle", "cancel", "extend", "batch"];
-const KEY_VERBS = ["inspect", "explain", "reset", "credit", "block"];
+/** Names of functions, each with its path. */
+const VERBS = built.Frontend.verbs();
+const KEY_VERBS = built.Frontend.key_verbs();
 const NO_OPTIONS = {};
-const NO_KEYS =
-  'no Durable Object binding: add one named KEYS for the class KeyObject to the configuration, or pass its namespace as "keys"';

@@ -1,8 +1,9 @@
 // Tollgate for other Workers, which have a service binding to it: by RPC and by `fetch`. The binding is the credential, and its `props` in
 // the caller's configuration say what it may do.
 import { RpcTarget, WorkerEntrypoint } from "cloudflare:workers";
-import { answerTo, ask, keyVerbs, verbs } from "./embedded.mjs";
+import { answerTo, asking, decisionOn, keyVerbs, verbs } from "./embedded.mjs";
 import { respond } from "./frontend.mjs";
+import { log } from "./log.mjs";
 import { Frontend } from "./policies.mjs";
 import { bodyOf, embeddedHeadersOf, statusOf } from "./reply.mjs";
 import * as built from "./rust/index.js";
@@ -21,7 +22,8 @@ export class Tollgate extends WorkerEntrypoint {
 
 const verb = (path) =>
   async function (request, options) {
-    return plain(await ask(frontendOf(this.env), this.env.KEYS, path, request, options, propsOf(this.ctx)));
+    const ask = asking(path, request, options, propsOf(this.ctx));
+    return plain(await answerTo(frontendOf(this.env), this.env.KEYS, ask));
   };
 Object.assign(Tollgate.prototype, verbs(verb));
 
@@ -32,9 +34,12 @@ Object.assign(Tollgate.prototype, verbs(verb));
 export class RateLimit extends WorkerEntrypoint {
   async limit(request) {
     const frontend = frontendOf(this.env);
-    const [props, body] = frontend.rust().platform_limit(propsOf(this.ctx), JSON.stringify(request));
-    const text = await answerTo(frontend, this.env.KEYS, "/v1/consume", body, undefined, props);
-    return { success: frontend.rust().platform_success(statusOf(text), bodyOf(text)) };
+    const [props, argument] = [propsOf(this.ctx), JSON.stringify(request)];
+    const ask = (rust, newer) => rust.limit(props, argument, newer);
+    const [success, mistake, note] = await decisionOn(frontend, this.env.KEYS, ask, () => [false]);
+    if (note !== undefined) log("warn", note);
+    if (mistake !== undefined) throw new Error(mistake);
+    return { success };
   }
 }
 
@@ -52,8 +57,8 @@ class Keys extends RpcTarget {
   static {
     const verb = (path) =>
       async function (request, options) {
-        const reply = ask(frontendOf(this.#env), this.#env.KEYS, path, request, options, this.#props);
-        return plain(await reply);
+        const ask = asking(path, request, options, this.#props);
+        return plain(await answerTo(frontendOf(this.#env), this.#env.KEYS, ask));
       };
     Object.assign(Keys.prototype, keyVerbs(verb));
   }

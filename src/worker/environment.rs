@@ -1,6 +1,7 @@
 //! This Worker's deployment.
 
 use js_sys::{JSON, Reflect};
+use wasm_bindgen::prelude::JsValue;
 use worker::{Env, console_error};
 
 use crate::frontend::{Binding, Environment, Variable};
@@ -20,15 +21,18 @@ impl Environment for OfWorker<'_> {
     }
 
     fn binding(&self, name: &str) -> Binding {
-        let value = Reflect::get(self.0, &name.into()).unwrap_or_default();
-        let has_method = |name: &str| Reflect::get(&value, &name.into()).is_ok_and(|method| method.is_function());
-        if value.is_falsy() {
-            Binding::Nothing
-        } else if value.is_object() && has_method("getByName") {
-            Binding::Namespace
-        } else {
-            Binding::Other
-        }
+        binding(&Reflect::get(self.0, &name.into()).unwrap_or_default())
+    }
+}
+
+/// What a value is as a binding.
+pub(super) fn binding(value: &JsValue) -> Binding {
+    if value.is_falsy() {
+        Binding::Nothing
+    } else if Reflect::get(value, &"getByName".into()).is_ok_and(|method| method.is_function()) {
+        Binding::Namespace
+    } else {
+        Binding::Other
     }
 }
 

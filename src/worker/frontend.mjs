@@ -42,10 +42,10 @@ async function replied(frontend, request, keys, id, props) {
   const [authorization, idempotencyKey, ...more] = HEADERS.map((name) => headers.get(name));
   const first = rust().head(method, url, authorization, props, ...more);
   if (first[0] !== Step.Read) return first;
-  const [, maxLen, needsMore, reports] = first;
+  const [, maxLen, bodyMs, needsMore, reports] = first;
   let body;
   try {
-    body = await bytesOf(request, maxLen);
+    body = await bytesOf(request, maxLen, bodyMs);
   } catch (error) {
     return [Step.Reply, rust().unreadable(error instanceof Timeout ? undefined : String(error))];
   }

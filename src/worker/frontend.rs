@@ -1,17 +1,17 @@
 //! The frontend as called by `frontend.mjs` and its neighbours: [`Service`] decides.
 
 use js_sys::Array;
-use wasm_bindgen::prelude::{JsError, JsValue, wasm_bindgen};
+use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 use worker::{Env, console_error, console_log};
 
-use super::call::Call;
-use super::environment::{OfWorker, log_errors};
+use super::call::{Call, Receiver};
+use super::environment::{OfWorker, binding, log_errors};
 use super::isolate::{isolate, now, random};
 use super::step::{self, Step};
 use crate::access::Webhook;
 use crate::api::Reply;
-use crate::edge::{self, Deliveries, Due, POLL_MS, Tap, WAIT_MS};
-use crate::frontend::{self, Arrival, Asked, Newer, PlatformLimit, Service, Setup};
+use crate::edge::{Attempt, Deliveries, Due, POLL_MS, Tap, WAIT_MS};
+use crate::frontend::{self, Arrival, Asked, Newer, Service, Setup, Undecided, key_verbs, verbs};
 
 /// Answers requests that need no object, and prepares the calls of those that do. Replies are texts: see [`Reply::to_text`].
 #[wasm_bindgen]
@@ -29,14 +29,6 @@ pub enum Ask {
     BeforeAnswer,
 }
 
-/// Who receives notices.
-#[wasm_bindgen]
-#[derive(Clone, Copy, Debug)]
-pub enum Receiver {
-    Queue,
-    Webhook,
-}
-
 #[wasm_bindgen]
 #[expect(clippy::needless_pass_by_value, reason = "wasm-bindgen has no optional texts by reference")]
 #[expect(clippy::unused_self, reason = "only calls on an object revive an instance that has panicked")]
@@ -48,10 +40,11 @@ impl Frontend {
         Self::logged(Setup::of_service(&OfWorker(env)))
     }
 
-    /// A frontend for callers in the same program, with the policies in `env`, or those of this JSON text.
+    /// A frontend for callers in the same program, with the policies in `env`, or those of this JSON text. `keys` should be the namespace of
+    /// the objects.
     #[must_use]
-    pub fn trusting(env: &Env, policies: Option<String>) -> Self {
-        Self::of(Setup::trusting(&OfWorker(env), policies.as_deref()))
+    pub fn trusting(env: &Env, policies: Option<String>, keys: &JsValue) -> Self {
+        Self::of(Setup::trusting(&OfWorker(env), policies.as_deref(), binding(keys)))
     }
 
     /// A frontend inside an application's own Durable Object with the id `own`, and the policies of this JSON text.
@@ -118,7 +111,7 @@ impl Frontend {
     ) -> Array {
         let header = |name: &str| headers.as_ref()?.get(name).ok()?;
         let [if_match, if_none_match, address] = ["if-match", "if-none-match", "cf-connecting-ip"].map(header);
-        let newer = newer_of(newer.as_ref());
+        let (newer, is_lost) = repeat_of(newer.as_ref());
         let asked = Asked {
             url,
             authorization: authorization.as_deref(),
@@ -126,18 +119,26 @@ impl Frontend {
             idempotency_key: idempotency_key.as_deref(),
             body,
             newer: newer.as_ref(),
+            is_lost,
             method: method.as_deref().unwrap_or("POST"),
             if_match: if_match.as_deref(),
             if_none_match: if_none_match.as_deref(),
             address: address.as_deref(),
         };
-        match self.service.ask(&asked, now(), &mut random) {
+        Self::next(self.service.ask(&asked, now(), &mut random))
+    }
+
+    fn next(step: frontend::Step<'_>) -> Array {
+        match step {
             frontend::Step::Reply(reply) => step::reply(&reply),
-            frontend::Step::Call(mut call) if call.needs_only_reply() => step::reply(call.reply(now())),
-            frontend::Step::Call(call) => step::list(Step::Call, [Call::from(*call).into()]),
-            frontend::Step::Administer { question, is_news } => {
-                step::list(Step::Administer, [question.to_text().into(), is_news.into()])
+            frontend::Step::Call(mut call) => {
+                if let Some(reply) = call.only_reply(now()) {
+                    return step::reply(reply);
+                }
+                let is_of_several = call.count() > 1;
+                step::list(Step::Call, [Call::from(*call).into(), is_of_several.into()])
             }
+            frontend::Step::Administer(question) => step::list(Step::Administer, [question.to_text().into()]),
             frontend::Step::InspectKey(questions) => {
                 let questions = questions.into_iter().flat_map(|(object, question)| [object, question.to_text()]);
                 step::list(Step::Inspect, questions.map(JsValue::from))
@@ -158,22 +159,15 @@ impl Frontend {
         self.ask(path, None, props, idempotency_key, body.as_bytes(), newer, None, None)
     }
 
-    /// The request for a call of the platform's own rate limiting binding: see [`PlatformLimit`]. Its props and its body.
-    ///
-    /// # Errors
-    /// The message for the caller.
-    pub fn platform_limit(&self, props: Option<String>, argument: Option<String>) -> Result<Vec<String>, JsError> {
-        let PlatformLimit { props, body } =
-            PlatformLimit::of(props.as_deref(), argument.as_deref()).map_err(error_for_caller)?;
-        Ok(vec![props, body])
-    }
-
-    /// Whether that reply allows the request.
-    ///
-    /// # Errors
-    /// The message for the caller.
-    pub fn platform_success(&self, status: u16, body: &str) -> Result<bool, JsError> {
-        PlatformLimit::success(status, body).map_err(error_for_caller)
+    /// The same for a call of the platform's own rate limiting binding: see [`Service::limit`].
+    #[must_use]
+    pub fn limit(&self, props: Option<String>, argument: Option<String>, newer: Option<Array>) -> Array {
+        let (newer, is_lost) = repeat_of(newer.as_ref());
+        let again = (newer.as_ref(), is_lost);
+        match self.service.limit(props.as_deref(), argument.as_deref(), again, now(), &mut random) {
+            Ok(call) => Self::next(frontend::Step::Call(call)),
+            Err(Undecided { mistake, note }) => step::list(Step::Limited, [false.into(), mistake.into(), note.into()]),
+        }
     }
 
     /// The reply about an inspected key, from the answers in the order of the questions.
@@ -194,10 +188,23 @@ impl Frontend {
         Service::unverified(is_late).to_text()
     }
 
+    /// See [`Service::OPERATOR_MS`].
+    #[wasm_bindgen(getter)]
+    #[must_use]
+    pub fn operator_ms(&self) -> u32 {
+        Service::OPERATOR_MS
+    }
+
     /// The reply to an operator when the registry did not answer, in time or at all.
     #[must_use]
     pub fn not_administered(&self, is_late: bool) -> String {
         Service::not_administered(is_late).to_text()
+    }
+
+    /// The reply about a key when one of its objects did not answer, in time or at all.
+    #[must_use]
+    pub fn not_inspected(&self, is_late: bool) -> String {
+        self.service.not_inspected(is_late, now()).to_text()
     }
 
     /// The reply when the body could not be read; without an error, it did not arrive in time.
@@ -218,13 +225,23 @@ impl Frontend {
         frontend::is_request_id(id)
     }
 
-    /// See [`Reply::common`]: name, value, name, value, ...
+    /// See [`Reply::letters`]: a list of letters, each with the entries of an object.
     #[must_use]
-    pub fn common_headers(letter: char, is_http: bool) -> Array {
-        Reply::common(letter, is_http)
-            .iter()
-            .flat_map(|(name, value)| [JsValue::from(*name), (**value).into()])
-            .collect()
+    pub fn letters(is_http: bool) -> Array {
+        let letters = Reply::letters(is_http);
+        letters.map(|(letter, headers)| Array::of2(&letter.to_string().into(), &entries(headers))).collect()
+    }
+
+    /// The paths for callers in a Worker by the names of their functions: see [`verbs`].
+    #[must_use]
+    pub fn verbs() -> Array {
+        entries(verbs())
+    }
+
+    /// The same for the operators' acts on one key: see [`key_verbs`].
+    #[must_use]
+    pub fn key_verbs() -> Array {
+        entries(key_verbs())
     }
 
     /// Sets the clock for a test.
@@ -320,11 +337,11 @@ impl Frontend {
         self.service.point_weight(random)
     }
 
-    /// Whether notices are sent to a webhook.
+    /// Whether notices have a receiver.
     #[wasm_bindgen(getter)]
     #[must_use]
-    pub fn has_webhook(&self) -> bool {
-        self.webhook.is_some()
+    pub fn has_receivers(&self) -> bool {
+        self.service.has_receivers()
     }
 
     /// Of a message sent to the webhook now: the URL, the moment in Unix seconds, and the signature. `undefined` if there is no webhook.
@@ -335,25 +352,29 @@ impl Frontend {
         Some(vec![webhook.url().to_owned(), timestamp.to_string(), webhook.signature(id, timestamp, body)])
     }
 
-    /// Starts to deliver a notice: its number, for [`Frontend::delivered`] and [`Frontend::not_delivered`], which get `undefined` from another
-    /// instance. `undefined` if it is lost.
+    /// Starts to deliver a notice: its number, for [`Frontend::attempted`], which gets `undefined` from another instance. `undefined` if it is
+    /// lost.
     #[must_use]
     pub fn deliver(&self, to: Receiver) -> Option<u32> {
-        let to = match to {
-            Receiver::Queue => edge::Receiver::Queue,
-            Receiver::Webhook => edge::Receiver::Webhook,
+        self.service.isolate().deliver(to.into(), now())
+    }
+
+    /// Records the last of this many `attempts`: the status with which a receiver by HTTP answered, or the error, if it failed. Returns the
+    /// milliseconds before the next; `undefined` if there is none.
+    #[must_use]
+    pub fn attempted(
+        &self,
+        number: Option<u32>,
+        attempts: usize,
+        status: Option<u16>,
+        error: Option<String>,
+    ) -> Option<u32> {
+        let attempt = match (&error, status) {
+            (Some(error), _) => Attempt::Failed(error),
+            (None, Some(status)) => Attempt::Answered(status),
+            (None, None) => Attempt::Taken,
         };
-        self.service.isolate().deliver(to, now())
-    }
-
-    /// Records that a notice arrived.
-    pub fn delivered(&self, number: Option<u32>) {
-        self.service.isolate().delivered(number);
-    }
-
-    /// Records that the last of this many `attempts` failed. Returns the milliseconds before the next; `undefined` if the notice is lost.
-    pub fn not_delivered(&self, number: Option<u32>, attempts: usize, reason: &str) -> Option<u32> {
-        self.service.isolate().not_delivered(number, attempts, reason)
+        self.service.isolate().attempted(number, attempts, attempt)
     }
 
     /// The line to log about lost notices, if one is due.
@@ -366,6 +387,13 @@ impl Frontend {
     #[must_use]
     pub fn attempt_ms(&self) -> u32 {
         Deliveries::ATTEMPT_MS
+    }
+
+    /// See [`Tap::ANSWER_MS`].
+    #[wasm_bindgen(getter)]
+    #[must_use]
+    pub fn live_answer_ms(&self) -> u32 {
+        Tap::ANSWER_MS
     }
 
     /// Whether there are live listeners.
@@ -384,6 +412,12 @@ impl Frontend {
     #[must_use]
     pub fn live_due(&self) -> Option<u32> {
         self.service.isolate().tap(|tap| tap.due(now().at))
+    }
+
+    /// The same for the request that has sent the last batch.
+    #[must_use]
+    pub fn live_due_again(&self) -> Option<u32> {
+        self.service.isolate().tap(|tap| tap.due_again(now().at))
     }
 
     /// The batch to send. Then call [`Frontend::live_answered`] or [`Frontend::live_failed`]. `undefined` if there is none.
@@ -419,16 +453,18 @@ impl Frontend {
     }
 }
 
-/// An error with a message for the caller.
-fn error_for_caller(text: impl AsRef<str>) -> JsError {
-    JsError::new(text.as_ref())
+/// The entries of a JavaScript object.
+fn entries<'a>(pairs: impl IntoIterator<Item = (&'a str, impl AsRef<str>)>) -> Array {
+    pairs.into_iter().map(|(name, value)| Array::of2(&name.into(), &value.as_ref().into())).collect()
 }
 
-/// The first argument of [`Step::Again`].
+/// What a request is made again with: the first argument of [`Step::Again`], or an empty list if its call was lost.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a moment, below 2⁵³, and a small number")]
-fn newer_of(newer: Option<&Array>) -> Option<Newer> {
-    let newer = newer?;
-    let [as_of, tries] = [newer.get(0).as_f64()?, newer.get(2).as_f64()?];
-    let [definitions, id] = [newer.get(1).as_string()?, newer.get(3).as_string()?];
-    Some(Newer { as_of: as_of as i64, definitions, tries: tries as u8, id: id.parse().ok()? })
+fn repeat_of(parts: Option<&Array>) -> (Option<Newer>, bool) {
+    let newer = |parts: &Array| {
+        let [as_of, tries] = [parts.get(0).as_f64()?, parts.get(2).as_f64()?];
+        let [definitions, id] = [parts.get(1).as_string()?, parts.get(3).as_string()?];
+        Some(Newer { as_of: as_of as i64, definitions, tries: tries as u8, id: id.parse().ok()? })
+    };
+    (parts.and_then(newer), parts.is_some_and(|parts| parts.length() == 0))
 }

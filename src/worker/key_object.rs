@@ -15,7 +15,7 @@ use super::clock;
 use super::environment::{OfWorker, log_errors};
 use super::isolate::random;
 use crate::frontend::{KeyService, SentRequest};
-use crate::ledger::{Background, Kept, KeptError, Ledger, RowWrite, Storage, failed_again, retry_ms};
+use crate::ledger::{Background, KeptError, RowWrite, Storage, failed_again, retry_ms};
 use crate::protocol::Definitions;
 
 /// Wrapped by `key_object.mjs` into a class that answers RPC.
@@ -25,15 +25,15 @@ pub struct KeyObject(RefCell<KeyService<OfHost>>);
 #[wasm_bindgen]
 impl KeyObject {
     /// Called when the object wakes, with its id in hexadecimal.
+    ///
+    /// # Errors
+    /// Without randomness.
     #[wasm_bindgen(constructor)]
-    #[must_use]
     #[expect(clippy::needless_pass_by_value, reason = "wasm-bindgen passes it so")]
-    pub fn new(id: &str, env: Env, host: Host) -> Self {
-        // Random, because a panic replaces the object while rows of its predecessor are in flight.
-        let number = random().map_or(0, |number| (number >> 32) as u32);
-        let (service, errors) = KeyService::new(Kept::new(OfHost(host), Ledger::phase_of(id), number), &OfWorker(&env));
+    pub fn new(id: &str, env: Env, host: Host) -> Result<Self, JsError> {
+        let (service, errors) = KeyService::new(OfHost(host), id, random(), &OfWorker(&env))?;
         log_errors(&errors);
-        Self(RefCell::new(service))
+        Ok(Self(RefCell::new(service)))
     }
 
     /// See [`KeyService::decide`].

@@ -40,15 +40,15 @@ export class Live {
     }
   }
 
-  /** Sends batches while there are some. Past the time limit, later requests go on, each with its own time from the runtime. */
+  /** Sends batches while there are some and Rust lets this request go on. */
   async #send(first) {
-    const end = Date.now() + MOST_MS;
-    for (let ms = first; ms !== undefined; ms = Date.now() < end ? this.#frontend.rust().live_due() : undefined) {
+    const { live_answer_ms } = this.#frontend.rust();
+    for (let ms = first; ms !== undefined; ms = this.#frontend.rust().live_due_again()) {
       await new Promise((done) => setTimeout(done, ms));
       const batch = this.#frontend.rust().live_batch();
       if (batch === undefined) return;
       try {
-        const listeners = await within(ANSWER_MS, this.#frontend.registry.show(batch));
+        const listeners = await within(live_answer_ms, this.#frontend.registry.show(batch));
         this.#frontend.rust().live_answered(listeners);
       } catch (error) {
         log("warn", "the registry did not take over decisions", { error });
@@ -58,7 +58,3 @@ export class Live {
     }
   }
 }
-
-const ANSWER_MS = 4_000;
-/** The runtime stops work 30 seconds after an answer: with the last pause and answer, this ends before. */
-const MOST_MS = 14_000;

@@ -1,6 +1,6 @@
 // Budgets in the storage of an application's Durable Object, beside its own rows: decided at once, in its transaction.
 import { Decision } from "./decision.mjs";
-import { SettingsError, verbs } from "./embedded.mjs";
+import { asking, SettingsError, verbs } from "./embedded.mjs";
 import { lasting } from "./recovery.mjs";
 import * as built from "./rust/index.js";
 
@@ -15,15 +15,14 @@ export function tollgateIn({ storage, id }, policies) {
   const wrong = rust().errors();
   if (wrong !== undefined) throw new SettingsError(wrong);
   const verb = (path) => (request, options) => {
-    const key = options?.idempotencyKey === undefined ? undefined : String(options.idempotencyKey);
-    return new Decision(decide(rust(), storage, path, JSON.stringify(request) ?? "", key));
+    const ask = asking(path, request, options);
+    return new Decision(decide(ask(rust()), storage));
   };
   return { ...verbs(verb), clean: () => clean(storage) };
 }
 
-/** The reply, as text. */
-function decide(rust, storage, path, body, idempotencyKey) {
-  const [step, call] = rust.ask_text(path, undefined, idempotencyKey, body);
+/** The reply, as text, after the first step of a request. */
+function decide([step, call], storage) {
   if (step === built.Step.Reply) return call;
   const reply = within(storage, (object) => {
     for (let next = call.next(); next; next = call.next()) {

@@ -1,24 +1,17 @@
-// Notifies the operator's webhook and queue of keys that come near a limit or are refused. Rust decides how many at once and
-// when to try again. No answer waits for it or fails with it.
+// Notifies the operator's webhook and queue of keys that come near a limit or are refused. Rust decides who receives which notice, how many
+// are sent at once, and when to try again. No answer waits for it or fails with it.
 import { waitUntil } from "cloudflare:workers";
 import { within } from "./deadline.mjs";
 import { log } from "./log.mjs";
 import * as built from "./rust/index.js";
 
-/** Sends notices to the queue and to the settings' webhook; `undefined` if neither is there. `rust` returns the frontend's Rust half. */
-export function noticesTo(queue, rust) {
-  const { has_webhook } = rust();
-  return queue || has_webhook ? new Notices(queue, has_webhook, rust) : undefined;
-}
-
-class Notices {
+export class Notices {
   #queue;
-  #hasWebhook;
   #rust;
 
-  constructor(queue, hasWebhook, rust) {
+  /** `rust` returns the frontend's Rust half. */
+  constructor(queue, rust) {
     this.#queue = queue;
-    this.#hasWebhook = hasWebhook;
     this.#rust = rust;
   }
 
@@ -26,37 +19,36 @@ class Notices {
   send(call) {
     try {
       const parts = call.notices();
-      for (let at = 0; at < parts.length; at += 2) {
-        const [id, body] = parts.slice(at, at + 2);
-        if (this.#queue) this.#begin(Receiver.Queue, () => this.#put(body));
-        if (this.#hasWebhook) this.#begin(Receiver.Webhook, () => this.#post(id, body));
-      }
+      for (let at = 0; at < parts.length; at += 3) this.#begin(...parts.slice(at, at + 3));
     } catch (error) {
       log("error", "a notice cannot be sent", { error });
     }
   }
 
-  #begin(receiver, attempt) {
+  #begin(receiver, id, body) {
     const rust = this.#rust();
     const number = rust.deliver(receiver);
-    if (number === undefined) this.#lost();
+    const attempt = () => (receiver === Receiver.Queue ? this.#put(body) : this.#post(id, body));
+    if (number === undefined) this.#logLost();
     else waitUntil(this.#deliver(rust, number, attempt));
   }
 
   async #deliver(begunBy, number, attempt) {
     for (let attempts = 1; ; attempts++) {
-      const reason = await attempt().then(() => undefined, reasonOf);
+      const ended = await attempt().then(
+        (status) => [status],
+        (error) => [undefined, reasonOf(error)],
+      );
       const rust = this.#rust();
       // After a panic the new instance does not know the number.
-      const known = rust === begunBy ? number : undefined;
-      if (reason === undefined) return rust.delivered(known);
-      const pauseMs = rust.not_delivered(known, attempts, reason);
-      if (pauseMs === undefined) return this.#lost();
+      const pauseMs = rust.attempted(rust === begunBy ? number : undefined, attempts, ...ended);
+      if (pauseMs === undefined) return this.#logLost();
       await new Promise((done) => setTimeout(done, pauseMs));
     }
   }
 
-  #lost() {
+  /** Logs what Rust has to say of lost notices, if anything. */
+  #logLost() {
     const line = this.#rust().notices_lost();
     if (line !== undefined) log("warn", line);
   }
@@ -65,7 +57,7 @@ class Notices {
     await within(this.#rust().attempt_ms, this.#queue.send(JSON.parse(body), { contentType: "json" }));
   }
 
-  /** Sends one message as specified by Standard Webhooks. */
+  /** Sends one message as specified by Standard Webhooks. Returns the status of the answer. */
   async #post(id, body) {
     const [url, timestamp, signature] = this.#rust().signed(id, body);
     const response = await fetch(url, {
@@ -81,7 +73,7 @@ class Notices {
       signal: AbortSignal.timeout(this.#rust().attempt_ms),
     });
     response.body?.cancel().catch(() => {});
-    if (!response.ok) throw new Error(`the webhook answered ${response.status}`);
+    return response.status;
   }
 }
 

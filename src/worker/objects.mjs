@@ -5,15 +5,10 @@ import { log } from "./log.mjs";
 import * as built from "./rust/index.js";
 
 /**
- * Makes the calls of `call`, and returns its last step: see `Call.end` in call.rs. `keys` is the namespace of the objects; `id` is the
- * request's, for the log. A batch may have holds to abort after its reply, and must finish even if the client disconnects: `waitUntil`
- * covers both.
+ * Makes the calls of `call` to one object at a time, and returns its last step: see `Call.end` in call.rs. `keys` is the namespace of the
+ * objects; `id` is the request's, for the log.
  */
-export function endOf(call, keys, id, frontend) {
-  return call.count > 1 ? endOfSeveral(call, keys, id, frontend) : endOfOne(call, keys, id, frontend);
-}
-
-async function endOfOne(call, keys, id, frontend) {
+export async function endOfOne(call, keys, id, frontend) {
   for (let next = call.next(); next; next = call.next()) {
     const left = await ask(call, next, keys, id);
     if (left === Answered.Reply) return call.into_end();
@@ -65,7 +60,11 @@ function keepLease(call, keys, id) {
   );
 }
 
-function endOfSeveral(call, keys, id, frontend) {
+/**
+ * The same for calls to several at once. There may be holds to abort after the reply, and these must finish even if the client disconnects:
+ * `waitUntil` covers both.
+ */
+export function endOfSeveral(call, keys, id, frontend) {
   const { promise, resolve, reject } = Promise.withResolvers();
   let isDecided = false;
   const follow = async () => {
@@ -111,9 +110,8 @@ function ended(call, { points, notices }) {
   return end;
 }
 
-/** The same for a call lost with the memory of an instance that panicked. `call` repeats it, and is not made. */
+/** The same for a call lost with the memory of an instance that panicked. `call` only ends it. */
 export function lostEnd(call, frontend) {
-  call.lose();
   const end = ended(call, frontend);
   free(call);
   return end;
@@ -130,16 +128,11 @@ async function ask(call, [index, name, policies, request, definitions, waitMs], 
     reply = await within(waitMs, stub.decide(policies, request, definitions));
   } catch (error) {
     failed(error);
-    return call.failed(index, causeOf(error), Boolean(error.retryable));
+    return call.failed(index, error instanceof Timeout, Boolean(error.overloaded), Boolean(error.retryable));
   }
   const left = call.answered(index, reply);
   if (left === Answered.Unreadable) failed(new Error("its answer cannot be read"));
   return left;
-}
-
-function causeOf(error) {
-  if (error instanceof Timeout) return "timeout";
-  return error.overloaded ? "overloaded" : "failed";
 }
 
 const { Answered, Step } = built;

@@ -2,11 +2,14 @@
 import { Timeout, within } from "./deadline.mjs";
 import { log } from "./log.mjs";
 
-/** The registry's reply to a question, as text. `isNews` says whether the question may change what this isolate must know. */
-export async function administered(frontend, [question, isNews], id) {
+/** The registry's reply to a question, as text. The registry says whether it changes what this isolate must know. */
+export async function administered(frontend, [question], id) {
   let reply;
+  let isNews;
   try {
-    reply = await within(ANSWER_MS, frontend.registry.administer(question));
+    const answer = await within(frontend.rust().operator_ms, frontend.registry.administer(question, true));
+    // A registry of an older version does not say whether it is news.
+    [reply, isNews] = typeof answer === "string" ? [answer, true] : answer;
   } catch (error) {
     log("error", "the registry of policies did not answer", { request_id: id, error });
     return frontend.rust().not_administered(error instanceof Timeout);
@@ -18,32 +21,27 @@ export async function administered(frontend, [question, isNews], id) {
 
 /** A key's state, as text. `asked` lists the names of its objects, each followed by a question. */
 export async function inspected({ rust }, asked, keys, id) {
+  const { operator_ms } = rust();
   const answers = [];
   for (let at = 0; at < asked.length; at += 2)
-    answers.push(within(ANSWER_MS, keys.getByName(asked[at]).inspect(asked[at + 1])));
+    answers.push(within(operator_ms, keys.getByName(asked[at]).inspect(asked[at + 1])));
   try {
     return rust().inspected(await Promise.all(answers));
   } catch (error) {
     // Or an object of an older version does not know the question.
     log("error", `object ${asked[0]} did not answer`, { request_id: id, error });
-    return rust().failed();
+    return rust().not_inspected(error instanceof Timeout);
   }
 }
 
-/** Whether the registry has recorded an act, which is text. An act that cannot be recorded is logged. */
-export async function isRecorded({ registry }, act, id) {
-  let error;
+/** The reply about an act on a key, as text, once the registry has recorded it or has not. */
+export async function recorded({ registry, rust }, [recording], id) {
+  let isRecorded = false;
   try {
-    if (registry) {
-      await within(ANSWER_MS, registry.record(act));
-      return true;
-    }
-  } catch (thrown) {
-    error = thrown;
+    await within(rust().operator_ms, registry.record(recording.act));
+    isRecorded = true;
+  } catch (error) {
+    log("error", "the registry of policies did not answer", { request_id: id, error });
   }
-  log("warn", "an act on a key is recorded only in this log", { request_id: id, error, act: JSON.parse(act) });
-  return false;
+  return recording.reply(isRecorded);
 }
-
-/** Maximum wait for one answer: longer than a caller's, since an operator would rather wait. */
-const ANSWER_MS = 5_000;

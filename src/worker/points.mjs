@@ -20,14 +20,10 @@ export class Points {
     try {
       const weight = this.#weight();
       if (weight === undefined) return;
-      const parts = call.points();
-      for (let at = 0; at < parts.length; at += FIELDS) {
-        const [policy, outcome, source, cost, ms] = parts.slice(at, at + FIELDS);
-        this.#dataset.writeDataPoint({
-          indexes: [policy],
-          blobs: [policy, outcome, source, this.colo],
-          doubles: [cost, ms, weight],
-        });
+      const parts = call.points(this.colo, weight);
+      for (let at = 0; at < parts.length; at += 3) {
+        const [index, blobs, doubles] = parts.slice(at, at + 3);
+        this.#dataset.writeDataPoint({ indexes: [index], blobs, doubles });
       }
     } catch (error) {
       if (!this.#hasFailed) log("warn", "a data point cannot be written", { error });
@@ -35,6 +31,3 @@ export class Points {
     }
   }
 }
-
-/** Number of values in `Call.points` for each decision. */
-const FIELDS = 5;

@@ -3,7 +3,7 @@ import { waitUntil } from "cloudflare:workers";
 import { within } from "./deadline.mjs";
 import { Live } from "./live.mjs";
 import { log } from "./log.mjs";
-import { noticesTo } from "./notices.mjs";
+import { Notices } from "./notices.mjs";
 import { Points } from "./points.mjs";
 import { lasting } from "./recovery.mjs";
 import * as built from "./rust/index.js";
@@ -35,7 +35,7 @@ export class Frontend {
       return made;
     }, true);
     if (this.rust().has_registry) this.#registry = env.REGISTRY;
-    this.notices = noticesTo(env.NOTICES, this.rust);
+    if (this.rust().has_receivers) this.notices = new Notices(env.NOTICES, this.rust);
   }
 
   /** Call before answering a request. Polls the registry if a poll is due, and waits for it only if Rust requires that. */

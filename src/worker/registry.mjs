@@ -55,9 +55,13 @@ export class PolicyRegistry extends DurableObject {
     this.#rust().record(act);
   }
 
-  /** Answers an operator's request, which a frontend has authorized. The reply is text. */
-  administer(question) {
-    return this.#rust().administer(question);
+  /**
+   * Answers an operator's request, which a frontend has authorized: the reply, as text, and whether it is news for the frontend. A frontend
+   * of a version that does not ask for the latter gets only the reply.
+   */
+  administer(question, asksForNews) {
+    const [reply, isNews] = this.#rust().administer(question);
+    return asksForNews ? [reply, isNews] : reply;
   }
 }
 

@@ -15,7 +15,7 @@ use super::isolate::random;
 use crate::api::AdminQuestion;
 use crate::frontend::{AdminOutcome, RegistryService, hasher_in};
 use crate::metrics::LiveBatch;
-use crate::protocol::{KeyAct, Poll};
+use crate::protocol::KeyAct;
 use crate::registry::{BEAT_MS, Kept, Storage, Writes};
 
 /// Wrapped by `registry.mjs` into a class that answers RPC.
@@ -29,24 +29,16 @@ impl PolicyRegistry {
     #[must_use]
     pub fn new(host: RegistryHost, env: &Env) -> Self {
         let registry = Kept::new(OfHost(host), hasher_in(&OfWorker(env)));
-        Self(RefCell::new(RegistryService::new(registry, clock::now(), random().unwrap_or_default())))
+        Self(RefCell::new(RegistryService::new(registry, clock::now(), random())))
     }
 
-    /// Answers a [`Poll`] with an [`Update`](crate::protocol::Update), both as text. `report` is a [`Report`](crate::metrics::Report) of
-    /// the frontend's counts, as text.
+    /// See [`RegistryService::poll`].
     ///
     /// # Errors
     /// If the poll or the frontend's policies are malformed, or the storage fails.
     #[expect(clippy::needless_pass_by_value, reason = "wasm-bindgen has no optional texts by reference")]
     pub fn poll(&self, question: &str, report: Option<String>) -> Result<String, JsValue> {
-        let mut service = self.0.borrow_mut();
-        if let Some(report) = &report {
-            service.report(report, clock::now());
-        }
-        let Some(poll) = Poll::from_text(question) else {
-            return Err(JsError::new("the question of a frontend cannot be read").into());
-        };
-        Ok(service.poll(&poll, clock::now())?.map_err(JsError::from)?.to_text())
+        Ok(self.0.borrow_mut().poll(question, report.as_deref(), clock::now())?.map_err(JsError::from)?)
     }
 
     /// When its alarm should ring next, in Unix milliseconds.
@@ -63,19 +55,19 @@ impl PolicyRegistry {
         Ok(self.0.borrow_mut().beat(&OfWorker(env), clock::now())?.map_err(JsError::from)?)
     }
 
-    /// Answers an [`AdminQuestion`] with a reply, as text.
+    /// Answers an [`AdminQuestion`], as text: a reply, as text, and whether it is news for the frontend: see [`AdminOutcome`].
     ///
     /// # Errors
     /// If the question is malformed, or the storage fails.
-    pub fn administer(&self, question: &str) -> Result<String, JsValue> {
+    pub fn administer(&self, question: &str) -> Result<Array, JsValue> {
         let Some(question) = AdminQuestion::from_text(question) else {
             return Err(JsError::new("the question of a frontend cannot be read").into());
         };
-        let AdminOutcome { reply, changed } = self.0.borrow_mut().administer(&question, clock::now())?;
+        let AdminOutcome { reply, changed, is_news } = self.0.borrow_mut().administer(&question, clock::now())?;
         if let Some(changed) = changed {
             console_log!("registry: {changed}");
         }
-        Ok(reply.to_text())
+        Ok([JsValue::from(reply.to_text()), is_news.into()].iter().collect())
     }
 
     /// Takes a [`LiveBatch`], as text. Returns the listeners: the text of [`Listeners`](crate::metrics::Listeners); `undefined` if there

@@ -4,8 +4,8 @@ import { REQUEST_ID } from "./request_id.mjs";
 import { Frontend } from "./rust/index.js";
 
 /** The headers of nearly every reply, by the letter that stands for them. */
-const BY_HTTP = { j: common("j", true), p: common("p", true) };
-const EMBEDDED = { j: common("j", false), p: common("p", false) };
+const BY_HTTP = common(true);
+const EMBEDDED = common(false);
 
 /** Ends the last line before the body. */
 const END_OF_HEAD = "\n\n";
@@ -44,17 +44,14 @@ export function responseWith(text, headers, body = bodyOf(text) || null) {
 /** The headers' values by their names, which are in lower case. */
 function headersOf(text, common) {
   const headers = { ...common[text[3]] };
-  for (let at = text.indexOf("\n") + 1; text[at] !== "\n"; ) {
-    const colon = text.indexOf(": ", at);
-    const end = text.indexOf("\n", colon);
-    headers[text.slice(at, colon)] = text.slice(colon + 2, end);
-    at = end + 1;
+  const [, ...lines] = text.slice(0, text.indexOf(END_OF_HEAD)).split("\n");
+  for (const line of lines) {
+    const colon = line.indexOf(": ");
+    headers[line.slice(0, colon)] = line.slice(colon + 2);
   }
   return headers;
 }
 
-function common(letter, isHttp) {
-  const parts = Frontend.common_headers(letter, isHttp);
-  const pairs = parts.flatMap((name, at) => (at % 2 === 0 ? [[name, parts[at + 1]]] : []));
-  return Object.fromEntries(pairs);
+function common(isHttp) {
+  return Object.fromEntries(Frontend.letters(isHttp).map(([letter, pairs]) => [letter, Object.fromEntries(pairs)]));
 }

@@ -3,7 +3,7 @@ import { bytesOf } from "./body.mjs";
 import { Timeout, within } from "./deadline.mjs";
 import { log } from "./log.mjs";
 
-/** The reply to a visitor, as text. `asked` has the verifier's URL, the secret for it, the captcha's response and the visitor's address. */
+/** The reply to a visitor, as text. `asked` are the arguments of `Step.Verify`. */
 export async function verified({ rust }, asked, id) {
   let status;
   let answer;
@@ -17,23 +17,17 @@ export async function verified({ rust }, asked, id) {
 }
 
 /** The status and body of the verifier's response; of a body that is too long, only the beginning. */
-async function verify([url, secret, response, remoteip]) {
+async function verify([url, secret, response, remoteip, waitMs, maxLen]) {
   const ended = new AbortController();
   const ask = async () => {
     const body = new URLSearchParams({ secret, response, remoteip });
     // No redirect is followed: the secret is meant for this address.
     const answer = await fetch(url, { method: "POST", body, redirect: "manual", signal: ended.signal });
-    return [answer.status, await bytesOf(answer, MAX_ANSWER_LEN)];
+    return [answer.status, await bytesOf(answer, maxLen, waitMs)];
   };
   try {
-    return await within(VERIFY_MS, ask());
+    return await within(waitMs, ask());
   } finally {
     ended.abort();
   }
 }
-
-/** Turnstile takes a tenth of a second; after this long, visitors reload the page. */
-const VERIFY_MS = 5_000;
-
-/** Turnstile's answers have about 300 bytes. */
-const MAX_ANSWER_LEN = 16_384;

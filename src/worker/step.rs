@@ -3,8 +3,9 @@
 use js_sys::Array;
 use wasm_bindgen::prelude::{JsValue, wasm_bindgen};
 
+use crate::access::Sessions;
 use crate::api::Reply;
-use crate::frontend::{Head, LastStep, Newer, Recording, Verification};
+use crate::frontend::{self, BODY_MS, Head, LastStep, Newer, Verification};
 
 /// The first element of such a list.
 #[wasm_bindgen]
@@ -14,21 +15,44 @@ pub enum Step {
     Reply,
     /// Send the contract: the text of a reply without its body, which is in JavaScript.
     Contract,
-    /// Read the body: its maximum length in bytes, whether `Frontend::ask` needs the method and the headers too, and whether to report this
-    /// isolate's counts before it.
+    /// Read the body: its maximum length in bytes, its timeout in milliseconds, whether `Frontend::ask` needs the method and the headers too,
+    /// and whether to report this isolate's counts before it.
     Read,
-    /// Call objects: a `Call`.
+    /// Call objects: a `Call`, and whether it calls several at once.
     Call,
-    /// Forward to the registry: a question, as text, and whether its answer may be news for this isolate.
+    /// Forward to the registry: a question, as text.
     Administer,
     /// Call objects: object, question, object, question, ... The answers are texts for `Frontend::inspected`.
     Inspect,
+    /// Answer a call of the platform's own rate limiting binding: whether it is allowed, the message of a mistake, and a line for the log.
+    Limited,
     /// Make the request again: the parts of a [`Newer`], and whether to poll the registry before. Nothing was done.
     Again,
-    /// Record an act, a text. After it come the replies if that succeeds and if it fails.
+    /// Record an act: a [`Recording`], which has the reply.
     Record,
-    /// Call a captcha's verifier: its URL, the secret, the captcha and the visitor's address. The reply is that of `Frontend::session`.
+    /// Call a captcha's verifier: its URL, the secret, the captcha, the visitor's address, and of the answer, which is for `Frontend::session`,
+    /// the timeout in milliseconds and the maximum length in bytes.
     Verify,
+}
+
+/// An act to record.
+#[wasm_bindgen]
+pub struct Recording(frontend::Recording);
+
+#[wasm_bindgen]
+impl Recording {
+    /// The act, for the registry: see [`KeyAct::to_text`](crate::protocol::KeyAct::to_text).
+    #[wasm_bindgen(getter)]
+    #[must_use]
+    pub fn act(&self) -> String {
+        self.0.act.to_text()
+    }
+
+    /// The reply, as text, once it was recorded or that has failed.
+    #[must_use]
+    pub fn reply(self, is_recorded: bool) -> String {
+        self.0.reply(is_recorded).to_text()
+    }
 }
 
 /// [`Step::Reply`].
@@ -40,9 +64,9 @@ pub(super) fn reply(reply: &Reply) -> Array {
 pub(super) fn head(head: Head) -> Array {
     match head {
         Head::Contract => list_of_text(Step::Contract, &Reply::contract().to_text()),
-        Head::Ask { max_len } => list_of_read(Step::Read, max_len, false, false),
-        Head::AskMore { max_len } => list_of_read(Step::Read, max_len, true, false),
-        Head::Report { max_len } => list_of_read(Step::Read, max_len, true, true),
+        Head::Ask { max_len } => list_of_read(Step::Read, max_len, BODY_MS, false, false),
+        Head::AskMore { max_len } => list_of_read(Step::Read, max_len, BODY_MS, true, false),
+        Head::Report { max_len } => list_of_read(Step::Read, max_len, BODY_MS, true, true),
     }
 }
 
@@ -50,13 +74,12 @@ pub(super) fn head(head: Head) -> Array {
 pub(super) fn last(last: LastStep<'_>) -> Array {
     match last {
         LastStep::Again(newer) => again(newer),
-        LastStep::Record(recording) => {
-            let Recording { act, recorded, unrecorded } = *recording;
-            list(Step::Record, [act.to_text(), recorded.to_text(), unrecorded.to_text()].map(JsValue::from))
-        }
+        LastStep::Record(recording) => list(Step::Record, [Recording(*recording).into()]),
         LastStep::Verify(Verification { url, secret, captcha, address }) => {
-            list(Step::Verify, [url, secret, captcha, address].map(JsValue::from))
+            let bounds = [Sessions::ANSWER_MS, Sessions::MAX_ANSWER_LEN].map(JsValue::from);
+            list(Step::Verify, [url, secret, captcha, address].map(JsValue::from).into_iter().chain(bounds))
         }
+        LastStep::Limited(is_allowed) => list(Step::Limited, [is_allowed.into()]),
         LastStep::Reply(last) => reply(last),
     }
 }
@@ -82,5 +105,5 @@ extern "C" {
     fn list_of_text(step: Step, text: &str) -> Array;
 
     #[wasm_bindgen(js_name = list)]
-    fn list_of_read(step: Step, max_len: usize, needs_more: bool, reports: bool) -> Array;
+    fn list_of_read(step: Step, max_len: usize, body_ms: u32, needs_more: bool, reports: bool) -> Array;
 }

@@ -34,7 +34,5 @@ fn format_of(name: &str) -> Option<(Function, bool)> {
     let made = Reflect::construct(&class, &Array::of2(&"en".into(), &options)).ok()?;
     let format: Intl::DateTimeFormat = made.unchecked_into();
     let known = Reflect::get(&format.resolved_options(), &"timeZone".into()).ok()?.as_string()?;
-    // In its exact spelling, unless it is an older name of the known one: others would be zones of their own.
-    let is_exact = known == name;
-    (is_exact || !known.eq_ignore_ascii_case(name)).then(|| (format.format(), is_exact))
+    Some((format.format(), zones::is_exact(name, &known)?))
 }

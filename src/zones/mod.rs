@@ -29,6 +29,14 @@ pub(crate) struct Found {
     pub(crate) is_exact: bool,
 }
 
+/// Whether a source that knows the zone `name` as `known` takes no other spelling of `name`. `None` if `name` is another spelling of `known`:
+/// it would be a zone of its own. Any other name is an older one of the zone, which the source may know in any spelling.
+#[cfg(any(feature = "worker", feature = "zones"))]
+pub(crate) fn is_exact(name: &str, known: &str) -> Option<bool> {
+    let is_exact = name == known;
+    (is_exact || !name.eq_ignore_ascii_case(known)).then_some(is_exact)
+}
+
 /// Sets the source of offsets, unless one is set.
 #[cfg(any(feature = "worker", all(any(feature = "lint", feature = "kinds"), target_arch = "wasm32", tollgate_module)))]
 pub(crate) fn install(source: Source) {
@@ -113,15 +121,14 @@ fn default_source(_name: &str) -> Option<Found> {
 }
 
 #[cfg(feature = "zones")]
-fn default_source(name: &str) -> Option<Found> {
-    with_jiff::offsets(name).map(|offsets| Found { offsets, is_exact: true })
-}
+use with_jiff::found as default_source;
 
 #[cfg(feature = "zones")]
 mod with_jiff {
     use jiff::Timestamp;
     use jiff::tz::TimeZone;
 
+    use super::{Found, is_exact};
     use crate::limit::Zone;
 
     impl Zone {
@@ -133,15 +140,15 @@ mod with_jiff {
     }
 
     /// From 1800, before the first change of any clock, to 2200.
-    pub(super) fn offsets(name: &str) -> Option<Vec<(i64, i32)>> {
-        // In its exact spelling: others would be zones of their own.
-        let zone = TimeZone::get(name).ok().filter(|zone| zone.iana_name() == Some(name))?;
+    pub(super) fn found(name: &str) -> Option<Found> {
+        let zone = TimeZone::get(name).ok()?;
+        let is_exact = is_exact(name, zone.iana_name()?)?;
         let moment = |seconds| Timestamp::from_second(seconds).ok();
         let (from, until) = (moment(-5_364_662_400)?, moment(7_258_118_400)?);
         let first = (from.as_millisecond(), zone.to_offset(from).seconds());
         let changes = zone.following(from).take_while(|change| change.timestamp() < until);
         let changes = changes.map(|change| (change.timestamp().as_millisecond(), change.offset().seconds()));
-        Some(std::iter::once(first).chain(changes).collect())
+        Some(Found { offsets: std::iter::once(first).chain(changes).collect(), is_exact })
     }
 }
 
@@ -162,6 +169,18 @@ mod tests {
         assert!(count > 500, "{count} zones");
         for other in ["Asia/KOLKATA", "Asia/kolkata", "asia/Kolkata", "US/EASTERN", "America/New_york", "Europe/kYIV"] {
             assert!(!has_capitals(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_known_zone_has_no_other_spellings_but_may_have_older_names() {
+        for (name, known, expected) in [
+            ("Asia/Kathmandu", "Asia/Kathmandu", Some(true)),
+            ("Asia/KATHMANDU", "Asia/Kathmandu", None),
+            ("Asia/Katmandu", "Asia/Kathmandu", Some(false)),
+            ("Asia/KATMANDU", "Asia/Kathmandu", Some(false)),
+        ] {
+            assert_eq!(is_exact(name, known), expected, "{name}");
         }
     }
 

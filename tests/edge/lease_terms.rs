@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::slice;
 use std::sync::Arc;
 
-use tollgate::edge::MAX_LEASED;
+use tollgate::edge::MAX_BUDGETS;
 use tollgate::frontend::{Asked, Call, Isolate, Memory, Service, Settings, Step};
 use tollgate::limit::{Decision, Verb};
 use tollgate::policy::{Policies, Policy};
@@ -242,7 +242,7 @@ pub(crate) fn of(policies: &str) -> Arc<Policy> {
 #[test]
 fn a_key_keeps_its_leases_unless_thousands_of_others_are_asked_between_its_requests() {
     let policy = with_limits(r#"{"name":"a","rate":0,"period":"1s","capacity":1000,"write_ahead":0}"#);
-    for (others, is_kept) in [(2 * MAX_LEASED - 1, true), (2 * MAX_LEASED, false)] {
+    for (others, is_kept) in [(2 * MAX_BUDGETS - 1, true), (2 * MAX_BUDGETS, false)] {
         let mut pair = Pair::new();
         pair.make_busy(&policy);
         for _ in 0..5 {

@@ -299,7 +299,7 @@ impl<'r> World<'r> {
             self.messages += 1;
             self.seen.calls += 1;
             let (number, life, arrives_at) = (self.messages, self.isolates[isolate].life, self.arrives_at());
-            let request = next.request.to_text(next.dialect.format);
+            let request = call.sent(&next).request;
             self.network.push(Message { number, isolate, life, arrives_at, request, reply: None });
             let taking = next.request.request_id.map(|request_id| request_id.id);
             self.waiting.insert(number, Waiting { call, purpose, taking });
@@ -488,7 +488,7 @@ impl Object {
             Some(self.random)
         };
         let reply = self.stored.ask(policies, request, now, random);
-        seen.rows += self.stored.kept.take_rows().written;
+        seen.rows += self.stored.kept().take_rows().written;
         self.open.retain(|_, (_, until)| now < *until);
         for ended in request.lease.iter().flat_map(|lease| &lease.ended) {
             let (tokens, _) = self.open.remove(&ended.id).unwrap_or((ended.spent[0], 0));
@@ -503,7 +503,7 @@ impl Object {
 
     pub(crate) fn flush(&mut self, now: i64) {
         self.stored.arrive(usize::MAX);
-        self.stored.kept.flush_idle(now).unwrap();
+        self.stored.kept().flush_idle(now).unwrap();
     }
 
     /// The state after a crash: rows in flight are lost.

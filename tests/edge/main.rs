@@ -8,6 +8,8 @@ mod crowds;
 #[path = "../ledger/disk.rs"]
 mod disk;
 mod frontend;
+#[path = "../worlds/key.rs"]
+mod key;
 mod lease_terms;
 mod lease_worth;
 mod leases;

@@ -342,7 +342,7 @@ impl<'r> World<'r> {
         while let Some(next) = one.call.next(now) {
             self.calls += 1;
             one.in_flight.push(self.calls);
-            let text = next.request.to_text(next.dialect.format);
+            let text = one.call.sent(&next).request;
             self.network.push(Message { number: self.calls, of, place: next.object, text, is_reply: false });
         }
         if one.call.is_decided() && !mem::replace(&mut one.is_told, true) {
@@ -434,9 +434,15 @@ fn policies(random: &mut Random) -> String {
     let cache = ["1s", "200ms", "20s"][random.below(3)];
     let policies = (0..=random.below(2)).map(|number| {
         let limits = (0..=random.below(3)).map(|number| {
-            let kind = ["token_bucket", "fixed_window"][random.below(2)];
+            let kind = ["token_bucket", "fixed_window", "rolling_window"][random.below(3)];
             let (rate, period) = (random.below(5), ["100ms", "1s", "7s"][random.below(3)]);
             let (capacity, debt) = (3 + random.below(5), random.below(4));
+            if kind == "rolling_window" {
+                let grains = 1 + random.below(4);
+                return format!(
+                    r#"{{"name":"{number}","kind":"{kind}","rate":{capacity},"period":"{period}","grains":{grains}}}"#
+                );
+            }
             format!(
                 r#"{{"name":"{number}","kind":"{kind}","rate":{rate},"period":"{period}","capacity":{capacity},"max_debt":{debt}}}"#
             )

@@ -221,7 +221,7 @@ impl<'r> World<'r> {
         if let Some(part) = parts.get(shard) {
             self.looked(shard, part, 0, now);
         }
-        self.object(shard).kept.clean(now).unwrap();
+        self.object(shard).kept().clean(now).unwrap();
     }
 
     fn object(&mut self, shard: usize) -> &mut Stored {
@@ -447,37 +447,34 @@ impl<'r> World<'r> {
                 call.failed(next.object, failure, now);
                 continue;
             }
-            let (request, format) = ObjectRequest::from_text(&sent.request).unwrap();
-            let own = Policies::default();
-            let (known, definitions) = (request.known.as_ref(), sent.definitions.as_deref());
-            let Some(policies) = self.definitions.asked(&own, &sent.names, known, definitions) else {
-                call.answered(next.object, Some((ObjectReply::PolicyUnknown, Rows::default())), now);
-                continue;
-            };
-            let reply = self.object(shard).ask(&policies, &request, now.at, || Some(1));
-            let ObjectReply::Decided(decided) = &reply else { panic!("{reply:?}") };
-            if let Action::Take(verb) = request.action
-                && decided.decision().is_allow()
-                && !decided.is_replayed
-            {
-                match (verb, refund) {
-                    (Verb::Consume, _) => {
-                        self.seen.granted += 1;
-                        self.grant(request.costs[0][0], shard);
-                    }
-                    (_, Some(refund)) => self.given(refund, &request, verb, (shard, parts.len())),
-                    (_, None) => {}
+            let Self { shards, definitions, .. } = self;
+            let object = shards.entry(shard).or_insert_with(|| Stored::new(PHASE));
+            let answer = object.decide(&parts[shard..=shard], sent, definitions, now.at);
+            match &answer.0 {
+                ObjectReply::PolicyUnknown => {
+                    call.answered(next.object, Some(answer), now);
+                    continue;
                 }
+                ObjectReply::Decided(decided) if decided.decision().is_allow() && !decided.is_replayed => {
+                    match (next.request.action, refund) {
+                        (Action::Take(Verb::Consume), _) => {
+                            self.seen.granted += 1;
+                            self.grant(next.request.costs[0][0], shard);
+                        }
+                        (Action::Take(verb), Some(refund)) => {
+                            self.given(refund, &next.request, verb, (shard, parts.len()));
+                        }
+                        _ => {}
+                    }
+                }
+                ObjectReply::Decided(_) => {}
+                reply => panic!("{reply:?}"),
             }
             if is_lost {
                 self.lost_at = Some(self.now);
                 call.failed(next.object, failure, now);
             } else {
-                call.answered(
-                    next.object,
-                    Some(ObjectReply::from_text(&reply.to_text(format, Rows::default())).unwrap()),
-                    now,
-                );
+                call.answered(next.object, Some(answer), now);
             }
         }
         assert!(call.is_decided());

@@ -80,6 +80,20 @@ fn one_object_is_one_call() {
 }
 
 #[test]
+fn a_call_that_is_late_may_have_done_anything_whatever_else_is_said_of_it() {
+    for (is_late, is_overloaded, cause) in [
+        (false, false, Cause::Failed),
+        (false, true, Cause::Overloaded),
+        (true, false, Cause::Timeout),
+        (true, true, Cause::Timeout),
+    ] {
+        for is_retryable in [false, true] {
+            assert_eq!(Failure::of(is_late, is_overloaded, is_retryable), Failure { cause, is_retryable });
+        }
+    }
+}
+
+#[test]
 fn a_call_that_may_succeed_is_retried_once_unless_the_object_is_overloaded() {
     for cause in Cause::ALL {
         for is_retryable in [false, true] {

@@ -177,7 +177,7 @@ impl<'r> World<'r> {
             let previous = one.in_flight.insert(place, (*ids, *now + i64::try_from(next.wait_ms).unwrap()));
             assert_eq!(previous, None, "one call at a time");
             let object = objects.iter().position(|object| object.name == one.call.object(place)).unwrap();
-            let content = Content::Request(next.request.to_text(next.dialect.format));
+            let content = Content::Request(one.call.sent(&next).request);
             network.push(Message { of, place, number: *ids, object, content });
         }
         assert!(left.is_none_or(|left| (left == Left::Calls) != one.is_over()), "{left:?}");
@@ -404,7 +404,7 @@ impl Object {
 
     fn ask(&mut self, policy: &[Arc<Policy>], request: &ObjectRequest, now: i64) -> ObjectReply {
         let reply = self.stored.ask(policy, request, now + self.ahead_ms, || panic!("ids are given"));
-        let written = self.stored.kept.take_rows().written;
+        let written = self.stored.kept().take_rows().written;
         if let (Action::Hold(id), Some(request_id)) = (request.action, request.request_id) {
             self.shared.insert(id, request_id.id);
         }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use tollgate::edge::Due;
-use tollgate::frontend::{Asked, Callers, Settings};
-use tollgate::policy::Policies;
+use tollgate::frontend::{Asked, Callers, LastStep, Newer, Settings, Undecided};
+use tollgate::policy::{Policies, Policy};
+use tollgate::protocol::{ObjectReply, Rows};
 
 use super::world::{ABOUT_K, Deployment, World, grant, settings};
 
@@ -29,6 +30,78 @@ fn a_binding_may_do_what_its_props_say() {
             let note = answer.reply.note.unwrap_or_else(|| answer.body.to_string());
             assert!(note.contains("the service binding's props"), "{note}");
         }
+    }
+}
+
+/// Its binding has the policy, and it takes a token like any other caller.
+#[test]
+fn a_call_of_the_platforms_method_takes_a_token_of_its_policy() {
+    let policies = r#"{"api":"2/1m","daily":"9/1day"}"#;
+    let mut world = World::of(&Deployment { policies, ..Deployment::default() });
+    let mut random = 0..;
+    let mut success = |props: &str, argument: &str| {
+        let now = world.now();
+        match world.service.limit(Some(props), Some(argument), (None, false), now, &mut || random.next()) {
+            Ok(mut call) => {
+                world.carry_out(&mut call);
+                let LastStep::Limited(is_allowed) = call.last(now) else { panic!("it is no reply") };
+                Ok(is_allowed)
+            }
+            Err(Undecided { mistake, note }) => {
+                assert_eq!(note.is_some(), props.contains(r#""key_prefix":"""#), "{note:?}");
+                mistake.map_or(Ok(false), Err)
+            }
+        }
+    };
+    let (props, alice) = (r#"{"policy":"api","key_prefix":"al"}"#, r#"{"key":"alice"}"#);
+    assert_eq!([(); 3].map(|()| success(props, alice)), [Ok(true), Ok(true), Ok(false)]);
+    for (props, argument, message) in [
+        ("{}", alice, "tollgate: the `props` of a service binding to the entry point RateLimit have"),
+        (r#"{"policy":"api"}"#, "7", "tollgate: limit takes { key }, an object"),
+        (r#"{"policy":"api"}"#, "{}", "tollgate: the field `key` is missing"),
+        (r#"{"policy":"typo"}"#, alice, "tollgate: there is no policy \"typo\""),
+        (props, r#"{"key":"bob"}"#, "tollgate: this service binding is for text keys that begin with \"al\""),
+        (r#"{"policy":"api","key_prefix":""}"#, alice, "tollgate: "),
+    ] {
+        let thrown = success(props, argument).unwrap_err();
+        assert!(thrown.starts_with(message), "{props} {argument}: {thrown}");
+    }
+}
+
+/// Like any other request, it is made again under the policies that an object had and this frontend lacks.
+#[test]
+fn a_call_of_the_platforms_method_is_made_again_under_newer_policies() {
+    let policies = r#"{"api":"2/1m"}"#;
+    let mut world = World::of(&Deployment { policies, has_registry: true, ..Deployment::default() });
+    let limit = |world: &World, newer: Option<&Newer>| {
+        let (props, argument) = (Some(r#"{"policy":"api"}"#), Some(r#"{"key":"alice"}"#));
+        world.service.limit(props, argument, (newer, false), world.now(), &mut || Some(1)).unwrap()
+    };
+    let mut call = limit(&world, None);
+    let next = call.next(world.now()).unwrap();
+    let definitions = Policy::parse("api", r#""100/1m""#).unwrap().in_force_since(5).definition();
+    let outdated = ObjectReply::PolicyOutdated { as_of: 9, definitions };
+    call.answered(next.object, Some((outdated, Rows::default())), world.now());
+    let LastStep::Again(newer) = call.last(world.now()) else { panic!("there is a try left") };
+    let mut again = limit(&world, Some(&newer));
+    world.carry_out(&mut again);
+    assert!(again.last(world.now()) == LastStep::Limited(true));
+    assert_eq!(world.asked.last().unwrap().known.as_ref().unwrap().as_of, 9);
+    let limits: Vec<_> = again.policies_of(0).map(|policy| policy.limits()[0].limit().config().capacity).collect();
+    assert_eq!(limits, [100]);
+}
+
+/// It is not made again, and ends as its policy says.
+#[test]
+fn a_lost_call_of_the_platforms_method_ends_at_once() {
+    for (on_error, is_allowed) in [("closed", false), ("open", true)] {
+        let policies = format!(r#"{{"api":{{"rate":"2/1m","on_error":"{on_error}"}}}}"#);
+        let world = World::of(&Deployment { policies: &policies, ..Deployment::default() });
+        let (props, argument) = (r#"{"policy":"api"}"#, r#"{"key":"alice"}"#);
+        let call = world.service.limit(Some(props), Some(argument), (None, true), world.now(), &mut || Some(1));
+        let ended = &world.counted()["policies"]["api"]["decisions"];
+        assert_eq!(ended.as_object().unwrap().len(), 1, "{on_error}");
+        assert!(call.unwrap().last(world.now()) == LastStep::Limited(is_allowed), "{on_error}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use tollgate::edge::{Failure, Receiver};
+use tollgate::edge::{Attempt, Failure, Receiver};
 use tollgate::frontend::{Asked, Step};
 use tollgate::policy::Cause;
 use tollgate::protocol::{ObjectReply, Rows};
@@ -203,9 +203,9 @@ fn notices_are_counted_by_their_outcome() {
     for number in 0..33 {
         assert_eq!(isolate.deliver(Receiver::Webhook, now), (number < 32).then_some(number));
     }
-    isolate.delivered(Some(0));
-    assert_eq!(isolate.not_delivered(Some(1), 2, "down"), Some(5_000), "it is tried again");
-    assert_eq!(isolate.not_delivered(Some(1), 3, "down"), None);
+    assert_eq!(isolate.attempted(Some(0), 1, Attempt::Answered(204)), None);
+    assert_eq!(isolate.attempted(Some(1), 2, Attempt::Failed("down")), Some(5_000), "it is tried again");
+    assert_eq!(isolate.attempted(Some(1), 3, Attempt::Failed("down")), None);
     let line = "notices are lost: 1 failed, 1 dropped; the last: down";
     assert_eq!(isolate.notices_lost(now).as_deref(), Some(line));
     assert_eq!(world.counted()["notices"].to_string(), r#"{"delivered":1,"dropped":1,"failed":1}"#);

@@ -23,7 +23,7 @@ const POLICIES: &str = r#"{"api":{"rate":"10/1m","notify":["refused"]}}"#;
 const KEY_SECRET: &str = "a-secret-of-thirty-two-characters";
 
 #[derive(Clone, Default)]
-struct Deployed {
+pub(crate) struct Deployed {
     variables: BTreeMap<&'static str, Variable>,
     bindings: BTreeMap<&'static str, Binding>,
 }
@@ -47,7 +47,7 @@ impl Deployed {
         self.with(name, Variable::Text(text.to_owned()))
     }
 
-    fn json(self, name: &'static str, json: &str) -> Self {
+    pub(crate) fn json(self, name: &'static str, json: &str) -> Self {
         self.with(name, Variable::Json(json.to_owned()))
     }
 
@@ -71,6 +71,11 @@ impl Environment for Deployed {
     fn binding(&self, name: &str) -> Binding {
         self.bindings.get(name).copied().unwrap_or(Binding::Nothing)
     }
+}
+
+/// The settings of an application that passes a namespace.
+fn trusting(env: &Deployed, in_code: Option<&str>) -> Setup {
+    Setup::trusting(env, in_code, Binding::Namespace)
 }
 
 fn right(setup: Setup) -> Settings {
@@ -103,23 +108,27 @@ fn each_kind_of_frontend_needs_what_it_uses() {
     right(Setup::of_binding(&whole.clone().without("TOLLGATE_TOKENS").without("TOLLGATE_KEY_SECRET")));
     assert_eq!(beginnings(&wrong(Setup::of_binding(&bare))), ["KEYS", "POLICIES"]);
     // Applications with Tollgate in their own program name the objects, and may pass the policies.
-    right(Setup::trusting(&whole.clone().without("KEYS"), None));
-    let errors = wrong(Setup::trusting(&bare, None));
+    right(trusting(&whole.clone().without("KEYS"), None));
+    assert_eq!(wrong(Setup::trusting(&whole, None, Binding::Nothing)).missing, [Missing::Namespace]);
+    let errors = wrong(trusting(&bare, None));
     assert_eq!((beginnings(&errors), &errors.missing[..]), (vec!["POLICIES".to_owned()], &[Missing::Policies][..]));
     for in_code in ["{}", r#"{"api":"10/1m"}"#] {
-        right(Setup::trusting(&bare, Some(in_code)));
+        right(trusting(&bare, Some(in_code)));
+        for keys in [Binding::Nothing, Binding::Other] {
+            assert_eq!(wrong(Setup::trusting(&whole, Some(in_code), keys)).missing, [Missing::Namespace]);
+        }
     }
     // Errors in these name the option, not the variable, whatever the policies are called.
-    let errors = wrong(Setup::trusting(&bare, Some(r#"{"POLICIES":"ten","other":"ten"}"#)));
+    let errors = wrong(trusting(&bare, Some(r#"{"POLICIES":"ten","other":"ten"}"#)));
     let places: Vec<_> = errors.lines.iter().map(|line| line.split(": ").next().unwrap()).collect();
     assert_eq!(places, ["policies.POLICIES.rate", "policies.other.rate"]);
     // Policies in code are not in the registry, so the REGISTRY binding does not matter.
-    right(Setup::trusting(&bare.bound("REGISTRY", Binding::Other), Some("{}")));
-    let errors = wrong(Setup::trusting(&whole, Some(r#"{"other":"10/1m","api":"10/1m"}"#)));
+    right(trusting(&bare.bound("REGISTRY", Binding::Other), Some("{}")));
+    let errors = wrong(trusting(&whole, Some(r#"{"other":"10/1m","api":"10/1m"}"#)));
     assert_eq!(errors.lines, ["policies.api: the variable POLICIES has it too; remove one of them"]);
     // Unreadable policies have no names.
     for declared in [whole.clone().text("POLICIES", "api"), whole.clone().json("POLICIES", "null")] {
-        right(Setup::trusting(&declared, Some(r#"{"api":"10/1m"}"#)));
+        right(trusting(&declared, Some(r#"{"api":"10/1m"}"#)));
     }
 }
 
@@ -129,8 +138,8 @@ fn each_kind_of_frontend_has_its_callers_and_sends_only_policies_in_code() {
     for (setup, callers, policies, sends_definitions) in [
         (Setup::of_service(&whole), "credentials", &["api"][..], false),
         (Setup::of_binding(&whole), "binding", &["api"], false),
-        (Setup::trusting(&whole, None), "own program", &["api"], false),
-        (Setup::trusting(&whole, Some("{}")), "own program", &[], true),
+        (trusting(&whole, None), "own program", &["api"], false),
+        (trusting(&whole, Some("{}")), "own program", &[], true),
         (Setup::inside("the-id", r#"{"mails":"10/1m"}"#), "own object", &["mails"], true),
     ] {
         let settings = right(setup);
@@ -194,14 +203,14 @@ fn keys_are_hashed_with_the_secret_by_all_frontends_and_by_the_registry() {
     for setup in [
         Setup::of_service(&deployed),
         Setup::of_binding(&deployed),
-        Setup::trusting(&deployed, None),
-        Setup::trusting(&deployed, Some("{}")),
+        trusting(&deployed, None),
+        trusting(&deployed, Some("{}")),
     ] {
         assert_eq!(right(setup).names.object_name(b"k"), names.object_name(b"k"));
     }
     let hasher = hasher_in(&deployed);
     assert_eq!(hasher.hash(b"k"), names.hash(b"k"));
-    let mut world = World::with(right(Setup::trusting(&deployed, None)));
+    let mut world = World::with(right(trusting(&deployed, None)));
     world.registry = Registry::new(hasher, [("", ""); 0]);
     world.refresh();
     world.set(r#"{"policy":"api","key":"k","rate":"7/1m"}"#);
@@ -281,7 +290,7 @@ fn each_wrong_setting_is_reported_alone() {
         let is_expected = |(line, beginning): (&String, &&str)| line.starts_with(beginning);
         assert!(lines.len() == expected.len() && lines.iter().zip(expected).all(is_expected), "{lines:#?}");
     }
-    for setup in [Setup::of_binding(&registry), Setup::trusting(&registry, None)] {
+    for setup in [Setup::of_binding(&registry), trusting(&registry, None)] {
         assert_eq!(wrong(setup).lines.len(), 1);
     }
 }
@@ -304,7 +313,7 @@ fn the_log_describes_each_policy_and_warns_of_what_is_probably_missing() {
         let remarks = Setup::of_service(&deployed).remarks;
         let is_expected = |(remark, beginning): (&String, &&str)| remark.starts_with(beginning);
         assert!(remarks.len() == expected.len() && remarks.iter().zip(expected).all(is_expected), "{remarks:#?}");
-        assert!(Setup::of_binding(&deployed).remarks.is_empty() && Setup::trusting(&deployed, None).remarks.is_empty());
+        assert!(Setup::of_binding(&deployed).remarks.is_empty() && trusting(&deployed, None).remarks.is_empty());
     }
 }
 
@@ -320,22 +329,22 @@ fn notices_data_points_and_the_registry_are_used_only_if_bound() {
     let keys = |deployed: Deployed| deployed.text("TOLLGATE_NOTICE_KEYS", "true");
     let hashes = |deployed: Deployed| deployed.text("TOLLGATE_NOTICE_KEYS", "false");
     let whole = Deployed::whole();
-    for (deployed, receivers, has_webhook) in [
-        (whole.clone(), Receivers::None, false),
-        (keys(whole.clone()), Receivers::None, false),
-        (webhook(whole.clone()), Receivers::OfHashes, true),
-        (queue(whole.clone()), Receivers::OfHashes, false),
-        (keys(webhook(whole.clone())), Receivers::OfKeys, true),
-        (keys(queue(whole.clone())), Receivers::OfKeys, false),
-        (hashes(queue(whole.clone())), Receivers::OfHashes, false),
-        (queue(whole.clone()).json("TOLLGATE_NOTICE_KEYS", "true"), Receivers::OfKeys, false),
-        (namespace(whole.clone()), Receivers::OfHashes, false), // the binding is checked only when a notice is sent
+    for (deployed, has_queue, has_webhook, get_keys) in [
+        (whole.clone(), false, false, false),
+        (keys(whole.clone()), false, false, true),
+        (webhook(whole.clone()), false, true, false),
+        (queue(whole.clone()), true, false, false),
+        (keys(webhook(whole.clone())), false, true, true),
+        (keys(queue(webhook(whole.clone()))), true, true, true),
+        (hashes(queue(whole.clone())), true, false, false),
+        (queue(whole.clone()).json("TOLLGATE_NOTICE_KEYS", "true"), true, false, true),
+        (namespace(whole.clone()), true, false, false), // the binding is checked only when a notice is sent
     ] {
         let setup = Setup::of_service(&deployed);
         assert_eq!(setup.webhook.is_some(), has_webhook);
         let is_remarked = setup.remarks.iter().any(|line| line.starts_with("policies have notices, but"));
-        assert_eq!(is_remarked, receivers == Receivers::None, "{:?}", setup.remarks);
-        assert_eq!(right(setup).receivers, receivers);
+        assert_eq!(is_remarked, !has_queue && !has_webhook, "{:?}", setup.remarks);
+        assert_eq!(right(setup).receivers, Receivers { has_queue, has_webhook, get_keys });
     }
     let data_set = whole.clone().bound("METRICS", Binding::Other);
     let sampled = data_set.clone().text("TOLLGATE_METRICS_SAMPLE", "0.25");
@@ -350,8 +359,8 @@ fn notices_data_points_and_the_registry_are_used_only_if_bound() {
     assert!(!has_registry(Setup::of_service(&whole)) && !has_registry(Setup::of_binding(&whole)));
     let registered = whole.bound("REGISTRY", Binding::Namespace);
     assert!(has_registry(Setup::of_service(&registered)) && has_registry(Setup::of_binding(&registered)));
-    assert!(has_registry(Setup::trusting(&registered, None)));
-    assert!(!has_registry(Setup::trusting(&registered, Some("{}"))), "policies in code are changed in the code");
+    assert!(has_registry(trusting(&registered, None)));
+    assert!(!has_registry(trusting(&registered, Some("{}"))), "policies in code are changed in the code");
 }
 
 #[test]

@@ -1,11 +1,10 @@
 //! Each budget of a request ends once, and counters, listeners and data points get the same events.
 
-use std::cell::RefCell;
+use std::rc::Rc;
 
 use serde_json::Value;
 use tollgate::access::{Names, key_hash_in};
-use tollgate::frontend::{Asked, Callers, LastStep, Settings};
-use tollgate::metrics::Word;
+use tollgate::frontend::{Asked, Callers, LastStep, Service, Settings, SettingsErrors};
 use tollgate::policy::Cause;
 
 use super::world::{ADJUSTER, CONSUMER, Deployment, World, failure, settings};
@@ -24,17 +23,22 @@ type End = (String, String, String, u64);
 fn ends(world: &mut World, body: &str) -> (Vec<End>, Vec<Value>) {
     let path = if body.contains("requests") { "/v1/batch" } else { "/v1/consume" };
     let asked = Asked { url: path, authorization: Some(CONSUMER), body: body.as_bytes(), ..Asked::default() };
-    let points = RefCell::new(Vec::new());
+    let mut points = Vec::new();
     let now = world.now();
     if let Ok(mut call) = world.begin(&asked) {
         world.carry_out(&mut call);
         call.reply(now);
-        call.events(now, &mut |event| {
-            let decision = &event.decision;
-            let (policy, outcome) = (decision.policy.to_owned(), decision.outcome.word().to_owned());
-            points.borrow_mut().push((policy, outcome, decision.source.word().to_owned(), decision.cost));
-        });
+        points = call.points();
+        assert!(call.points().is_empty(), "they are written once");
     }
+    let ends = points.iter().map(|point| {
+        let [policy, outcome, source, colo] = point.blobs("FRA").map(str::to_owned);
+        assert_eq!((&policy, &*colo), (&point.policy, "FRA"));
+        let number = |whole: u64| f64::from(u32::try_from(whole).unwrap()).to_bits();
+        let expected = [number(point.cost), number(point.took_ms), 0.5_f64.to_bits()];
+        assert_eq!(point.doubles(0.5).map(f64::to_bits), expected);
+        (policy, outcome, source, point.cost)
+    });
     let batch = world.isolate.tap(|tap| {
         tap.due(now.at);
         let batch = tap.take(now.at);
@@ -43,7 +47,7 @@ fn ends(world: &mut World, body: &str) -> (Vec<End>, Vec<Value>) {
     });
     let batch: Value = batch.map(|batch| serde_json::from_str(&batch).unwrap()).unwrap_or_default();
     let seen = batch["decisions"].as_array().cloned().unwrap_or_default();
-    (points.into_inner(), seen)
+    (ends.collect(), seen)
 }
 
 /// One listening operator, in the registry's form.
@@ -51,7 +55,7 @@ const LISTENERS: &str = r#"{"for_ms":60000,"pause_ms":1,"listeners":[{"id":7}]}"
 
 #[test]
 fn data_points_metrics_and_listeners_get_the_same_events() {
-    let mut world = World::new(POLICIES);
+    let mut world = World::of(&Deployment { policies: POLICIES, sample: 1.0, ..Deployment::default() });
     world.isolate.tap(|tap| tap.on_listeners(Some(LISTENERS), world.now));
     assert!(world.isolate.tap(|tap| tap.has_listeners()), "the listeners cannot be read");
     let plain = |policy: &str, cost: u64| format!(r#"{{"policy":"{policy}","key":"k","cost":{cost}}}"#);
@@ -124,8 +128,8 @@ fn a_reply_is_built_once_however_often_it_is_requested() {
 /// A listener's view of one request, without the moment, which is that of the reply.
 fn seen(world: &mut World, asked: &Asked<'_>) -> Vec<Value> {
     _ = world.begin(asked).map(|mut call| {
-        world.carry_out(&mut call);
         world.now += 5;
+        world.carry_out(&mut call);
         call.reply(world.now());
     });
     let now = world.now;
@@ -151,7 +155,7 @@ fn an_event_says_what_is_known_of_its_budget() {
     world.refresh();
     world.set(r#"{"policy":"daily","key":"free","unlimited":true}"#);
     world.isolate.tap(|tap| tap.on_listeners(Some(LISTENERS), world.now));
-    let retry_at = world.now + 20_000; // a third of a minute after the first
+    let retry_at = world.now + 5 + 20_000; // a third of a minute after the first, which took 5 ms
     let object = |key: &str| {
         let name = Names::without_secret().object_name(key.as_bytes());
         format!(r#""object":"{}""#, key_hash_in(&name))
@@ -184,6 +188,12 @@ fn an_event_says_what_is_known_of_its_budget() {
         (
             "/v1/consume",
             r#"{"policy":"daily","key":"k","cost":6,"mode":"reserve","max_wait_ms":0}"#,
+            None,
+            &[r#"{"policy":"daily","outcome":"never","source":"frontend","cost":6}"#.to_owned()],
+        ),
+        (
+            "/v1/extend",
+            r#"{"policy":"daily","key":"k","reservation":"1","cost":6}"#,
             None,
             &[r#"{"policy":"daily","outcome":"never","source":"frontend","cost":6}"#.to_owned()],
         ),
@@ -298,4 +308,18 @@ fn a_listener_is_sent_what_passes_its_filter() {
         assert_eq!(seen(&mut world, &asked).len(), usize::from(is_sent), "{policy} {cost}");
         world.isolate.tap(|tap| tap.on_listeners(Some(refusals), world.now));
     }
+}
+
+/// A frontend without a data set has no share, and one without valid settings writes nothing.
+#[test]
+fn a_data_point_stands_for_all_requests_that_its_share_leaves_out() {
+    for (sample, random, weight) in
+        [(0.0, 0.0, None), (0.25, 0.249, Some(4.0)), (0.25, 0.25, None), (1.0, 0.999, Some(1.0))]
+    {
+        let world = World::of(&Deployment { sample, ..Deployment::default() });
+        assert_eq!(world.service.point_weight(random), weight, "{sample} {random}");
+    }
+    let wrong = Service::new(Err(SettingsErrors::new(Vec::new(), Vec::new())), Rc::default());
+    assert_eq!(wrong.point_weight(0.0), None);
+    assert!(!wrong.has_receivers());
 }

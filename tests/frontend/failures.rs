@@ -5,7 +5,7 @@ use tollgate::frontend::{Asked, LastStep, Left, Newer, Step};
 use tollgate::policy::Cause;
 use tollgate::protocol::{Action, Decided, ObjectReply, Rows};
 
-use super::world::{ABOUT_K, CONSUMER, Deployment, World, answer, failure};
+use super::world::{ABOUT_K, ADJUSTER, CONSUMER, Deployment, World, answer, failure};
 
 /// Only verbs that take tokens without a promise fail open, and only for the causes in the policy, or if it enforces no limit.
 #[test]
@@ -15,6 +15,7 @@ fn each_cause_and_verb_fails_as_its_policy_says() {
         "open": {"rate": "10/1m", "on_error": "open"},
         "always": {"rate": "10/1m", "on_error": ["timeout", "failed", "overloaded"]},
         "shadow": {"rate": "10/1m", "mode": "shadow"},
+        "soft": {"rate": "10/1m", "mode": "soft"},
         "off": {"rate": "10/1m", "mode": "off", "on_error": "open"}
     }"#;
     for (policy, opens) in [
@@ -23,6 +24,7 @@ fn each_cause_and_verb_fails_as_its_policy_says() {
         ("always", &[Cause::Timeout, Cause::Failed, Cause::Overloaded]),
         // They enforce nothing.
         ("shadow", &Cause::ALL),
+        ("soft", &Cause::ALL),
         ("off", &Cause::ALL),
     ] {
         for (path, more, may_open) in [
@@ -65,13 +67,12 @@ fn a_lost_batch_over_several_objects_does_not_fail_open() {
         body: body.as_bytes(),
         ..Asked::default()
     };
-    let mut call = world.begin(&asked(body)).ok().unwrap();
-    call.lose(world.now());
+    let lost = |body| Asked { is_lost: true, ..asked(body) };
+    let mut call = world.begin(&lost(body)).ok().unwrap();
     assert_eq!((call.count(), call.reply(world.now()).status), (2, 503));
     // A batch over one object is one call, which may fail open.
     let one = r#"{"requests":[{"policy":"api","key":"a"}]}"#;
-    let mut call = world.begin(&asked(one)).ok().unwrap();
-    call.lose(world.now());
+    let mut call = world.begin(&lost(one)).ok().unwrap();
     assert_eq!((call.count(), call.reply(world.now()).status), (1, 200));
     // The same if the reply is requested early: calls in flight may have been carried out.
     for (body, status) in [(body, 503), (one, 200)] {
@@ -157,10 +158,10 @@ fn an_answer_says_what_is_left() {
     }
     let one = Asked { url: "/v1/consume", body: br#"{"policy":"api","key":"k"}"#, ..batch };
     let outdated = ObjectReply::PolicyOutdated { as_of: 9, definitions: String::new() };
-    for reply in [Some((outdated, Rows::default())), None] {
+    for (reply, left) in [(Some((outdated, Rows::default())), Left::ReplyAndMore), (None, Left::Unreadable)] {
         let mut call = world.begin(&one).ok().unwrap();
         let next = call.next(world.now()).unwrap();
-        assert_eq!(call.answered(next.object, reply, world.now()), Left::ReplyAndMore);
+        assert_eq!(call.answered(next.object, reply, world.now()), left);
     }
 }
 
@@ -207,6 +208,25 @@ fn newer_policies_do_not_fail_open_and_apply_to_one_request() {
     assert_eq!((again.status, &again.body["remaining"]), (200, &50.into()));
     assert_eq!(world.asked.last().unwrap().known.as_ref().unwrap().as_of, 9);
     assert_eq!(world.ask(&asked).status, 400, "another request knows nothing of it");
+}
+
+/// What some shards may have done must not be done twice. Others were not carried out, or can be repeated.
+#[test]
+fn only_what_must_not_be_done_twice_keeps_its_id_in_the_second_try() {
+    let body = br#"{"policy":"api","key":"k"}"#;
+    for (url, authorization, is_kept) in [("/v1/refund", ADJUSTER, true), ("/v1/consume", CONSUMER, false)] {
+        let mut world = World::of(&Deployment { has_registry: true, ..Deployment::default() });
+        let asked = Asked { url, authorization: Some(authorization), body, ..Asked::default() };
+        let mut call = world.begin(&asked).ok().unwrap();
+        let first = call.next(world.now()).unwrap();
+        let outdated = ObjectReply::PolicyOutdated { as_of: 9, definitions: String::new() };
+        call.answered(first.object, Some((outdated, Rows::default())), world.now());
+        let LastStep::Again(newer) = call.last(world.now()) else { panic!("there is a try left") };
+        let mut again = world.begin(&Asked { newer: Some(&newer), ..asked }).ok().unwrap();
+        let second = again.next(world.now()).unwrap();
+        let [first, second] = [first, second].map(|call| call.request.request_id.unwrap().id);
+        assert_eq!(first == second, is_kept, "{url}");
+    }
 }
 
 /// Under the known policies, under those learned, and under the registry's.
@@ -269,10 +289,14 @@ fn a_lost_call_says_that_its_effect_is_unknown() {
         let body = format!(r#"{{"policy":"{policy}","key":"k"}}"#);
         let asked = Asked { body: body.as_bytes(), authorization: Some(CONSUMER), ..ABOUT_K };
         for before in [200, 429, 429] {
-            let mut lost = world.begin(&asked).ok().unwrap();
-            lost.lose(world.now());
-            let lost = answer(lost.reply(world.now()).clone());
+            world.counted();
+            let mut lost = world.begin(&Asked { is_lost: true, ..asked }).ok().unwrap();
+            let lost = lost.only_reply(world.now()).unwrap_or_else(|| panic!("the reply is all that is left")).clone();
+            let lost = answer(lost);
             assert_eq!((lost.status, &lost.body[member]), (status, &"failed".into()), "{policy}: {}", lost.body);
+            let outcome = if policy == "open" { "degraded" } else { "unavailable" };
+            let counts = serde_json::json!({ outcome: 1 });
+            assert_eq!(world.counted()["policies"][policy]["decisions"], counts, "it ends once");
             assert_eq!(world.ask(&asked).status, before);
         }
         assert_eq!(world.ask(&asked).body["source"], "cache");

@@ -1,30 +1,22 @@
 //! The object of a key: its answers to texts.
 
-use tollgate::frontend::{Binding, Environment, KeyService, SentRequest, Variable};
-use tollgate::ledger::Kept;
+use tollgate::frontend::{KeyService, SentRequest};
 use tollgate::limit::Verb;
 use tollgate::policy::Policies;
 use tollgate::protocol::{Action, Definitions, Format, Known, ObjectReply, ObjectRequest, Rows};
 
 use super::asked::request;
 use super::disk::Disk;
+use super::environment::Deployed;
 use super::world::START;
 
-/// A deployment with one policy, or with an error in it.
-struct Deployed(&'static str);
-
-impl Environment for Deployed {
-    fn variable(&self, name: &str) -> Option<Variable> {
-        (name == "POLICIES").then(|| Variable::Json(self.0.to_owned()))
-    }
-
-    fn binding(&self, _: &str) -> Binding {
-        Binding::Nothing
-    }
+/// The object of a key in that deployment, and errors in its policies.
+pub(crate) fn object(deployed: &Deployed) -> (KeyService<Disk>, Vec<String>) {
+    KeyService::new(Disk::default(), "", Some(1), deployed).unwrap()
 }
 
-fn service(policies: &'static str) -> (KeyService<Disk>, Vec<String>) {
-    KeyService::new(Kept::new(Disk::default(), 0, 0), &Deployed(policies))
+fn service(policies: &str) -> (KeyService<Disk>, Vec<String>) {
+    object(&Deployed::default().json("POLICIES", policies))
 }
 
 fn consume(cost: u64) -> ObjectRequest {
@@ -113,4 +105,11 @@ fn unreadable_requests_and_rows_are_reported() {
     assert_eq!(later, ObjectReply::FormatUnknown { newest: Format::NEWEST.number().into() });
     let question = service.inspect("how?", START).unwrap_err();
     assert_eq!(question.to_string(), "the question of a frontend cannot be read");
+}
+
+#[test]
+fn without_randomness_there_is_no_object() {
+    let made = |random| KeyService::new(Disk::default(), "", random, &Deployed::default());
+    assert!(made(Some(0)).is_ok());
+    assert_eq!(made(None).unwrap_err().to_string(), "there is no randomness");
 }

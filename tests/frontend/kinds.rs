@@ -48,7 +48,7 @@ enum Probe {
 }
 
 /// What a row says, tried one by one.
-const PROBES: [(&str, &[Probe]); 11] = [
+const PROBES: [(&str, &[Probe]); 10] = [
     (
         "`consume` without a reservation; `borrow`, `up_to`; `charge`, `refund`, `reset`, `credit`; batches",
         &[
@@ -63,19 +63,19 @@ const PROBES: [(&str, &[Probe]); 11] = [
         ],
     ),
     (
-        "`reserve`, `extend`, `settle`, `cancel`; overrides, `shadow`, `notify`",
+        "`reserve`, `extend`, `settle`, `cancel`; overrides, `shadow`, `notify`, `refusal_cache`",
         &[
             Probe::Reservation(&["/v1/extend", "/v1/settle"]),
             Probe::Reservation(&["/v1/cancel"]),
             Probe::Override,
             Probe::Fields(r#""mode":"shadow""#),
             Probe::Fields(r#""notify":["refused"]"#),
+            Probe::Fields(r#""refusal_cache":"5s""#),
             Probe::Fields(r#""key":[]"#),
             Probe::Fields(r#""unsettled":"refund""#),
         ],
     ),
     ("limits in requests", &[Probe::Inline]),
-    ("`refusal_cache`", &[Probe::Fields(r#""refusal_cache":"5s""#)]),
     ("`reserve` and `borrow` of what comes back later", &[Probe::Ahead("reserve"), Probe::Ahead("borrow")]),
     ("`max_debt`", &[Probe::Fields(r#""max_debt":5"#)]),
     ("`write_ahead`, `on_error`", &[Probe::Fields(r#""write_ahead":2"#), Probe::Fields(r#""on_error":"open""#)]),

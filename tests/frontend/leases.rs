@@ -19,6 +19,7 @@ const CONSUME: Asked<'_> = Asked {
     idempotency_key: None,
     body: br#"{"policy":"api","key":"k","cost":{"a":1,"b":2}}"#,
     newer: None,
+    is_lost: false,
     if_match: None,
     if_none_match: None,
     address: None,
@@ -33,13 +34,13 @@ fn leased(world: &mut World, asked: &Asked<'_>, answer_ms: i64) -> Call {
     for _ in 0..100 {
         world.now += 1;
         let mut call = world.begin(asked).ok().unwrap();
-        assert!(!call.needs_only_reply() && !call.is_decided());
+        assert!(call.only_reply(world.now()).is_none() && !call.is_decided());
         let next = call.next(world.now()).unwrap();
         let is_wanted = wants_any(next.request.lease.as_ref());
         let answer = world.object_reply(&call, &next);
         world.now += if is_wanted { answer_ms } else { 0 };
         let left = call.answered(next.object, Some(answer), world.now());
-        assert!(call.is_decided() && !call.needs_only_reply());
+        assert!(call.is_decided());
         assert_eq!(left, if is_wanted { Left::ReplyAndMore } else { Left::Reply });
         assert_eq!(call.lease_ms().is_some(), is_wanted);
         assert_eq!(call.reply(world.now()).status, 200);
@@ -61,17 +62,20 @@ fn a_lease_that_is_nearly_spent_is_renewed_in_the_background() {
         for _ in 0..100 {
             let mut call = world.begin(&CONSUME).ok().unwrap();
             assert!(call.is_decided() && call.next(world.now()).is_none());
-            let is_alone = call.needs_only_reply();
+            let is_alone = call.only_reply(world.now()).is_some();
             renewal = call.renewal(world.now());
             assert_eq!(is_alone, renewal.is_none());
-            assert!(call.renewal(world.now()).is_none() && call.needs_only_reply(), "it is asked for once");
+            assert!(
+                call.renewal(world.now()).is_none() && call.only_reply(world.now()).is_some(),
+                "it is asked for once"
+            );
             assert_eq!(super::world::answer(call.reply(world.now()).clone()).body["source"], "lease");
             if renewal.is_some() {
                 break;
             }
         }
         let mut renewal = renewal.expect("it is not spent yet");
-        assert_eq!((renewal.took_ms(world.now()), renewal.count()), (0, 1));
+        assert_eq!(renewal.count(), 1);
         world.now += 4_000;
         let next = renewal.next(world.now()).unwrap();
         assert_eq!((next.wait_ms, next.dialect.has_definitions), (1_000, sends_definitions), "of its five seconds");
@@ -80,9 +84,10 @@ fn a_lease_that_is_nearly_spent_is_renewed_in_the_background() {
         assert_eq!((&request.costs, request.known.is_some()), (&vec![vec![0, 0]], has_registry));
         assert!(wants_any(request.lease.as_ref()));
         let answer = world.object_reply(&renewal, &next);
-        assert_eq!(renewal.answered(next.object, Some(answer), world.now()), Left::ReplyAndMore);
+        world.counted();
+        renewal.answered(next.object, Some(answer), world.now());
         assert!(renewal.lease_ms().is_some());
-        assert!(matches!(renewal.last(world.now()), LastStep::Reply(_)));
+        assert!(world.counted()["policies"].is_null(), "it is no decision");
     }
 }
 
@@ -108,7 +113,7 @@ fn a_lease_is_checked_after_half_its_time_and_returned_once_idle() {
     let lease = next.request.lease.clone().unwrap();
     assert_eq!((lease.wanted, lease.ended.len(), &lease.ended[0].spent), (vec![0, 0], 1, &vec![1, 2]));
     let answer = world.object_reply(&returned, &next);
-    assert_eq!(returned.answered(next.object, Some(answer), world.now()), Left::Reply);
+    assert_eq!(returned.answered(next.object, Some(answer), world.now()), Left::ReplyAndMore);
     assert_eq!(remaining(&mut world), 999, "all but what was spent");
     let next = world.begin(&CONSUME).ok().unwrap().next(world.now()).unwrap();
     assert!(next.request.lease.is_none_or(|lease| lease.ended.is_empty()), "the object knows of it");
@@ -209,7 +214,7 @@ fn a_session_that_a_lease_grants_is_verified() {
             let answer = world.object_reply(&call, &next);
             assert_eq!(call.answered(next.object, Some(answer), world.now()), Left::ReplyAndMore);
         }
-        assert!(!call.needs_only_reply());
+        assert!(call.only_reply(world.now()).is_none());
         assert!(matches!(call.last(world.now()), LastStep::Verify(_)));
         if let Some(mut renewal) = call.renewal(world.now()) {
             world.carry_out(&mut renewal);

@@ -33,6 +33,7 @@ mod repeats;
 mod rights;
 mod sessions;
 mod shards;
+mod soft;
 #[path = "../chance/split_mix.rs"]
 mod split_mix;
 mod world;

@@ -55,8 +55,7 @@ fn answers_under_possibly_stale_policies_say_so() {
             let asked =
                 Asked { url: "/v1/consume", authorization: Some(CONSUMER), body: body.as_bytes(), ..Asked::default() };
             let failed = world.ask(&asked);
-            let mut call = world.begin(&asked).ok().unwrap();
-            call.lose(world.now());
+            let mut call = world.begin(&Asked { is_lost: true, ..asked }).ok().unwrap();
             let lost = answer(call.reply(world.now()).clone());
             let broken = answer(world.service.failed(world.now()));
             for (answer, cause) in [(failed, "timeout"), (lost, "failed"), (broken, "failed")] {

@@ -4,6 +4,7 @@ use tollgate::edge::{Failure, ObjectCall};
 use tollgate::frontend::{Asked, Call};
 use tollgate::policy::Cause;
 
+use super::random;
 use super::world::{ADJUSTER, Answer, CONSUMER, World, failure};
 
 fn asked<'a>(url: &'a str, body: &'a str) -> Asked<'a> {
@@ -190,6 +191,65 @@ fn a_refusal_by_a_calendar_is_repeated_until_midnight_in_its_zone() {
             assert_eq!((answer.status, found), (status, is_asked), "{} ms: {}", now - opens, answer.body);
             assert_eq!(answer.body["retry_at"].as_i64(), (status == 429).then_some(opens));
         }
+    }
+}
+
+/// What an isolate that is alone says from memory of a rolling window is what the object would say, field by field: for other costs too, and
+/// beside other limits.
+#[test]
+fn a_refusal_by_a_rolling_window_is_repeated_as_the_object_would_say_it() {
+    let (mut consumed, mut remembered) = (0, 0);
+    random::cases(300, |random| {
+        let window = [
+            r#""kind":"rolling_window","rate":5,"period":"10s""#,
+            r#""kind":"rolling_window","rate":70,"period":"10s","grains":9"#,
+        ][random.below(2)];
+        let second = [
+            r#"{"name":"b","rate":9,"period":"10s"}"#,
+            r#"{"name":"b","kind":"rolling_window","rate":20,"period":"3s"}"#,
+        ][random.below(2)];
+        let limits = match random.below(2) {
+            0 => window.to_owned(),
+            _ => format!(r#""limits":[{{"name":"a",{window}}},{second}]"#),
+        };
+        let policy = |cache| format!(r#"{{"api":{{{limits},"refusal_cache":"{cache}"}}}}"#);
+        let mut worlds = ["1m", "0s"].map(|cache| World::new(&policy(cache)));
+        for _ in 0..60 {
+            let cost = [1, 1, 2, 5, 20, 71][random.below(6)];
+            let mode = ["", r#","mode":"up_to""#, r#","mode":"borrow""#][random.below(3)];
+            let (url, mode) = if random.once_in(20) { ("/v1/refund", "") } else { ("/v1/consume", mode) };
+            let body = format!(r#"{{"policy":"api","key":"k","cost":{cost}{mode}}}"#);
+            let [mut cached, exact] = worlds.each_mut().map(|world| ask(world, &asked(url, &body)).0);
+            let is_remembered = cached.body["source"] == "cache";
+            consumed += 1;
+            remembered += u32::from(is_remembered);
+            if is_remembered {
+                cached.body.as_object_mut().unwrap().remove("source");
+            }
+            assert_eq!((cached.status, cached.body), (exact.status, exact.body), "{limits}, {body}");
+            let ms = [0, 1, 30, 400, 3_000][random.below(5)];
+            for world in &mut worlds {
+                world.now += ms;
+            }
+        }
+    });
+    println!("{consumed} requests, {remembered} refused from memory");
+    assert!(consumed < 10_000 || remembered * 5 > consumed, "too few to show anything");
+}
+
+/// An answer says the next 64 moments at which something comes back.
+#[test]
+fn what_passes_after_many_moments_is_asked_of_the_object() {
+    let mut world =
+        World::new(r#"{"api":{"kind":"rolling_window","rate":66,"period":"1m","grains":240,"refusal_cache":"1m"}}"#);
+    let of_cost = |cost: u64| format!(r#"{{"policy":"api","key":"k","cost":{cost}}}"#);
+    for _ in 0..66 {
+        assert_eq!(ask(&mut world, &asked("/v1/consume", &of_cost(1))).0.status, 200);
+        world.now += 300;
+    }
+    for (cost, is_asked) in [(1, true), (1, false), (64, false), (65, true), (66, true), (67, false)] {
+        let (answer, found) = ask(&mut world, &asked("/v1/consume", &of_cost(cost)));
+        assert_eq!((answer.status == 200, found), (false, is_asked), "{cost}: {}", answer.body);
     }
 }
 

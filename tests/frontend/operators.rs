@@ -1,10 +1,13 @@
 //! Operators' requests: recorded acts, and queries of the registry and of objects.
 
-use tollgate::frontend::{Asked, LastStep, Recording, Step};
+use tollgate::frontend::{Asked, LastStep, Step};
 
 use super::world::{Deployment, OPERATOR, OPERATOR_OF_API, World, failure};
 use tollgate::policy::{Cause, Policy};
 use tollgate::protocol::KeyAct;
+
+/// Begins the note about an act that is not recorded.
+const ONLY_IN_THE_LOG: &str = "an act on a key is recorded only in this log: ";
 
 fn asked<'a>(url: &'a str, body: &'a str) -> Asked<'a> {
     Asked { url, method: "POST", authorization: Some(OPERATOR), body: body.as_bytes(), ..Asked::default() }
@@ -12,7 +15,7 @@ fn asked<'a>(url: &'a str, body: &'a str) -> Asked<'a> {
 
 #[test]
 fn an_act_is_recorded_after_it_is_done_and_the_answer_says_whether() {
-    let mut world = World::new(r#"{"api":"10/1m"}"#);
+    let mut world = World::of(&Deployment { has_registry: true, ..Deployment::default() });
     world.post("/v1/consume", r#"{"policy":"api","key":"k","cost":7}"#);
     for is_recorded in [true, false] {
         let body = r#"{"policy":"api","key":"k","cost":2}"#;
@@ -20,12 +23,14 @@ fn an_act_is_recorded_after_it_is_done_and_the_answer_says_whether() {
         assert!(call.must_finish());
         world.carry_out(&mut call);
         let LastStep::Record(recording) = call.last(world.now()) else { panic!("nothing to record") };
-        let Recording { act, recorded, unrecorded } = *recording;
+        let act = recording.act.clone();
         assert_eq!((&*act.act, &*act.by, &*act.policy, act.is_replayed), ("key.credited", "operator", "api", false));
         let object = tollgate::access::Names::without_secret().object_name(b"k");
         assert_eq!(act.key, tollgate::access::key_hash_in(&object));
-        let answer = super::world::answer(if is_recorded { recorded } else { unrecorded });
+        let answer = super::world::answer(recording.reply(is_recorded));
         assert_eq!((answer.status, &answer.body["recorded"]), (200, &is_recorded.into()), "{}", answer.body);
+        let logged = (!is_recorded).then(|| format!("{ONLY_IN_THE_LOG}{}", act.to_text()));
+        assert_eq!(answer.reply.note, logged);
     }
     let mut call = world.begin(&asked("/v1/keys/reset", r#"{"policy":"api","key":"k"}"#)).ok().unwrap();
     assert!(call.must_finish());
@@ -45,6 +50,20 @@ fn an_act_is_recorded_after_it_is_done_and_the_answer_says_whether() {
     world.carry_out(&mut call);
     assert!(!call.must_finish());
     assert!(matches!(call.last(world.now()), LastStep::Reply(_)));
+}
+
+/// The log has the act, and there is nothing to wait for.
+#[test]
+fn without_a_registry_an_act_is_only_logged() {
+    let mut world = World::new(r#"{"api":"10/1m"}"#);
+    let mut call = world.begin(&asked("/v1/keys/reset", r#"{"policy":"api","key":"k"}"#)).ok().unwrap();
+    world.carry_out(&mut call);
+    let LastStep::Reply(reply) = call.last(world.now()) else { panic!("there is no registry") };
+    let answer = super::world::answer(reply.clone());
+    assert_eq!((answer.status, &answer.body["recorded"]), (200, &false.into()), "{}", answer.body);
+    let note = answer.reply.note.unwrap();
+    let act = KeyAct::from_text(note.strip_prefix(ONLY_IN_THE_LOG).unwrap()).unwrap();
+    assert_eq!((&*act.act, &*act.by, &*act.policy), ("key.reset", "operator", "api"));
 }
 
 /// A request that writes is a 404 before its body is parsed.
@@ -131,7 +150,8 @@ fn all_objects_of_a_key_are_asked_and_a_restricted_operator_sees_only_its_polici
 /// An act on a budget in shards is one act on the whole, under the hash of its key.
 #[test]
 fn an_act_on_all_shards_is_recorded_once() {
-    let mut world = World::new(r#"{"wide":{"rate":"80/1m","shards":8}}"#);
+    let policies = r#"{"wide":{"rate":"80/1m","shards":8}}"#;
+    let mut world = World::of(&Deployment { policies, has_registry: true, ..Deployment::default() });
     (0..8).for_each(|_| _ = world.post("/v1/consume", r#"{"policy":"wide","key":"k","cost":10}"#)); // all there is
     let key = tollgate::access::Names::without_secret().object_name(b"k");
     for (url, body, act, level) in [

@@ -1,5 +1,6 @@
 //! A frontend's copy of the registry, and operators' requests to it.
 
+use tollgate::api::AdminAct;
 use tollgate::edge::Due;
 use tollgate::frontend::{Asked, Service, Step};
 use tollgate::protocol::{Condition, ObjectRequest, PolicyChange};
@@ -192,9 +193,9 @@ fn listeners_come_and_go_with_polls() {
     }
 }
 
-/// The registry gets a request unchanged, with its sender and the policies they may name.
+/// The registry gets the act, with its sender and the policies they may name; it parses the rest.
 #[test]
-fn an_operators_request_reaches_the_registry_unchanged() {
+fn an_operators_act_reaches_the_registry_with_everything_else_unchanged() {
     let world = world();
     let put = Asked {
         url: "https://example.com/v1/policies/api?dry_run=true#x",
@@ -205,24 +206,25 @@ fn an_operators_request_reaches_the_registry_unchanged() {
         if_none_match: Some("*"),
         ..Asked::default()
     };
-    let Step::Administer { question, is_news } = world.service.ask(&put, world.now(), &mut || None) else { panic!() };
-    assert_eq!((&*question.method, &*question.path), ("PUT", "/v1/policies/api?dry_run=true"));
+    let Step::Administer(question) = world.service.ask(&put, world.now(), &mut || None) else { panic!() };
+    assert_eq!((question.act, &*question.query), (AdminAct::SetPolicy("api".into()), "dry_run=true"));
     assert_eq!((question.if_match.as_deref(), question.if_none_match.as_deref()), (Some("\"1\""), Some("*")));
     assert_eq!((&*question.by, question.only.as_deref()), ("operator-of-api", Some(&["api".to_owned()][..])));
-    assert_eq!((&*question.body, is_news), (r#"{"rate":"9/1m"}"#, question.may_be_news()));
-    for (method, url, is_news) in [
-        ("PUT", "/v1/policies/api", true),
-        ("DELETE", "/v1/policies/api", true),
-        ("PUT", "/v1/overrides", true),
-        ("POST", "/v1/keys/block", true),
-        ("GET", "/v1/policies", false),
-        ("GET", "/v1/metrics", false),
-        ("GET", "/v1/audit", false),
+    assert_eq!(&*question.body, r#"{"rate":"9/1m"}"#);
+    for (method, url, act) in [
+        ("PUT", "/v1/policies/api", AdminAct::SetPolicy("api".into())),
+        ("DELETE", "/v1/policies/api", AdminAct::DeletePolicy("api".into())),
+        ("PUT", "/v1/overrides", AdminAct::SetOverrides),
+        ("DELETE", "/v1/overrides", AdminAct::RemoveOverride),
+        ("POST", "/v1/keys/block", AdminAct::Block),
+        ("GET", "/v1/policies", AdminAct::Policies),
+        ("GET", "/v1/metrics", AdminAct::Metrics),
+        ("GET", "/v1/audit", AdminAct::Audit),
     ] {
         let asked = Asked { method, url, authorization: Some(OPERATOR), ..put };
         match world.service.ask(&asked, world.now(), &mut || None) {
-            Step::Administer { question, is_news: found } => {
-                assert_eq!((found, question.only), (is_news, None), "{method} {url}");
+            Step::Administer(question) => {
+                assert_eq!((question.act, &*question.query, question.only), (act, "", None), "{method} {url}");
             }
             _ => panic!("{method} {url}"),
         }
@@ -243,7 +245,7 @@ fn a_body_that_is_too_long_is_not_forwarded() {
         let body = vec![b' '; len];
         let asked = Asked { url, method: "PUT", authorization: Some(OPERATOR), body: &body, ..Asked::default() };
         let status = match world.service.ask(&asked, world.now(), &mut || None) {
-            Step::Administer { .. } => None,
+            Step::Administer(_) => None,
             Step::Reply(reply) => Some(reply.status),
             _ => panic!("{url}"),
         };
@@ -252,10 +254,13 @@ fn a_body_that_is_too_long_is_not_forwarded() {
 }
 
 #[test]
-fn a_registry_that_does_not_answer_is_a_503_with_the_cause() {
+fn what_does_not_answer_an_operator_or_a_visitor_is_a_503_with_the_cause() {
+    let world = World::new(r#"{"api":"10/1m"}"#);
     for (is_late, cause) in [(true, "timeout"), (false, "failed")] {
         let refused = answer(Service::not_administered(is_late));
         assert_eq!((refused.status, &refused.body["cause"]), (503, &cause.into()), "{}", refused.body);
+        let inspected = answer(world.service.not_inspected(is_late, world.now()));
+        assert_eq!((inspected.status, &inspected.body["cause"]), (503, &cause.into()), "{}", inspected.body);
         let unverified = answer(Service::unverified(is_late));
         assert_eq!((unverified.status, &unverified.body["cause"]), (503, &cause.into()), "{}", unverified.body);
     }

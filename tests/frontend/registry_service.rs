@@ -10,8 +10,8 @@ use tollgate::api::AdminQuestion;
 use tollgate::frontend::{AdminOutcome, Asked, RegistryService, Step};
 use tollgate::key_hash::KeyHasher;
 use tollgate::metrics::{Counts, INLINE_POLICIES, Listeners, LiveBatch, Report};
-use tollgate::protocol::Poll;
-use tollgate::registry::{Kept, Storage, Writes};
+use tollgate::protocol::{KeyAct, Poll};
+use tollgate::registry::{Kept, PollError, Storage, Writes};
 
 use super::world::{Answer, Deployment, OPERATOR, OPERATOR_OF_API, START, World, answer};
 
@@ -70,7 +70,7 @@ impl Storage for Disk {
 
 impl Disk {
     pub(crate) fn service(&self, now: i64, random: u64) -> RegistryService<Self> {
-        RegistryService::new(Kept::new(self.clone(), KeyHasher::default()), now, random)
+        RegistryService::new(Kept::new(self.clone(), KeyHasher::default()), now, Some(random))
     }
 
     pub(crate) fn writes(&self) -> usize {
@@ -93,6 +93,8 @@ struct Office {
     disk: Disk,
     /// The last line for the log.
     changed: Option<String>,
+    /// Whether the last answer was news.
+    is_news: bool,
     /// How many times the object has started.
     starts: u64,
 }
@@ -103,7 +105,7 @@ impl Office {
         let world = World::of(&Deployment { policies, has_registry: true, ..Deployment::default() });
         let disk = Disk::default();
         let service = disk.service(world.now, random(1));
-        let mut office = Self { world, service, disk, changed: None, starts: 1 };
+        let mut office = Self { world, service, disk, changed: None, is_news: false, starts: 1 };
         office.refresh();
         office
     }
@@ -111,13 +113,14 @@ impl Office {
     /// The frontend polls for changes, and reports its counts.
     fn refresh(&mut self) {
         let now = self.world.now();
-        let report = self.world.service.isolate().report(now, &mut || Some(1)).unwrap();
-        self.service.report(&report, now.at);
-        self.world.service.isolate().confirm(&report);
+        let mut report = self.world.service.isolate().report(now, &mut || Some(1));
         let mut question = self.world.service.poll(now);
         while let Some(text) = question {
-            let update = self.service.poll(&Poll::from_text(&text).unwrap(), now.at).unwrap().unwrap();
-            question = self.world.service.updated(&update.to_text(), now).unwrap();
+            let update = self.service.poll(&text, report.as_deref(), now.at).unwrap().unwrap();
+            if let Some(report) = report.take() {
+                self.world.service.isolate().confirm(&report);
+            }
+            question = self.world.service.updated(&update, now).unwrap();
         }
     }
 
@@ -133,16 +136,16 @@ impl Office {
             Asked { url, method, authorization, body: body.as_bytes(), if_match: Some("*"), ..Asked::default() };
         let now = self.world.now();
         let text = match self.world.service.ask(&asked, now, &mut || Some(9)) {
-            Step::Administer { question, .. } => question.to_text(),
+            Step::Administer(question) => question.to_text(),
             Step::Reply(reply) => return answer(reply),
             _ => panic!("not for the registry: {url}"),
         };
         let question = AdminQuestion::from_text(&text).unwrap();
         let writes = self.disk.writes();
         self.disk.0.borrow_mut().audit_reads = 0;
-        let AdminOutcome { reply, changed } = self.service.administer(&question, now.at).unwrap();
+        let AdminOutcome { reply, changed, is_news } = self.service.administer(&question, now.at).unwrap();
         assert_eq!(changed.is_some(), self.disk.writes() > writes, "{url}: {changed:?}");
-        self.changed = changed;
+        (self.changed, self.is_news) = (changed, is_news);
         answer(reply)
     }
 
@@ -232,6 +235,41 @@ fn a_block_is_an_override_that_ends() {
         office.world.now = now;
         assert_eq!(office.world.post("/v1/consume", consume).status, status, "{now}");
     }
+}
+
+/// The frontend that hears news polls at once.
+#[test]
+fn news_are_changes_and_new_listeners() {
+    let mut office = Office::new();
+    let (ban, block) = (bans(&[("api", "a")]), r#"{"policy":"api","key":"b","for_ms":60000}"#);
+    for (method, url, body, is_news) in [
+        ("PUT", "/v1/policies/api?dry_run=true", r#""20/1m""#, false),
+        ("PUT", "/v1/policies/api", r#"{"rate":-1}"#, true),
+        ("PUT", "/v1/policies/api", r#""20/1m""#, true),
+        ("GET", "/v1/policies/api", "", false),
+        ("DELETE", "/v1/policies/daily", "", true),
+        ("PUT", "/v1/overrides?dry_run=true", &ban, false),
+        ("PUT", "/v1/overrides", "{}", false),
+        ("PUT", "/v1/overrides", &ban, true),
+        ("PUT", "/v1/overrides", &ban, true), // the same again: the first answer may have been lost
+        ("GET", "/v1/overrides", "", false),
+        ("DELETE", "/v1/overrides?policy=api&key=%22a%22", "", true),
+        ("DELETE", "/v1/overrides?policy=api&key=%22a%22&dry_run=true", "", false),
+        ("POST", "/v1/keys/block", block, true),
+        ("POST", "/v1/keys/block", "{}", false),
+        ("GET", "/v1/audit", "", false),
+        ("GET", "/v1/metrics", "", false),
+        ("GET", "/v1/decisions", "", true),
+        ("GET", "/v1/decisions?policy=unknown", "", false),
+        // The registry has forgotten this one, so it starts anew.
+        ("GET", "/v1/decisions?after=a-1f", "", true),
+    ] {
+        let answer = office.ask(method, url, body, OPERATOR);
+        assert_eq!(office.is_news, is_news, "{method} {url}: {}", answer.body);
+    }
+    let cursor = office.get("/v1/decisions")["cursor"].as_str().unwrap().to_owned();
+    office.get(&format!("/v1/decisions?after={cursor}"));
+    assert!(!office.is_news, "it goes on listening");
 }
 
 #[test]
@@ -369,9 +407,24 @@ fn the_audit_log_is_read_in_pages_and_by_key() {
 #[test]
 fn a_failure_to_read_the_audit_log_is_passed_on() {
     let Office { mut service, disk, .. } = Office::new();
-    let question = AdminQuestion::from_text(r#"{"method":"GET","path":"/v1/audit","by":"ops","body":""}"#).unwrap();
+    let question = AdminQuestion::from_text(r#"{"act":"audit","query":"","by":"ops","body":""}"#).unwrap();
     disk.0.borrow_mut().fails = true;
     assert_eq!(service.administer(&question, START).err(), Some("the storage failed"));
+}
+
+#[test]
+fn an_act_on_a_key_is_in_the_audit_log_and_in_the_rows() {
+    let mut office = Office::new();
+    let (act, by, policy) = ("key.reset".to_owned(), "ops".to_owned(), "api".to_owned());
+    let key = "0123456789abcdef".to_owned();
+    let act = KeyAct { act, by, key, policy, before: None, after: None, is_replayed: false };
+    office.service.record(&act, office.world.now).unwrap();
+    for _ in 0..2 {
+        let audit = office.get("/v1/audit?limit=1");
+        let found = ["act", "by", "policy", "key"].map(|name| audit["acts"][0][name].as_str());
+        assert_eq!(found, ["key.reset", "ops", "api", "0123456789abcdef"].map(Some));
+        office.crash();
+    }
 }
 
 #[test]
@@ -397,7 +450,7 @@ fn a_refused_poll_changes_nothing_and_the_registry_stays_in_memory() {
         overrides_at: None,
         is_loading: false,
     };
-    let error = office.service.poll(&poll, office.world.now).unwrap().unwrap_err();
+    let error = office.service.poll(&poll.to_text(), None, office.world.now).unwrap().unwrap_err();
     assert!(!error.to_string().is_empty());
     office.refresh();
     assert_eq!((office.disk.loads(), office.disk.all()), (loads, rows));
@@ -519,7 +572,8 @@ fn the_more_isolates_report_the_less_often_each_sends_decisions() {
         for _ in 0..new {
             isolate += 1;
             let report = Report { isolate, number: 1, since: now, counts: Counts::default() };
-            office.service.report(&report.to_text(), now);
+            // The report counts, the poll does not.
+            assert_eq!(office.service.poll("?", Some(&report.to_text()), now), Ok(Err(PollError::Unreadable)));
         }
         office.get("/v1/decisions");
         let listeners = office.service.take_batch(&LiveBatch::default(), now).unwrap();

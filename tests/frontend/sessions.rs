@@ -81,10 +81,8 @@ fn a_session_without_a_decision_is_verified_if_its_policy_fails_open() {
         for is_lost in [false, true] {
             let mut world = World::of(&Deployment { policies: &policies, ..DEPLOYMENT });
             world.failure = Some(failure(Cause::Timeout));
-            let mut call = world.begin(&asked("192.0.2.1")).ok().unwrap();
-            if is_lost {
-                call.lose(world.now());
-            } else {
+            let mut call = world.begin(&Asked { is_lost, ..asked("192.0.2.1") }).ok().unwrap();
+            if !is_lost {
                 world.carry_out(&mut call);
             }
             let is_verified = matches!(call.last(world.now()), LastStep::Verify(_));

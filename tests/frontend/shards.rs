@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use tollgate::edge::ObjectCall;
 use tollgate::frontend::{Asked, Call, LastStep};
-use tollgate::policy::{Policies, Policy};
+use tollgate::policy::{Cause, Policies, Policy};
 use tollgate::protocol::{Action, ObjectReply, Rows};
 
-use super::world::{ADJUSTER, CONSUMER, Deployment, World};
+use super::world::{ADJUSTER, CONSUMER, Deployment, World, failure};
 
 const POLICIES: &str = r#"{"wide":{"rate":"16/1m","shards":8},"two":{"rate":"16/1m","shards":2},
     "open":{"rate":"16/1m","shards":8,"on_error":"open"}}"#;
@@ -111,6 +111,26 @@ fn a_refund_during_a_change_of_policies_is_whole() {
     assert!(answer.body.get("replayed").is_none(), "it is the same request");
 }
 
+/// In the second try, shards may already have done their part: that the first is overloaded does not say that nothing was done.
+#[test]
+fn an_overloaded_shard_says_that_nothing_was_done_only_in_the_first_try() {
+    let mut world = World::of(&Deployment { policies: POLICIES, has_registry: true, ..Deployment::default() });
+    let refund = asked("/v1/refund", r#"{"policy":"wide","key":"k"}"#);
+    let mut newer = None;
+    for cause in ["overloaded", "failed"] {
+        world.failure = Some(failure(Cause::Overloaded));
+        let answer = world.ask(&Asked { newer: newer.as_ref(), ..refund });
+        assert_eq!((answer.status, &answer.body["cause"]), (503, &cause.into()), "{}", answer.body);
+        world.failure = None;
+        let mut call = world.begin(&refund).ok().unwrap();
+        let next = call.next(world.now()).unwrap();
+        let outdated = ObjectReply::PolicyOutdated { as_of: 9, definitions: String::new() };
+        call.answered(next.object, Some((outdated, Rows::default())), world.now());
+        let LastStep::Again(tried) = call.last(world.now()) else { panic!("there is a try left") };
+        newer = Some(tried);
+    }
+}
+
 #[test]
 fn the_shard_last_known_to_be_fuller_is_asked_first() {
     let mut world = World::new(POLICIES);
@@ -171,8 +191,8 @@ fn a_lost_request_fails_as_its_policy_says() {
         let world = World::new(POLICIES);
         let mut world = world;
         let body = format!(r#"{{"policy":"{policy}","key":"k"}}"#);
-        let mut call = world.begin(&asked("/v1/consume", &body)).ok().unwrap();
-        call.lose(world.now());
+        let asked = Asked { is_lost: true, ..asked("/v1/consume", &body) };
+        let mut call = world.begin(&asked).ok().unwrap();
         assert_eq!((call.count(), call.reply(world.now()).status), (8, status), "{policy}");
     }
 }

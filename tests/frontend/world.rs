@@ -8,12 +8,18 @@ use serde_json::Value;
 use tollgate::access::{CredentialSettings, Credentials, Names, SessionSettings, key_hash_in};
 use tollgate::api::Reply;
 use tollgate::edge::{Failure, ObjectCall, PolicySnapshot};
-use tollgate::frontend::{Arrival, Asked, Call, Callers, Head, Isolate, Now, Receivers, Service, Settings, Step};
-use tollgate::ledger::Ledger;
+use tollgate::frontend::{
+    Arrival, Asked, Call, Callers, Head, Isolate, KeyService, Now, Receivers, SentRequest, Service, Settings, Step,
+};
 use tollgate::policy::{Cause, Policies};
-use tollgate::protocol::{Format, ObjectReply, ObjectRequest, OverridesChange, Poll, Rows};
+use tollgate::protocol::{
+    Definitions, ObjectReply, ObjectRequest, OverrideChange, OverridesChange, Poll, Rows, definitions_of,
+};
 use tollgate::registry::Registry;
 
+use super::disk::Disk;
+use super::environment::Deployed;
+use super::key_service::object;
 use super::pairs::{Mechanism, Trace};
 use super::split_mix::Random;
 
@@ -41,6 +47,7 @@ pub(crate) const ABOUT_K: Asked<'_> = Asked {
     idempotency_key: None,
     body: br#"{"policy":"api","key":"k"}"#,
     newer: None,
+    is_lost: false,
     if_match: None,
     if_none_match: None,
     address: None,
@@ -86,7 +93,9 @@ pub(crate) struct World {
     pub(crate) now: i64,
     /// Where this deployment has a registry.
     pub(crate) registry: Registry,
-    objects: BTreeMap<String, Ledger>,
+    objects: BTreeMap<String, KeyService<Disk>>,
+    /// The definitions that objects have received.
+    definitions: Definitions,
     /// How calls fail, if they do; otherwise they are answered at once.
     pub(crate) failure: Option<Failure>,
     /// The requests to objects.
@@ -116,7 +125,7 @@ impl Deployment<'_> {
         sessions: None,
         has_randomness: true,
         sends_definitions: false,
-        receivers: Receivers::None,
+        receivers: Receivers { has_queue: false, has_webhook: false, get_keys: false },
         sample: 0.0,
     };
 }
@@ -152,6 +161,7 @@ impl World {
             now: START,
             registry: Registry::default(),
             objects: BTreeMap::new(),
+            definitions: Definitions::new(),
             failure: None,
             asked: Vec::new(),
             random: Random(1),
@@ -217,7 +227,7 @@ impl World {
         match service.ask(asked, now, &mut next) {
             Step::Call(call) => Ok(*call),
             Step::Reply(reply) => Err(Box::new(answer(reply))),
-            Step::Administer { question, .. } => panic!("for the registry: {question:?}"),
+            Step::Administer(question) => panic!("for the registry: {question:?}"),
             Step::InspectKey(questions) => panic!("for objects: {questions:?}"),
         }
     }
@@ -243,14 +253,18 @@ impl World {
 
     /// The object's answer to a call, with one row written.
     pub(crate) fn object_reply(&mut self, call: &Call, next: &ObjectCall) -> (ObjectReply, Rows) {
-        let request = ObjectRequest::from_text(&next.request.to_text(Format::NEWEST)).unwrap().0;
         let policies: Vec<_> = call.policies_of(next.object).cloned().map(Arc::new).collect();
-        let ledger = self.objects.entry(call.object(next.object).to_owned()).or_insert_with(|| Ledger::new([], 0));
+        let name = call.object(next.object);
+        let object = self.objects.entry(name.to_owned()).or_insert_with(|| object(&Deployed::default()).0);
         self.ids += 1;
         let id = self.ids << 20;
-        let (reply, _) = ledger.ask(&policies, &request, self.now, || Some(id)).unwrap();
-        self.trace.answered(key_hash_in(call.object(next.object)), &policies, &request, &reply, self.now);
-        ObjectReply::from_text(&reply.to_text(Format::NEWEST, Rows { read: 0, written: 1 })).unwrap()
+        // It always gets them, so that tests need not count requests for them.
+        let definitions = Some(definitions_of(call.policies_of(next.object)));
+        let sent = SentRequest { definitions, ..call.sent(next) };
+        let text = object.decide(sent, &mut self.definitions, self.now, || Some(id)).unwrap();
+        let (reply, _) = ObjectReply::from_text(&text).unwrap();
+        self.trace.answered(key_hash_in(name), &policies, &next.request, &reply, self.now);
+        (reply, Rows { read: 0, written: 1 })
     }
 
     /// Polls the registry for changes until there are no more.
@@ -266,8 +280,9 @@ impl World {
     pub(crate) fn set(&mut self, overrides: &str) {
         self.now += 20_000;
         let text = format!(r#"{{"overrides":[{overrides}]}}"#);
-        let change = OverridesChange { text: &text, by: "ops", only: None, carry: None, is_dry_run: false };
-        self.registry.change_overrides(&change, self.now).unwrap();
+        let changes = OverrideChange::parse_all(&text).unwrap();
+        let change = OverridesChange { changes, by: "ops", only: None, carry: None, is_dry_run: false };
+        self.registry.change_overrides(change, self.now).unwrap();
         self.refresh();
     }
 

@@ -13,6 +13,7 @@ const tollgate = await start({
     tried: { limits: [OLD, { ...NEW, mode: "shadow" }] },
     alone: { rate: 2, period: "1day", mode: "shadow" },
     off: { rate: 2, period: "1day", mode: "off" },
+    quota: { limits: [limit("month", 2, { mode: "soft" }), limit("day", 9)] },
     mixed: {
       mode: "shadow",
       limits: [limit("a", 2, { mode: "enforce" }), limit("b", 1), limit("c", 1, { mode: "off" })],
@@ -224,4 +225,28 @@ test("an object of another version never refuses for a limit that either version
     }
     await versions.stop();
   }
+});
+
+test("a soft limit lets everything pass that the others grant, and says by how much it is exceeded, over a kill", async () => {
+  const ask = (cost) => tollgate.post("consume", { policy: "quota", key: "soft", cost });
+  const over = ({ status, body, headers }) => [status, body.remaining, body.over, headers.ratelimit];
+  assert.deepEqual(over(await ask(1)), [
+    200,
+    8,
+    undefined,
+    '"quota/month";r=1;tollgate-over=0, "quota/day";r=8;t=9600',
+  ]);
+  assert.deepEqual(over(await ask(4)), [200, 4, 3, '"quota/month";r=0;tollgate-over=3, "quota/day";r=4;t=9600']);
+  await tollgate.kill();
+  await tollgate.restart();
+  const refused = await ask(5);
+  assert.deepEqual([refused.status, refused.body.over], [429, 3]);
+  const { body } = await tollgate.post("inspect", { policy: "quota", key: "soft" });
+  assert.deepEqual(
+    body.limits.map(({ name, soft, owed }) => [name, soft, owed]),
+    [
+      ["month", true, 3],
+      ["day", undefined, 0],
+    ],
+  );
 });

@@ -155,7 +155,8 @@ test("without a registry an act is logged, and the answer says that it was not r
   assert.equal(body.recorded, false);
   await tollgate.logged("recorded only in this log");
   const line = tollgate.log.split("\n").find((text) => text.includes("recorded only in this log"));
-  const { act } = JSON.parse(line.slice(line.indexOf("{")));
+  const { message } = JSON.parse(line.slice(line.indexOf("{")));
+  const act = JSON.parse(message.slice(message.indexOf("{")));
   assert.deepEqual([act.act, act.by, act.policy], ["key.reset", "ops", "api"]);
   assert.match(act.key, /^[0-9a-f]{32}$/);
   assert.ok(!line.includes("alice"));

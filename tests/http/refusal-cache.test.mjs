@@ -8,6 +8,7 @@ const admin = newToken("consume", "adjust", "admin");
 const POLICIES = {
   cached: { rate: 10, period: "100s", refusal_cache: "1s" },
   long: { rate: 10, period: "100s", refusal_cache: "20s" },
+  rolling: { kind: "rolling_window", rate: 10, period: "100s", refusal_cache: "1s" },
   exact: { rate: 10, period: "100s", refusal_cache: "0s" },
   other: { rate: 5, period: "100s", refusal_cache: "1s" },
   shadow: { rate: 1, period: "100s", mode: "shadow" },
@@ -48,6 +49,21 @@ test("a refusal is repeated from memory, word for word, for as long as the polic
   assert.deepEqual(same, before);
   assert.equal(again.headers.ratelimit, first.headers.ratelimit.toString());
   assert.deepEqual((await send(3, 1_000)).body.source, undefined, "the moment is over");
+});
+
+test("by a rolling window too: each cost until its own tokens are back", async () => {
+  await ask("rolling", "a", 6, 0);
+  await ask("rolling", "a", 3, 500);
+  for (const [cost, at, source, retryAt] of [
+    [2, 1_000, undefined, 100_000],
+    [7, 1_001, "cache", 100_000],
+    [8, 1_999, "cache", 100_500],
+    [8, 2_000, undefined, 100_500],
+  ]) {
+    const { status, body } = await tollgate.post("consume", { policy: "rolling", key: "a", cost }, { now: NOW + at });
+    assert.deepEqual([status, body.source, body.remaining, body.retry_at], [429, source, 1, NOW + retryAt], `${cost}`);
+  }
+  assert.deepEqual(await ask("rolling", "a", 1, 2_001), [200, undefined]);
 });
 
 test("a larger cost has a longer wait, and a smaller one that fits is granted", async () => {

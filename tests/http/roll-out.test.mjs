@@ -3,6 +3,7 @@
 // ask the objects of one.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { administered } from "../../src/worker/operators.mjs";
 import { start } from "./workerd.mjs";
 
 /** Nothing refills within the time of a test. */
@@ -203,3 +204,20 @@ for (const change of ["nothing but the format", "a limit is added", "the limits 
     });
   });
 }
+
+test("an operator gets the answer of a registry that does not say whether it is news, and the frontend asks for what has changed", async () => {
+  for (const [answer, polls] of [
+    ["200j\n\n{}\n", 1],
+    [["200j\n\n{}\n", true], 1],
+    [["200j\n\n{}\n", false], 0],
+  ]) {
+    let polled = 0;
+    const frontend = {
+      rust: () => ({ operator_ms: 1_000 }),
+      registry: { administer: async () => answer },
+      changed: async () => polled++,
+    };
+    assert.equal(await administered(frontend, ["{}"], "id"), "200j\n\n{}\n");
+    assert.equal(polled, polls, JSON.stringify(answer));
+  }
+});

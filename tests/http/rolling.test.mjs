@@ -48,12 +48,12 @@ const reserve = async (policy, key, at, cost) => (await consume(policy, key, at,
 const levels = async (policy, key, at) =>
   (await post("inspect", policy, key, at)).body.limits.map(({ remaining }) => remaining);
 
-/** Sends requests of `[at, cost, left, retry at]`: granted if there is no fourth. Moments in ms after NOW. */
+/** Sends requests of `[at, cost, left, retry at]`: granted if there is no fourth. Those refused from memory are told the same. Moments in ms after NOW. */
 async function decides(policy, key, rows) {
   for (const [at, cost, left, retryAt] of rows) {
     const { status, body, text } = await consume(policy, key, at, cost);
-    const expected = [retryAt === undefined ? 200 : 429, left, retryAt && NOW + retryAt, undefined];
-    assert.deepEqual([status, body.remaining, body.retry_at, body.source], expected, `${cost} at ${at}: ${text}`);
+    const expected = [retryAt === undefined ? 200 : 429, left, retryAt && NOW + retryAt];
+    assert.deepEqual([status, body.remaining, body.retry_at], expected, `${cost} at ${at}: ${text}`);
   }
 }
 
@@ -372,10 +372,6 @@ test("fields that it has not are refused, each with its name", async () => {
     [rolling(5, "1m", { grains: 241 }), "grains: must be a whole number of grains from 1 to 240, not 241"],
     [{ rate: "5/1m", grains: 9 }, 'grains: is for `kind = "rolling_window"`'],
     [rolling(5, "1m", { write_ahead: 6 }), "write_ahead: 6 tokens are more than the capacity: at most 5"],
-    [
-      rolling(5, "1m", { refusal_cache: "1s" }),
-      "refusal_cache: trial is a rolling window, whose refusals are not kept",
-    ],
     [rolling(5, "1m", { lease: "1s" }), "lease: trial is a rolling window, of which nothing can be leased"],
     [rolling(5, "1m", { shards: 2 }), "shards: trial is a rolling window, which cannot be divided"],
   ]) {

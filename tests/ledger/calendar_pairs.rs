@@ -6,7 +6,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use tollgate::limit::{Calendar, Decision, Verb, Zone};
 use tollgate::policy::{NoticeKind, Policies, Policy};
-use tollgate::protocol::{Action, Decided, EndedLease, LATE_MS, Lease, LeaseRequest, ObjectReply, ObjectRequest};
+use tollgate::protocol::{
+    Action, Decided, EndedLease, LEASE_GRACE_MS, Lease, LeaseRequest, ObjectReply, ObjectRequest,
+};
 
 use crate::chance;
 use crate::world::{DAY_MS, World, decided, signed};
@@ -76,7 +78,7 @@ fn leased_tokens_are_withheld_over_an_opening_and_spent_in_the_window_in_which_t
 
 #[test]
 fn a_lease_that_ends_at_an_opening_and_does_not_come_back_is_spent_in_the_new_window() {
-    let late = LATE_MS.cast_signed();
+    let late = LEASE_GRACE_MS.cast_signed();
     for (opens, hours) in DAYS {
         for crashes in [false, true] {
             let mut world = at(&daily(r#","lease":"10s""#), opens - 10_000);

@@ -9,7 +9,7 @@
 
 use proptest::prelude::*;
 
-use tollgate::ledger::LATE_MS;
+use tollgate::ledger::LATE_SETTLEMENT_MS;
 use tollgate::limit::{Config, Decision, Kind, Verb};
 use tollgate::policy::{NamedLimit, Policies, Unsettled};
 use tollgate::protocol::{Action, Decided, LimitAnswer};
@@ -1051,7 +1051,7 @@ impl Client {
         let expired: Vec<_> = self.open.extract_if(.., |open| open.expires_at <= now).collect();
         self.expired.extend(expired.iter().flat_map(|open| open.pieces.iter().map(|(id, _)| *id)));
         self.ended.extend(expired);
-        self.ended.retain(|open| now < open.expires_at.saturating_add_unsigned(LATE_MS));
+        self.ended.retain(|open| now < open.expires_at.saturating_add_unsigned(LATE_SETTLEMENT_MS));
     }
 
     fn look(&mut self) -> Decided {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tollgate::limit::{Carry, Config, Kind, Verb};
 use tollgate::policy::{NamedLimit, Policies, Policy};
-use tollgate::protocol::{Action, Decided, EndedLease, LATE_MS, LimitAnswer};
+use tollgate::protocol::{Action, Decided, EndedLease, LEASE_GRACE_MS, LimitAnswer};
 
 use crate::world::{DAY_MS, START, World, decided, tokens};
 
@@ -426,7 +426,11 @@ impl Pair {
                     for (name, tokens) in &tokens {
                         self.budgets.get_mut(name).unwrap().events.push((now, Event::Leased(real(*tokens))));
                     }
-                    self.leases.push(OpenLease { id: lease.id, until: lease.until + LATE_MS.cast_signed(), tokens });
+                    self.leases.push(OpenLease {
+                        id: lease.id,
+                        until: lease.until + LEASE_GRACE_MS.cast_signed(),
+                        tokens,
+                    });
                 }
             }
             Step::Return(which, spent) => {

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use tollgate::ledger;
 use tollgate::limit::{Carry, Config, Verb};
 use tollgate::policy::{Policies, Policy};
-use tollgate::protocol::{Action, Decided, EndedLease, LATE_MS, ObjectReply};
+use tollgate::protocol::{Action, Decided, EndedLease, LEASE_GRACE_MS, ObjectReply};
 
 use crate::chance;
 use crate::model::Model;
@@ -509,7 +509,7 @@ impl Pair {
             }
             self.ended.push(expired);
         }
-        self.ended.retain(|ended| now < ended.expires_at.saturating_add_unsigned(ledger::LATE_MS));
+        self.ended.retain(|ended| now < ended.expires_at.saturating_add_unsigned(ledger::LATE_SETTLEMENT_MS));
         self.holds.retain(|hold| hold.until > now);
         budget
     }
@@ -612,7 +612,7 @@ impl Pair {
                 self.budget();
                 let decided = decided(self.world.lease(vec![wanted], Vec::new()));
                 if let Some(lease) = decided.lease {
-                    let until = lease.until + LATE_MS.cast_signed();
+                    let until = lease.until + LEASE_GRACE_MS.cast_signed();
                     self.leases.push(Held { id: lease.id, until, tokens: lease.tokens[0] });
                 }
             }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use tollgate::ledger::MAX_LEASES;
 use tollgate::limit::{Carry, Verb};
 use tollgate::policy::{NamedLimit, Policies, Policy};
-use tollgate::protocol::{Action, EndedLease, LATE_MS, Lease, ObjectReply};
+use tollgate::protocol::{Action, EndedLease, LEASE_GRACE_MS, Lease, ObjectReply};
 
 use crate::chance;
 use crate::model::Model;
@@ -136,7 +136,7 @@ fn check_absence(policies: &[String], fate: Fate, is_registered: bool, crashes: 
     match fate {
         Fate::Open => {}
         Fate::Over => {
-            versions.world.now += 10_000 + LATE_MS.cast_signed();
+            versions.world.now += 10_000 + LEASE_GRACE_MS.cast_signed();
             versions.look();
         }
         Fate::ReturnedUnderItsOwn => {
@@ -371,7 +371,7 @@ fn check_versions(is_registered: bool, steps: &[Step]) {
             Step::Spend(which, tokens) if which < held.len() => {
                 let Held { version, lease, spent, .. } = &mut held[which];
                 // A request may have read the clock before its lease was over.
-                if (lease.from..lease.until + LATE_MS.cast_signed()).contains(&now) {
+                if (lease.from..lease.until + LEASE_GRACE_MS.cast_signed()).contains(&now) {
                     let left = lease.tokens.iter().zip(&*spent).map(|(all, spent)| tokens.min(all - spent));
                     let costs: Vec<_> = left.collect();
                     spent.iter_mut().zip(&costs).for_each(|(spent, cost)| *spent += cost);

@@ -32,10 +32,13 @@ mod quotas;
 mod replays;
 mod reservations;
 mod rolling;
+#[path = "../oracle/rolling.rs"]
+mod rolling_oracle;
 mod rolling_pairs;
 mod rows;
 mod shadow;
 mod slots;
+mod soft;
 mod steps;
 mod timelines;
 mod world;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate::ledger::{LATE_MS, MAX_INLINE, MAX_REQUEST_IDS, MAX_RESERVATIONS};
+use tollgate::ledger::{LATE_SETTLEMENT_MS, MAX_INLINE, MAX_REQUEST_IDS, MAX_RESERVATIONS};
 use tollgate::limit::Verb;
 use tollgate::policy::{Policies, Policy};
 use tollgate::protocol::{Action, Decided, ObjectReply, RequestId};
@@ -276,7 +276,7 @@ fn an_inline_budget_makes_room_when_its_expired_reservation_is_forgotten() {
     for name in 0..MAX_INLINE {
         assert!(decided(ask(&mut world, name, RESERVE)).decision().is_allow(), "{name}");
     }
-    world.now += 6_000_000 + LATE_MS.cast_signed() - 1;
+    world.now += 6_000_000 + LATE_SETTLEMENT_MS.cast_signed() - 1;
     assert_eq!(ask(&mut world, MAX_INLINE, CONSUME), ObjectReply::TooManyInline { max: MAX_INLINE as u64 });
     world.now += 1;
     for name in 0..MAX_INLINE {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate::ledger::{LATE_MS, Ledger, MAX_KEPT, MAX_REQUEST_IDS, REPLAY_TTL_MS};
+use tollgate::ledger::{LATE_SETTLEMENT_MS, Ledger, MAX_KEPT, MAX_REQUEST_IDS, REPLAY_TTL_MS};
 use tollgate::limit::{Decision, Verb};
 use tollgate::policy::Policies;
 use tollgate::protocol::{Action, ObjectReply, ObjectRequest, RequestId};
@@ -29,7 +29,7 @@ fn reservations_outlast_a_crash_end_as_the_policy_says_and_are_settled_late_for_
             wants_notices: false,
             lease: None,
         };
-        let forgotten_at = reserved.expires_at.saturating_add_unsigned(LATE_MS);
+        let forgotten_at = reserved.expires_at.saturating_add_unsigned(LATE_SETTLEMENT_MS);
         for (at, is_late) in [(-1, false), (0, true)].map(|(ms, is_late)| (reserved.expires_at + ms, is_late)) {
             let mut other = Ledger::new(world.storage.clone(), 0);
             let (reply, _) = other.ask(std::slice::from_ref(&world.policy), &settle, at, || Some(0)).unwrap();

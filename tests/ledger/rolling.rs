@@ -1,6 +1,4 @@
 //! Rolling windows: never more than `rate` tokens in any interval of a period, whatever is settled, lost or deployed.
-//!
-//! The oracle is a log with the moment at which each take is back. It knows nothing of rows, blocks or merged moments.
 
 use std::sync::Arc;
 
@@ -12,176 +10,17 @@ use tollgate::protocol::{Action, Decided, ObjectReply};
 
 use crate::chance;
 use crate::late::{settled, taken, world_of};
+use crate::rolling_oracle::{NUMBERS, Numbers, Oracle};
 use crate::world::{DAY_MS, START, World, decided, signed, tokens};
 
 const CONSUME: Action = Action::Take(Verb::Consume);
 const LOOK: Action = Action::Look(Verb::Consume);
 const RESERVE: Action = Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) });
 
-#[derive(Clone, Copy, Debug)]
-struct Numbers {
-    rate: u64,
-    period_ms: i64,
-    grains: u64,
-}
-
-/// Small rates, one by one; the largest of these; and larger ones in grains, which need not divide the period.
-const NUMBERS: [Numbers; 9] = [
-    Numbers { rate: 1, period_ms: 1_000, grains: 60 },
-    Numbers { rate: 7, period_ms: 1_000, grains: 60 },
-    Numbers { rate: 5, period_ms: 2_500, grains: 5 },
-    Numbers { rate: 6, period_ms: 2_500, grains: 5 },
-    Numbers { rate: 20, period_ms: 997, grains: 10 },
-    Numbers { rate: 12, period_ms: 3_000, grains: 1 },
-    Numbers { rate: 40, period_ms: 10_000, grains: 7 },
-    Numbers { rate: 70, period_ms: 6_000, grains: 60 },
-    Numbers { rate: 300, period_ms: 60_000, grains: 240 },
-];
-
-impl Numbers {
-    fn fields(self, write_ahead: u64) -> String {
-        let Self { rate, period_ms, grains } = self;
-        let numbers = format!(r#""rate":{rate},"period":"{period_ms}ms","grains":{grains}"#);
-        format!(r#""kind":"rolling_window",{numbers},"write_ahead":{}"#, write_ahead.min(rate))
-    }
-
-    fn grain_ms(self) -> i64 {
-        if self.rate <= self.grains { 1 } else { self.period_ms.cast_unsigned().div_ceil(self.grains).cast_signed() }
-    }
-
-    fn back_at(self, now: i64) -> i64 {
-        self.period_ms + now + (-now).rem_euclid(self.grain_ms())
-    }
-}
-
-/// A take. Those of reservations are kept until they are closed.
-#[derive(Clone, Copy, Debug)]
-struct Taken {
-    back_at: i64,
-    /// The reservation's id, and what it took at first.
-    of: Option<(u64, u64)>,
-    tokens: u64,
-    /// A refund took from this moment, and it is open whose tokens these were.
-    is_refunded: bool,
-    /// There was a reset since.
-    is_reset: bool,
-}
-
-/// What a closing of such a reservation may give back to a moment, and take there.
-type Doubt = (i64, u64, u64);
-
-#[derive(Clone, Debug)]
-struct Oracle {
-    numbers: Numbers,
-    log: Vec<Taken>,
-    doubts: Vec<Doubt>,
-}
-
-impl Oracle {
-    const fn new(numbers: Numbers) -> Self {
-        Self { numbers, log: Vec::new(), doubts: Vec::new() }
-    }
-
-    fn out(&self, now: i64) -> u64 {
-        self.log.iter().filter(|taken| now < taken.back_at).map(|taken| taken.tokens).sum()
-    }
-
-    fn left(&self, now: i64) -> u64 {
-        self.numbers.rate.checked_sub(self.out(now)).expect("never more than the rate")
-    }
-
-    fn reset_at(&self, now: i64) -> i64 {
-        self.log.iter().filter(|taken| taken.tokens > 0).map(|taken| taken.back_at).fold(now, i64::max)
-    }
-
-    /// When this cost is granted, if no reservation is closed; those expire at these moments, and give back.
-    fn retry_at(&self, cost: u64, now: i64, expiries: &[(u64, i64)]) -> i64 {
-        let expiry = |taken: &Taken| expiries.iter().find(|(id, _)| taken.of.is_some_and(|(of, _)| of == *id));
-        let back_at = |taken: &Taken| expiry(taken).map_or(taken.back_at, |(_, at)| taken.back_at.min(*at));
-        let out = |at: i64| self.log.iter().filter(|taken| at < back_at(taken)).map(|taken| taken.tokens).sum::<u64>();
-        let moments = self.log.iter().map(back_at).filter(|&at| now < at);
-        moments.filter(|&at| out(at) + cost <= self.numbers.rate).min().expect("all comes back")
-    }
-
-    fn take(&mut self, tokens: u64, id: Option<u64>, now: i64) {
-        let back_at = self.numbers.back_at(now);
-        self.log.retain(|taken| now < taken.back_at || taken.of.is_some());
-        self.log.push(Taken { back_at, of: id.map(|id| (id, tokens)), tokens, is_refunded: false, is_reset: false });
-    }
-
-    /// The oldest moments first. How much of a moment was that of an open reservation is not defined.
-    fn refund(&mut self, tokens: u64, now: i64) {
-        let mut rest = tokens.min(self.out(now));
-        self.log.sort_by_key(|taken| (taken.back_at, taken.of.is_some()));
-        for index in 0..self.log.len() {
-            let taken = &mut self.log[index];
-            let back = if now < taken.back_at { taken.tokens.min(rest) } else { 0 };
-            (taken.tokens, rest) = (taken.tokens - back, rest - back);
-            let at = taken.back_at;
-            if back > 0 {
-                self.log.iter_mut().filter(|other| other.back_at == at).for_each(|other| other.is_refunded = true);
-            }
-        }
-    }
-
-    fn reset(&mut self) {
-        self.log.iter_mut().for_each(|taken| (taken.tokens, taken.is_reset) = (0, true));
-    }
-
-    /// A reservation has cost this much instead, as if that had been taken in the first place. Returns what it costs, at least and at most.
-    fn settle(&mut self, id: u64, cost: u64, is_returned: bool, now: i64) -> (u64, u64) {
-        let pieces: Vec<_> = (0..self.log.len()).filter(|&index| self.is_of(index, id)).collect();
-        let (mut rest, mut booked) = (cost, (0, 0));
-        for (place, &index) in pieces.iter().enumerate() {
-            let left = self.left(now);
-            let at = self.log[index].back_at;
-            let of_moment = self.log.iter().filter(|other| other.back_at == at).map(|other| other.tokens).sum::<u64>();
-            let taken = &mut self.log[index];
-            let (_, was) = taken.of.unwrap();
-            // Tokens are given back newest first, and additional ones are taken by the newest.
-            let real = if place + 1 == pieces.len() { rest } else { was.min(rest) };
-            rest -= real;
-            let had = if is_returned { 0 } else { was };
-            let (kept, given, more) = (had.min(real), had.saturating_sub(real), real.saturating_sub(had).min(left));
-            let (least, most) = if at <= now {
-                (kept, real) // nothing moves
-            } else if taken.is_reset || taken.is_refunded {
-                let given = if taken.is_reset { 0 } else { given.min(of_moment) };
-                self.doubts.extend((given > 0 || more > 0).then_some((at, given, more)));
-                (kept, real)
-            } else {
-                taken.tokens = taken.tokens - given + more;
-                (kept + more, kept + more)
-            };
-            booked = (booked.0 + least, booked.1 + most);
-        }
-        booked
-    }
-
-    fn is_of(&self, index: usize, id: u64) -> bool {
-        self.log[index].of.is_some_and(|(of, _)| of == id)
-    }
-
-    /// Nothing is given back or taken again from here on.
-    fn forget(&mut self, id: u64) {
-        let closed = self.log.iter_mut().filter(|taken| taken.of.is_some_and(|(of, _)| of == id));
-        closed.for_each(|taken| taken.of = None);
-    }
-
-    /// Takes over how the ledger has resolved a doubt.
-    fn adopt(&mut self, (at, given, more): Doubt, left: u64, now: i64) {
-        let expected = self.left(now);
-        assert!((expected.saturating_sub(more)..=expected + given).contains(&left), "{left}, not {expected}: {self:?}");
-        let mut given = left.saturating_sub(expected);
-        self.log.sort_by_key(|taken| taken.of.is_some());
-        for taken in self.log.iter_mut().filter(|taken| taken.back_at == at) {
-            let back = taken.tokens.min(given);
-            (taken.tokens, given) = (taken.tokens - back, given - back);
-            taken.is_refunded = true;
-        }
-        let tokens = expected.saturating_sub(left);
-        self.log.push(Taken { back_at: at, of: None, tokens, is_refunded: false, is_reset: false });
-    }
+/// The window's numbers in a policy.
+fn fields(Numbers { rate, period_ms, grains }: Numbers, write_ahead: u64) -> String {
+    let numbers = format!(r#""rate":{rate},"period":"{period_ms}ms","grains":{grains}"#);
+    format!(r#""kind":"rolling_window",{numbers},"write_ahead":{}"#, write_ahead.min(rate))
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -218,7 +57,7 @@ struct Terms {
 
 impl Pair {
     fn new(Terms { numbers, has_other, is_refunded, write_ahead }: Terms) -> Self {
-        let window = numbers.fields(write_ahead);
+        let window = fields(numbers, write_ahead);
         let plenty = r#"{"name":"plenty","rate":1000000,"period":"1s","write_ahead":0}"#;
         let limits = if has_other { format!(r#""limits":[{{"name":"w",{window}}},{plenty}]"#) } else { window };
         let (unsettled, ttl_ms) = (if is_refunded { "refund" } else { "keep" }, (numbers.period_ms * 3 / 5).max(1_000));
@@ -574,7 +413,7 @@ proptest! {
         let others = others.into_iter().map(|(rate, period_ms, grains)| Numbers { rate, period_ms, grains });
         let all: Vec<_> = [numbers].into_iter().chain(others.map(|other| if is_same { numbers } else { other })).collect();
         let versions: Vec<_> = all.iter().zip(write_aheads).map(|(numbers, write_ahead)| {
-            world_of(&format!(r#"{{{},"reservation_ttl":"10m"}}"#, numbers.fields(write_ahead))).policy
+            world_of(&format!(r#"{{{},"reservation_ttl":"10m"}}"#, fields(*numbers, write_ahead))).policy
         }).collect();
         let (rate, period_ms) = all.iter().fold((0, i64::MAX), |(rate, ms), one| (rate.max(one.rate), ms.min(one.period_ms)));
         let mut world = World::empty(&versions[0]);
@@ -615,7 +454,7 @@ proptest! {
         write_ahead in 0..20_u64,
         jumps in prop::collection::vec((cost(), prop_oneof![0..1_000_i64, -200_000..100_000_i64, Just(-60_000)], any::<bool>()), 1..60),
     ) {
-        let mut world = world_of(&format!("{{{}}}", numbers.fields(write_ahead)));
+        let mut world = world_of(&format!("{{{}}}", fields(numbers, write_ahead)));
         for (cost, ms, crashes) in jumps {
             let refused = world.decided(CONSUME, vec![cost]);
             let most = world.now + numbers.period_ms + 60_000 + 2 * numbers.grain_ms();

@@ -6,7 +6,7 @@ use tollgate::key_hash::KeyHasher;
 use tollgate::limit::{Carry, Decision, Verb};
 use tollgate::policy::Policy;
 use tollgate::policy::overrides::{History, InForce, Overrides, Selector, WrittenOverride};
-use tollgate::protocol::{Action, Decided, LATE_MS, ObjectReply};
+use tollgate::protocol::{Action, Decided, LEASE_GRACE_MS, ObjectReply};
 
 use crate::late::{cancelled, reserved, settled, taken, world_of};
 use crate::world::{DAY_MS, START, World, decided, signed, tokens};
@@ -553,7 +553,7 @@ fn a_lease_from_before_a_limit_was_a_rolling_window_is_taken_when_it_is_over() {
             let ObjectReply::Decided(Decided { lease: Some(lease), .. }) = world.lease(vec![40], Vec::new()) else {
                 panic!("no lease");
             };
-            let over_at = lease.until.saturating_add_unsigned(LATE_MS);
+            let over_at = lease.until.saturating_add_unsigned(LEASE_GRACE_MS);
             let taken = 100 - world.levels()[0] - 40;
             world.now += 1_000;
             let next = Policy::clone(&with(HUNDRED).policy);

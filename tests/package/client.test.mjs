@@ -564,8 +564,8 @@ test("a Worker asks through a service binding", async () => {
   await worker.stop();
 });
 
-/** Members for shadow limits and a registry, which this server lacks: see tests/http, where each answer must fit the contract. */
-const ELSEWHERE = ["shadow", "off", "stale_policies", "source", "banned", "banned_until", "unlimited"];
+/** Members for shadow and soft limits and a registry, which this server lacks: see tests/http, where each answer must fit the contract. */
+const ELSEWHERE = ["shadow", "over", "soft", "off", "stale_policies", "source", "banned", "banned_until", "unlimited"];
 
 test("the declared types have exactly the members that the server sends", async () => {
   const isProblem = ({ status }) => status !== 200 && status !== 429;

@@ -14,10 +14,13 @@ const VERBS = {
   charge: "charge", consume_up_to: "consumeUpTo", refund: "refund", reset: "reset",
 };
 
+// Without `tollgate/kinds` there are neither windows from first use nor rolling ones: see kinds-vectors.test.mjs.
+const hasKinds = KINDS.length > 2;
+const kinds = hasKinds ? await import("../../build/package/kinds.js") : undefined;
+
 const folder = new URL("../vectors/", import.meta.url);
 const cases = readdirSync(folder)
-  // Without `tollgate/kinds` there are no windows from first use: see kinds-vectors.test.mjs.
-  .filter((name) => name.endsWith(".json") && (KINDS.length > 2 || name !== "first_use.json"))
+  .filter((name) => name.endsWith(".json") && (hasKinds || !["first_use.json", "rolling.json"].includes(name)))
   .flatMap((file) => {
     const { about, cases, ...others } = JSON.parse(readFileSync(new URL(file, folder), "utf8"));
     assert.deepEqual([typeof about, others], ["string", {}], file);
@@ -154,13 +157,14 @@ test("the vectors have every verb and every kind of answer", () => {
 /** A case in the package's terms. Unknown members are errors: they would go untested. */
 function read(file, { name, why, limit, steps, ...others }) {
   assert.deepEqual(others, {}, `${file}: ${name}`);
-  const { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, ...otherNumbers } = limit;
+  const { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, grains, ...otherNumbers } = limit;
   assert.deepEqual(otherNumbers, {}, `${file}: ${name}`);
-  assert.ok(KINDS.includes(kind), `${file}: ${name}`);
+  const isRolling = kind === "rolling_window";
+  assert.ok(isRolling || KINDS.includes(kind), `${file}: ${name}`);
   const numbers = { kind, rate, periodMs: period_ms, capacity, maxDebt: max_debt, initial, offsetMs: offset_ms };
   return {
     name: `${file}: ${name}`,
-    limit: numbers,
+    limit: isRolling ? kinds.rollingWindow({ rate, periodMs: period_ms, grains }) : numbers,
     steps: steps.map((step, index) => readStep(`step ${index + 1}`, step)),
   };
 }

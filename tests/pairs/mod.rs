@@ -29,6 +29,8 @@ pub(crate) enum Mechanism {
     Rolling,
     /// Slots.
     Slots,
+    /// A soft limit.
+    Soft,
     /// A limit in shadow was tried.
     Shadow,
     /// Tokens were taken for a later start.
@@ -87,13 +89,14 @@ pub(crate) enum Mechanism {
 }
 
 impl Mechanism {
-    const ALL: [Self; 36] = [
+    const ALL: [Self; 37] = [
         Self::Bucket,
         Self::Window,
         Self::FirstUse,
         Self::Calendar,
         Self::Rolling,
         Self::Slots,
+        Self::Soft,
         Self::Shadow,
         Self::Prepaid,
         Self::Borrow,
@@ -279,6 +282,7 @@ fn of_policy(policy: &Policy) -> u64 {
         (is_of(Kind::RollingWindow), Mechanism::Rolling),
         (policy.limits().iter().any(|limit| limit.limit().config().calendar.is_some()), Mechanism::Calendar),
         (policy.limits().iter().any(NamedLimit::is_slots), Mechanism::Slots),
+        (policy.limits().iter().any(|limit| limit.limit().is_soft()), Mechanism::Soft),
         (policy.shard().is_some(), Mechanism::Shard),
         (policy.is_inline(), Mechanism::Inline),
         (has_override, Mechanism::Override),

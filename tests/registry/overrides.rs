@@ -5,15 +5,19 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
+use tollgate::access::Key;
 use tollgate::edge::PolicySnapshot;
 use tollgate::key_hash::KeyHasher;
 use tollgate::limit::Carry;
 use tollgate::policy::Standing;
 use tollgate::policy::overrides::Selector;
-use tollgate::protocol::{Condition, OverridesChange, OverridesChanged, OverridesError, Poll};
+use tollgate::protocol::{
+    Condition, MAX_OVERRIDES_AT_ONCE, NamedKeys, OverrideChange, OverrideKeys, OverridesChange, OverridesChanged,
+    OverridesError, Poll,
+};
 use tollgate::registry::{
-    AUDIT, HEARD_MS, MAX_FORGOTTEN_AT_ONCE, MAX_OVERRIDES, MAX_OVERRIDES_AT_ONCE, MAX_OVERRIDES_OF_RESTRICTED,
-    MAX_PREFIX_LENS, PREFIX_LENS_FOR_BANS, PREFIX_LENS_FOR_UNRESTRICTED, RESERVED_FOR_BANS, RESERVED_FOR_UNRESTRICTED,
+    AUDIT, HEARD_MS, MAX_FORGOTTEN_AT_ONCE, MAX_OVERRIDES, MAX_OVERRIDES_OF_RESTRICTED, MAX_PREFIX_LENS,
+    PREFIX_LENS_FOR_BANS, PREFIX_LENS_FOR_UNRESTRICTED, RESERVED_FOR_BANS, RESERVED_FOR_UNRESTRICTED,
 };
 
 use super::chance;
@@ -42,16 +46,18 @@ impl World {
         only: Option<&[String]>,
         is_dry_run: bool,
     ) -> Result<OverridesChanged, OverridesError> {
-        let change = OverridesChange { text, by: "ops", only, carry: None, is_dry_run };
-        let (changed, writes) = self.registry.change_overrides(&change, self.now)?;
+        let change =
+            OverridesChange { changes: OverrideChange::parse_all(text)?, by: "ops", only, carry: None, is_dry_run };
+        let (changed, writes) = self.registry.change_overrides(change, self.now)?;
         self.write(writes);
         Ok(changed)
     }
 
     fn carry(&mut self, overrides: &str, removed: &str, carry: Carry) -> Result<OverridesChanged, OverridesError> {
         let text = format!(r#"{{"overrides":[{overrides}],"removed":[{removed}]}}"#);
-        let change = OverridesChange { text: &text, by: "ops", only: None, carry: Some(carry), is_dry_run: false };
-        let (changed, writes) = self.registry.change_overrides(&change, self.now)?;
+        let all = OverrideChange::parse_all(&text)?;
+        let change = OverridesChange { changes: all, by: "ops", only: None, carry: Some(carry), is_dry_run: false };
+        let (changed, writes) = self.registry.change_overrides(change, self.now)?;
         self.write(writes);
         Ok(changed)
     }
@@ -165,9 +171,9 @@ fn frontends_learn_what_is_set_replaced_and_removed() {
         );
     }
     assert_eq!(world.listed(), [r#"{"policy":"api","key":"acme:a","banned":true}"#]);
-    let found = world.registry.override_for(r#"{"policy":"api","key":"acme:a"}"#, None, world.now).unwrap().unwrap();
-    assert_eq!(found.text, world.listed()[0]);
-    assert_eq!(world.registry.override_for(r#"{"policy":"api","prefix":"acme:"}"#, None, world.now), Ok(None));
+    let found = |keys| world.registry.override_for(&of_api(keys), None, world.now);
+    assert_eq!(found(NamedKeys::One(Key::Text("acme:a".into()))).unwrap().unwrap().text, world.listed()[0]);
+    assert_eq!(found(NamedKeys::Prefix("acme:".to_owned())), Ok(None));
 }
 
 #[test]
@@ -181,6 +187,10 @@ fn overrides_of_a_deleted_policy_can_be_removed_and_not_set() {
     assert_eq!(world.listed(), [ban]);
     world.set("", r#"{"policy":"api","key":"mallory"}"#).unwrap();
     assert_eq!(world.listed(), [""; 0]);
+}
+
+fn of_api(keys: NamedKeys) -> OverrideKeys {
+    OverrideKeys { place: "it".to_owned(), policy: "api".to_owned(), keys }
 }
 
 fn changed_at(world: &World) -> i64 {
@@ -258,6 +268,35 @@ fn all_are_changed_or_none_and_a_dry_run_changes_nothing() {
     assert_eq!((world.storage.clone(), world.listed()), before);
     assert_eq!(world.try_set(&text, None, false).unwrap(), dry);
     assert_eq!(world.listed().len(), 2);
+}
+
+/// What is malformed and what does not fit the policies is listed together, in the order of the request.
+#[test]
+fn the_first_twenty_errors_are_listed() {
+    let mut world = world();
+    let unknown = r#"{"policy":"none","key":"a","banned":true}"#;
+    let (missing, prefix) = (r#"{"policy":"api","key":"a"}"#, r#"{"policy":"api","prefix":7}"#);
+    let lines = |place: &str| {
+        let (unknown, known) = (r#"there is no policy "none""#, "known fields are policy, key, prefix");
+        let plans = "an override has one of `rate` and `period`, `limits`, `multiple`, `banned` or `unlimited`";
+        match place {
+            "overrides[0]" | "overrides[2]" => vec![format!("{place}.policy: {unknown}")],
+            "overrides[1]" => vec![format!("{place}.rate: is missing: {plans}")],
+            "removed[0]" => vec![format!("{place}.banned: is not a known field; {known}")],
+            _ => vec![format!("{place}.prefix: must be the beginning of text keys, 1 to 512 bytes, not 7")],
+        }
+    };
+    let few = ["overrides[0]", "overrides[1]", "overrides[2]", "removed[0]", "removed[1]"].map(lines).concat();
+    let set = format!("{unknown},{missing},{unknown}");
+    let removed = format!(r#"{{"policy":"api","key":"a","banned":true}},{prefix}"#);
+    assert_eq!(world.set(&set, &removed), Err(OverridesError::Invalid(few)));
+    for (count, has_more) in [(20, false), (21, true), (300, true)] {
+        for text in [missing, unknown] {
+            let Err(OverridesError::Invalid(lines)) = world.set(&vec![text; count].join(","), "") else { panic!() };
+            assert_eq!(lines.len(), count.min(20) + usize::from(has_more), "{text}");
+            assert_eq!(lines.last().unwrap() == "there are more errors", has_more, "{text}");
+        }
+    }
 }
 
 #[test]
@@ -673,7 +712,8 @@ fn the_hash_of_a_key_reaches_no_override_of_another_policy() {
     let own = ["api".to_owned()];
     for hash in tried {
         let keys = format!(r#"{{"policy":"api","key":{{"hash":"{hash:032x}"}}}}"#);
-        assert_eq!(world.registry.override_for(&keys, Some(&own), world.now), Ok(None), "{hash:032x}");
+        let named = of_api(NamedKeys::One(Key::Hash(hash.to_be_bytes())));
+        assert_eq!(world.registry.override_for(&named, Some(&own), world.now), Ok(None), "{hash:032x}");
         let removed = world.try_set(&format!(r#"{{"removed":[{keys}]}}"#), Some(&own), false).unwrap();
         assert_eq!(removed.removed, 0, "{hash:032x}");
         let set = keys.replace("}}", r#"},"unlimited":true}"#);

@@ -12,6 +12,7 @@ files! {
     "consume.json"
     "first_use.json"
     "reserve.json"
+    "rolling.json"
     "verbs.json"
     "window.json"
 }

@@ -290,7 +290,10 @@ test("wrong settings throw one error that names them all", async () => {
   const rows = [
     [{}, []],
     [{ without: ["TOLLGATE_KEY_SECRET", "TOLLGATE_TOKENS"] }, []],
-    [{ without: ["KEYS"] }, [/^no Durable Object binding: add one named KEYS for the class KeyObject/]],
+    [
+      { without: ["KEYS"] },
+      [/^KEYS: there is no Durable Object namespace: .* or pass its namespace as the option `keys`$/],
+    ],
     [{ without: ["POLICIES"] }, [/^POLICIES: there are no policies: add some to Wrangler's configuration/]],
     [{ POLICIES: { a: { rate: -1 } } }, [/^POLICIES\.a\.rate: must be a number/, /^POLICIES\.a\.period: is missing$/]],
     [{ TOLLGATE_KEY_SECRET: "short" }, [/^the secret TOLLGATE_KEY_SECRET has 5 bytes: it needs 16 random ones$/]],

@@ -7,6 +7,7 @@ mod chance;
 #[allow(dead_code, reason = "of the ledger's tests, which need more of it")]
 #[path = "../ledger/disk.rs"]
 mod disk;
+mod key;
 mod model;
 #[path = "../pairs/mod.rs"]
 mod pairs;
@@ -18,12 +19,17 @@ mod split_mix;
 mod walks;
 mod world;
 
-use model::Numbers;
+use model::{Numbers, Refill};
 use search::Search;
 use world::{Ask, Bounds, Fault, Plan, Step};
 
 const fn bucket(rate: i64, capacity: i64) -> Numbers {
-    Numbers { rate, period_ms: 1_000, capacity, is_window: false }
+    Numbers { rate, period_ms: 1_000, capacity, refill: Refill::Continuous }
+}
+
+/// Three tokens in each window.
+const fn window(refill: Refill, period_ms: i64) -> Numbers {
+    Numbers { rate: 3, period_ms, capacity: 3, refill }
 }
 
 const fn exact(limit: &'static str, numbers: Numbers) -> Bounds {
@@ -220,7 +226,7 @@ static WINDOW: Plan = Plan {
     moments: &[0, 1_500, 2_500],
     faults: &[Fault::Crash],
     max_faults: 1,
-    limits: &[exact("", Numbers { rate: 3, period_ms: 2_000, capacity: 3, is_window: true })],
+    limits: &[exact("", window(Refill::Windows, 2_000))],
 };
 
 /// The numbers rise and an override ends while tokens are reserved.
@@ -367,6 +373,57 @@ static SLOTS: Plan = Plan {
 };
 
 const SLOT: Ask = Ask { cost: Some(1), ..RESERVE };
+
+/// In a window of each kind, a reservation that is settled, beside another request: before its tokens are back, at that moment, and over a step back
+/// of the clock.
+const WINDOWED: &[&[Step]] = &[&[at(0, RESERVE), closing("/v1/settle", Some(1))], &[at(0, ORDER)]];
+
+static ROLLING: Plan = Plan {
+    name: "a rolling window",
+    frontends: &[r#"{"p":{"kind":"rolling_window","rate":3,"period":"1s","write_ahead":1,"refusal_cache":"0s"}}"#],
+    has_registry: false,
+    clients: WINDOWED,
+    // After the step back, at the last moment before tokens are back, and at the first.
+    moments: &[1, 0, 999, 1_001],
+    faults: &[Fault::Crash, Fault::Again],
+    max_faults: 1,
+    limits: &[Bounds { write_ahead: 1, ..exact("", window(Refill::Rolling, 1_000)) }],
+};
+
+static FIRST_USE: Plan = Plan {
+    name: "a window from first use",
+    frontends: &[
+        r#"{"p":{"kind":"fixed_window","offset":"first_use","rate":3,"period":"1s","write_ahead":1,"refusal_cache":"0s"}}"#,
+    ],
+    limits: &[Bounds { write_ahead: 1, ..exact("", window(Refill::FromFirstUse, 1_000)) }],
+    ..ROLLING
+};
+
+/// Midnight comes twice, and opens one window.
+static CALENDAR: Plan = Plan {
+    name: "a window of a calendar",
+    frontends: &[r#"{"p":{"kind":"fixed_window","calendar":"day","rate":3,"write_ahead":1,"refusal_cache":"0s"}}"#],
+    moments: &[MIDNIGHT - 1, MIDNIGHT, MIDNIGHT - 1],
+    limits: &[Bounds { write_ahead: 1, ..exact("", window(Refill::Windows, 86_400_000)) }],
+    ..ROLLING
+};
+
+const MIDNIGHT: i64 = 6_400_000;
+
+#[test]
+fn a_rolling_window_gives_back_each_token_a_period_after_it_was_taken() {
+    Search::new(&ROLLING).run();
+}
+
+#[test]
+fn a_window_from_first_use_is_over_a_period_after_it_opened() {
+    Search::new(&FIRST_USE).run();
+}
+
+#[test]
+fn a_window_of_a_calendar_opens_once_a_day() {
+    Search::new(&CALENDAR).run();
+}
 
 #[test]
 fn crashes_cost_a_block_and_give_nothing() {

@@ -8,7 +8,19 @@ pub(crate) struct Numbers {
     pub(crate) rate: i64,
     pub(crate) period_ms: i64,
     pub(crate) capacity: i64,
-    pub(crate) is_window: bool,
+    pub(crate) refill: Refill,
+}
+
+/// How tokens come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refill {
+    Continuous,
+    /// When windows open, counted from the epoch.
+    Windows,
+    /// All of them, a period after something was taken from a full bucket.
+    FromFirstUse,
+    /// Each a period after it was taken. By itself, nothing comes back.
+    Rolling,
 }
 
 /// What was taken from each limit of each key and given back, in the order in which it happened.
@@ -138,23 +150,34 @@ impl Log {
         clock: impl Fn(&Moment) -> i64,
         cost: impl Fn(&What) -> i64,
     ) -> (i64, i64) {
-        let Numbers { rate, period_ms, capacity, is_window } = *numbers;
+        if numbers.refill == Refill::Rolling {
+            return self.walk_rolling(account, numbers, now, clock, cost);
+        }
+        let Numbers { rate, period_ms, capacity, refill } = *numbers;
         let full = capacity * period_ms;
-        let refill = |level: i64, from: i64, to: i64| {
-            let windows = to.div_euclid(period_ms) - from.div_euclid(period_ms);
-            let drops = if is_window { windows * rate * period_ms } else { (to - from) * rate };
+        let mut opened_at = 0;
+        let refill = |level: i64, (from, opened_at): (i64, i64), to: i64| {
+            let drops = match refill {
+                Refill::Windows => (to.div_euclid(period_ms) - from.div_euclid(period_ms)) * rate * period_ms,
+                Refill::FromFirstUse if to >= opened_at + period_ms => full - level,
+                Refill::FromFirstUse | Refill::Rolling => 0,
+                Refill::Continuous => (to - from) * rate,
+            };
             full.min(level + drops.max(0))
         };
         let entries = || self.0.get(account).into_iter().flatten();
         let start = entries().next().map_or(0, |entry| clock(&entry.at));
         let (mut level, mut lowest, mut at) = (full, full, start);
         for entry in entries() {
-            let refilled = refill(level, at, clock(&entry.at));
+            let refilled = refill(level, (at, opened_at), clock(&entry.at));
             if matches!(entry.what, What::Given(_)) && refilled == full {
                 continue; // nothing is given back to a full bucket, and nothing stored
             }
             level = refilled;
             at = at.max(clock(&entry.at));
+            if level == full {
+                opened_at = at;
+            }
             match &entry.what {
                 what @ (What::Taken(_) | What::Spent(_)) => level -= cost(what) * period_ms,
                 What::Given(tokens) => level = full.min(level + tokens * period_ms),
@@ -162,6 +185,40 @@ impl Log {
             }
             lowest = lowest.min(level);
         }
-        (refill(level, at, clock(&now)), lowest)
+        (refill(level, (at, opened_at), clock(&now)), lowest)
+    }
+
+    /// The same of a rolling window. A take's moment is never before the last one's.
+    fn walk_rolling(
+        &self,
+        account: &Account,
+        Numbers { period_ms, capacity, .. }: &Numbers,
+        now: Moment,
+        clock: impl Fn(&Moment) -> i64,
+        cost: impl Fn(&What) -> i64,
+    ) -> (i64, i64) {
+        let mut takes: Vec<(i64, i64)> = Vec::new();
+        let left = |takes: &mut Vec<(i64, i64)>, now: i64| {
+            takes.retain(|(at, _)| now < at + period_ms);
+            (capacity - takes.iter().map(|(_, tokens)| tokens).sum::<i64>()) * period_ms
+        };
+        let (mut lowest, mut at) = (capacity * period_ms, i64::MIN);
+        for entry in self.0.get(account).into_iter().flatten() {
+            left(&mut takes, clock(&entry.at));
+            at = at.max(clock(&entry.at));
+            match &entry.what {
+                what @ (What::Taken(_) | What::Spent(_)) => takes.push((at, cost(what))),
+                What::Given(tokens) => {
+                    let mut rest = *tokens;
+                    for (_, tokens) in &mut takes {
+                        let back = rest.min(*tokens);
+                        (*tokens, rest) = (*tokens - back, rest - back);
+                    }
+                }
+                What::Reset => takes.clear(),
+            }
+            lowest = lowest.min(left(&mut takes, clock(&entry.at)));
+        }
+        (left(&mut takes, clock(&now)), lowest)
     }
 }

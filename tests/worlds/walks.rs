@@ -83,7 +83,7 @@ fn policy(random: &mut Random) -> String {
     let calendar = r#""kind":"fixed_window","calendar":"day","rate":6,"write_ahead":2,"max_debt":6"#;
     let rolling = r#""kind":"rolling_window","rate":6,"period":"2s","grains":4,"write_ahead":2"#;
     let slots = r#""name":"at_once","kind":"slots","capacity":2"#;
-    let limits = match random.below(10) {
+    let limits = match random.below(12) {
         0 => format!(r#"{bucket},"max_debt":6"#),
         1 => window.to_owned(),
         2 => format!(r#""limits":[{{"name":"a",{bucket},"max_debt":6}},{{"name":"s",{bucket},"mode":"shadow"}}]"#),
@@ -93,13 +93,24 @@ fn policy(random: &mut Random) -> String {
         6 => calendar.to_owned(),
         7 => format!(r#""limits":[{{{slots}}},{{"name":"b",{calendar}}}]"#),
         8 => format!(r#""limits":[{{"name":"b",{rolling}}},{{"name":"s",{rolling},"mode":"shadow"}}]"#),
+        9 | 10 => {
+            // Soft limits have no `max_debt`.
+            let soft = |fields: &str| fields.replace(r#","max_debt":6"#, "");
+            let soft = &[bucket.clone(), soft(window), soft(&first_use), soft(calendar)][random.below(4)];
+            let beside = [&format!(r#""name":"a",{bucket}"#), slots, &format!(r#""name":"a",{rolling}"#)];
+            match random.below(4) {
+                3 => format!(r#"{soft},"mode":"soft""#),
+                which => format!(r#""limits":[{{{}}},{{"name":"b",{soft},"mode":"soft"}}]"#, beside[which]),
+            }
+        }
         _ => {
             return format!(r#"{{{bucket},"shards":2,"carry":"as_is"}}"#);
         }
     };
     let carry = ["as_is", "proportional", "additive"][random.below(3)];
-    let lease = if limits.contains("slots") || limits.contains("rolling") { "" } else { r#""lease":"2s","# };
-    let terms = r#""unsettled":"refund","reservation_ttl":"1s","notify":["near_limit","refused"]"#;
+    let has_none = ["slots", "rolling", "soft"].iter().any(|word| limits.contains(word));
+    let lease = if has_none { "" } else { r#""lease":"2s","# };
+    let terms = r#""unsettled":"refund","reservation_ttl":"1s","notify":["near_limit","refused","over"]"#;
     format!(r#"{{{limits},"carry":"{carry}",{lease}{terms}}}"#)
 }
 

@@ -8,19 +8,19 @@ use serde_json::Value;
 use tollgate::access::key_hash_in;
 use tollgate::edge::{Failure, PolicySnapshot};
 use tollgate::frontend::{
-    Asked, Binding, Call, Environment, KeyService, LastStep, Newer, Now, Receivers, SentRequest, Service, Settings,
-    Step as Asks, Variable, own_policies,
+    Asked, Call, LastStep, Newer, Now, Receivers, SentRequest, Service, Settings, Step as Asks, own_policies,
 };
 use tollgate::key_hash::KeyHasher;
-use tollgate::ledger::Kept;
 use tollgate::limit::{Carry, Decision, Verb};
 use tollgate::policy::{Cause, Policies, Policy, Unsettled};
 use tollgate::protocol::{
-    Action, Condition, Decided, Definitions, ObjectReply, ObjectRequest, OverridesChange, PolicyChange, Poll,
+    Action, Condition, Decided, Definitions, ObjectReply, ObjectRequest, OverrideChange, OverridesChange, PolicyChange,
+    Poll,
 };
 use tollgate::registry::{AUDIT, Registry, Writes};
 
 use super::disk::Disk;
+use super::key::{Deployed, Key};
 use super::model::{Account, Log, Moment, Numbers, Taken, What};
 use super::pairs::{Mechanism, Trace};
 
@@ -131,7 +131,7 @@ type MessageId = (CallId, usize, u64);
 pub(crate) struct World {
     moment: usize,
     frontends: Vec<Service>,
-    objects: BTreeMap<String, (KeyService<Disk>, Disk)>,
+    objects: BTreeMap<String, Key>,
     /// Those that the objects' isolates know.
     definitions: Definitions,
     registry: Registry,
@@ -181,16 +181,10 @@ struct Message {
     reply: Option<String>,
 }
 
-/// The variables of the objects' Worker.
-struct Deployed(&'static str);
-
-impl Environment for Deployed {
-    fn variable(&self, name: &str) -> Option<Variable> {
-        (name == "POLICIES").then(|| Variable::Json(self.0.to_owned()))
-    }
-
-    fn binding(&self, _: &str) -> Binding {
-        Binding::Nothing
+impl Plan {
+    /// The policies of the objects' deployment.
+    const fn deployed(&self) -> &'static str {
+        self.frontends[self.frontends.len() - 1]
     }
 }
 
@@ -260,11 +254,11 @@ impl World {
             Event::Tick => {
                 self.moment += 1;
                 let now = self.now(plan).at;
-                for (object, disk) in self.objects.values_mut() {
-                    confirm(object, disk);
-                    object.kept().flush_idle(now).unwrap();
-                    if disk.get_mut().alarm_at.take_if(|at| *at <= now).is_some() {
-                        object.kept().clean(now).unwrap();
+                for key in self.objects.values_mut() {
+                    key.arrive(usize::MAX);
+                    key.service.kept().flush_idle(now).unwrap();
+                    if key.disk.get_mut().alarm_at.take_if(|at| *at <= now).is_some() {
+                        key.service.kept().clean(now).unwrap();
                     }
                 }
             }
@@ -280,7 +274,7 @@ impl World {
     fn go_wrong(&mut self, plan: &Plan, fault: Fault, place: &Place, answers: &mut Vec<String>) {
         match place {
             Place::Object(name) => {
-                let (_, disk) = self.objects.remove(name).unwrap();
+                let Key { disk, .. } = self.objects.remove(name).unwrap();
                 if fault == Fault::Evict {
                     disk.get_mut().arrive(usize::MAX);
                 }
@@ -288,7 +282,7 @@ impl World {
                 self.trace.restarted(key_hash_in(name), !disk.get().in_flight.is_empty());
                 disk.get_mut().in_flight.clear();
                 disk.get_mut().arrived.clear();
-                self.objects.insert(name.clone(), object(plan, disk));
+                self.objects.insert(name.clone(), Key::new(plan.deployed(), disk, 0));
             }
             Place::Registry => {
                 let rows = self.registry_rows.iter().filter(|(name, _)| !name.starts_with(AUDIT));
@@ -319,7 +313,7 @@ impl World {
     /// What the clock shows, and what it would show if it had not stepped back.
     fn clock(&self, plan: &Plan) -> Moment {
         let steps = plan.moments[..=self.moment].windows(2).map(|pair| (pair[1] - pair[0]).max(0));
-        Moment { shown: self.now(plan).at, without_steps: START + steps.sum::<i64>() }
+        Moment { shown: self.now(plan).at, without_steps: START + plan.moments[0] + steps.sum::<i64>() }
     }
 
     fn next(&mut self, plan: &Plan, client: usize, answers: &mut Vec<String>) {
@@ -339,8 +333,9 @@ impl World {
             Step::PutAnew(text) => self.put(plan, text, Some(Carry::Reset)),
             Step::Override(texts, times) => {
                 for text in texts.iter().cycle().take(times) {
-                    let change = OverridesChange { text, by: "ops", only: None, carry: None, is_dry_run: false };
-                    match self.registry.change_overrides(&change, now) {
+                    let changes = OverrideChange::parse_all(text).unwrap();
+                    let change = OverridesChange { changes, by: "ops", only: None, carry: None, is_dry_run: false };
+                    match self.registry.change_overrides(change, now) {
                         Ok((_, writes)) => self.write(writes),
                         Err(error) => assert!(plan.limits.is_empty(), "{error:?}"),
                     }
@@ -440,7 +435,7 @@ impl World {
                     let reply = reply.clone();
                     self.answered(id, &ask, (reply.status, &reply.body()), answers);
                 }
-                LastStep::Record(_) | LastStep::Verify(_) => panic!("{ask:?}"),
+                LastStep::Record(_) | LastStep::Verify(_) | LastStep::Limited(_) => panic!("{ask:?}"),
             }
         }
         if !self.clients[id.0].is_waiting {
@@ -490,14 +485,15 @@ impl World {
         let is_awaited = self.is_awaited(&id);
         let Some(text) = &message.reply else {
             let name = &message.object;
-            let (key, disk) = self.objects.entry(name.clone()).or_insert_with(|| object(plan, Disk::default()));
-            confirm(key, disk);
+            let new = || Key::new(plan.deployed(), Disk::default(), 0);
+            let key = self.objects.entry(name.clone()).or_insert_with(new);
+            key.arrive(usize::MAX);
             let mut random = ((id.0.0 * 64 + id.0.1) as u64) << 16 | id.2 << 8 | id.1 as u64;
             let random = || {
                 random += 1 << 32;
                 Some(random)
             };
-            let reply = key.decide(message.sent.clone(), &mut self.definitions, now.at, random).unwrap();
+            let reply = key.service.decide(message.sent.clone(), &mut self.definitions, now.at, random).unwrap();
             let (request, _) = ObjectRequest::from_text(&message.sent.request).unwrap();
             self.trace(plan, &message, &request, &reply);
             self.record(plan, &id, &message, &request, &reply);
@@ -525,7 +521,7 @@ impl World {
         if !Trace::is_on() {
             return;
         }
-        let (now, (own, _)) = (self.now(plan).at, own_policies(&deployed(plan)));
+        let (now, (own, _)) = (self.now(plan).at, own_policies(&Deployed(plan.deployed())));
         let SentRequest { names, definitions, .. } = &message.sent;
         if let Some(asked) = self.definitions.asked(&own, names, request.known.as_ref(), definitions.as_deref()) {
             let (reply, _) = ObjectReply::from_text(reply).unwrap();
@@ -666,8 +662,8 @@ impl World {
             let hash = key_hash_in(call.object(0)).to_owned();
             while let Some(next) = call.next(now) {
                 let name = call.object(next.object).to_owned();
-                let (key, _) = self.objects.entry(name).or_insert_with(|| object(plan, Disk::default()));
-                let reply = key.decide(call.sent(&next), &mut self.definitions, now.at, || Some(1)).unwrap();
+                let key = self.objects.entry(name).or_insert_with(|| Key::new(plan.deployed(), Disk::default(), 0));
+                let reply = key.service.decide(call.sent(&next), &mut self.definitions, now.at, || Some(1)).unwrap();
                 call.answered(next.object, ObjectReply::from_text(&reply).ok(), now);
             }
             let body: Value = serde_json::from_str(&call.reply(now).body()).unwrap();
@@ -701,24 +697,8 @@ fn costs_of(names: &[&String], costs: &[u64]) -> Vec<(String, i64)> {
 
 fn frontend(plan: &Plan, text: &str, policies: &Arc<Policies>) -> Service {
     let registry = plan.has_registry.then(|| PolicySnapshot::new(text, policies).into());
-    let (trusting, receivers) = (Settings::trusting(Arc::clone(policies)), Receivers::OfHashes);
+    let (trusting, receivers) =
+        (Settings::trusting(Arc::clone(policies)), Receivers { has_webhook: true, ..Receivers::default() });
     let settings = Settings { registry, sends_definitions: true, receivers, ..trusting };
     Service::new(Ok(settings), Rc::default())
-}
-
-fn object(plan: &Plan, disk: Disk) -> (KeyService<Disk>, Disk) {
-    (KeyService::new(Kept::new(disk.clone(), 0, 7), &deployed(plan)).0, disk)
-}
-
-const fn deployed(plan: &Plan) -> Deployed {
-    Deployed(plan.frontends[plan.frontends.len() - 1])
-}
-
-/// The ledger learns which rows have arrived.
-fn confirm(object: &mut KeyService<Disk>, disk: &Disk) {
-    disk.get_mut().arrive(usize::MAX);
-    let arrived = std::mem::take(&mut disk.get_mut().arrived);
-    for (row, ledger) in arrived {
-        object.kept().confirm(&row.name, ledger, row.ticket);
-    }
 }

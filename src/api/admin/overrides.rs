@@ -5,7 +5,6 @@ use serde_json::value::RawValue;
 
 use super::super::problem::Problem;
 use super::super::reply::Reply;
-use super::super::text::{MOST_SHOWN, shortened};
 use super::{AdminQuestion, AdminReply};
 use crate::limit::Carry;
 use crate::protocol::{OverrideStanding, OverridesChanged, OverridesError};
@@ -59,27 +58,7 @@ impl AdminQuestion<'_> {
             unchanged: usize,
             at: Option<i64>,
         }
-        let OverridesChanged { created, replaced, removed, unchanged, at } = match changed {
-            Ok(changed) => changed,
-            Err(OverridesError::Invalid(lines)) => {
-                let lines = shortened(&lines.join("; "), MOST_SHOWN);
-                return Err(Problem::BadRequest { detail: format!("nothing was changed: {lines}") });
-            }
-            Err(OverridesError::TooMany { max, is_own, is_restricted, are_bans }) => {
-                let place = if is_own { " under the policies of this token" } else { "" };
-                let reserve = match (is_restricted, are_bans) {
-                    (true, true) => "; an unrestricted token has more room",
-                    (true, false) => "; bans alone, or an unrestricted token, have more room",
-                    (false, false) => "; bans alone have more room",
-                    (false, true) => "",
-                };
-                let detail = format!(
-                    "nothing was changed: more than {max} overrides{place} would be in force or have ended within a minute. \
-                     Remove some and try again a minute later{reserve}"
-                );
-                return Err(Problem::BadRequest { detail });
-            }
-        };
+        let OverridesChanged { created, replaced, removed, unchanged, at } = changed.map_err(Problem::of_overrides)?;
         let tokens = match carry {
             None => "what is spent stays spent (with shards: keys keep their tokens)",
             Some(Carry::Additive) => "what is spent stays spent",

@@ -103,13 +103,7 @@ impl Problem {
             }
             ChangeError::Invalid(errors) => {
                 // Its errors do not refer to wrangler.toml.
-                let place = format!("POLICIES.{name}");
-                let lines = errors.iter().map(|error| {
-                    let line = error.to_string();
-                    let rest = line.strip_prefix(&place).or_else(|| line.strip_prefix("POLICIES"));
-                    rest.unwrap_or(&line).trim_start_matches(['.', ':', ' ']).to_owned()
-                });
-                let lines: Vec<_> = lines.collect();
+                let lines: Vec<_> = errors.iter().map(|error| error.in_policy(name)).collect();
                 Self::BadRequest {
                     detail: format!("the policy has errors: {}", shortened(&lines.join("; "), MOST_OF_ERRORS)),
                 }

@@ -1,45 +1,27 @@
-//! Operators' requests: paths, conditions and queries, each with its check.
+//! Operators' requests: conditions, queries and bodies, each with its check.
 
 use std::borrow::Cow;
 
 use serde::Serialize;
 
-use super::super::keys::{BLOCK_PATH, BlockRequest};
+use super::super::keys::BlockRequest;
 use super::super::problem::{Problem, bad_request};
 use super::super::text::shown;
+use super::act::AdminAct;
+use crate::access::Key;
 use crate::json::Json;
 use crate::limit::{Carry, MAX_TOKENS};
 use crate::metrics::{Cursor, LiveFilter, Outcome, Word};
-use crate::protocol::{Condition, PolicyChange};
-
-/// The endpoints of the admin API, by path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AdminPath<'a> {
-    /// `/v1/policies`.
-    Policies,
-    /// `/v1/policies/{name}`.
-    Policy(&'a str),
-    /// `/v1/overrides`.
-    Overrides,
-    /// `/v1/audit`.
-    Audit,
-    /// `/v1/metrics`.
-    Metrics,
-    /// `/v1/metrics/top`.
-    TopRefused,
-    /// `/v1/decisions`.
-    Decisions,
-    /// `/v1/keys/block`.
-    Block,
-}
+use crate::policy::overrides::WrittenKeys;
+use crate::protocol::{Condition, OverrideChange, OverrideKeys, OverridesChange, PolicyChange};
 
 /// An operator's request, after authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminQuestion<'a> {
-    /// The HTTP method.
-    pub method: Cow<'a, str>,
-    /// The path with the query, if any.
-    pub path: Cow<'a, str>,
+    /// What it asks for.
+    pub act: AdminAct<'a>,
+    /// The query of its URL, possibly empty.
+    pub query: Cow<'a, str>,
     /// The header `If-Match`.
     pub if_match: Option<Cow<'a, str>>,
     /// The header `If-None-Match`.
@@ -73,26 +55,16 @@ pub enum AdminRequest<'a> {
         /// At most this many.
         limit: usize,
     },
-    /// The override with this selector: `{"policy": ..., "key": ...}` or with a `prefix`.
-    Override {
-        /// The selector, as JSON.
-        keys: String,
-    },
+    /// The override for these keys.
+    Override(OverrideKeys),
     /// Change overrides.
-    ChangeOverrides {
-        /// `{"overrides": [...], "removed": [...]}`, as written.
-        text: Cow<'a, str>,
-        /// How tokens are carried over; `None` for the default.
-        carry: Option<Carry>,
-        /// Whether only to return what would change.
-        is_dry_run: bool,
-    },
+    ChangeOverrides(OverridesChange<'a>),
     /// Block a key.
-    Block(BlockRequest<'a>),
+    Block(BlockRequest),
     /// The latest acts.
     Audit {
-        /// Only those on this key, as JSON.
-        key: Option<String>,
+        /// Only those on this key.
+        key: Option<Key<'static>>,
         /// Only those with numbers below this.
         before: Option<u64>,
         /// At most this many.
@@ -113,63 +85,24 @@ pub enum AdminRequest<'a> {
     },
 }
 
+impl AdminRequest<'_> {
+    /// Whether it is to change anything. If it changes nothing, an earlier try may have done so, whose answer was lost.
+    #[must_use]
+    pub const fn changes(&self) -> bool {
+        match self {
+            Self::Change(PolicyChange { is_dry_run, .. })
+            | Self::ChangeOverrides(OverridesChange { is_dry_run, .. }) => !*is_dry_run,
+            Self::Block(_) => true,
+            _ => false,
+        }
+    }
+}
+
 /// Maximum acts in one answer.
 const MAX_ACTS: usize = 100;
 
 /// Maximum overrides in one answer.
 const MAX_LISTED: usize = 1_000;
-
-/// Maximum length of a change of overrides, in bytes: about 500 per override.
-pub const MAX_OVERRIDES_LEN: usize = 1_024 * 1_024;
-
-impl<'a> AdminPath<'a> {
-    /// The endpoint at `path`.
-    #[must_use]
-    pub fn of(path: &'a str) -> Option<Self> {
-        match path {
-            "/v1/policies" => Some(Self::Policies),
-            "/v1/overrides" => Some(Self::Overrides),
-            "/v1/audit" => Some(Self::Audit),
-            "/v1/metrics" => Some(Self::Metrics),
-            "/v1/metrics/top" => Some(Self::TopRefused),
-            "/v1/decisions" => Some(Self::Decisions),
-            BLOCK_PATH => Some(Self::Block),
-            _ => path.strip_prefix("/v1/policies/").map(Self::Policy),
-        }
-    }
-
-    /// Its name in messages.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Policies | Self::Policy(_) => "policies",
-            Self::Overrides => "overrides",
-            Self::Audit => "audit",
-            Self::Metrics | Self::TopRefused => "metrics",
-            Self::Decisions => "decisions",
-            Self::Block => "block",
-        }
-    }
-
-    /// Its methods, and the header that lists them.
-    #[must_use]
-    pub const fn methods(self) -> (&'static [&'static str], &'static str) {
-        match self {
-            Self::Policies | Self::Audit | Self::Metrics | Self::TopRefused | Self::Decisions => (&["GET"], "GET"),
-            Self::Policy(_) | Self::Overrides => (&["GET", "PUT", "DELETE"], "GET, PUT, DELETE"),
-            Self::Block => (&["POST"], "POST"),
-        }
-    }
-
-    /// The policy in the path.
-    #[must_use]
-    pub const fn policy(self) -> Option<&'a str> {
-        match self {
-            Self::Policy(name) => Some(name),
-            _ => None,
-        }
-    }
-}
 
 impl<'a> AdminQuestion<'a> {
     /// The question as text.
@@ -177,8 +110,10 @@ impl<'a> AdminQuestion<'a> {
     pub fn to_text(&self) -> String {
         #[derive(Serialize)]
         struct Written<'a> {
-            method: &'a str,
-            path: &'a str,
+            act: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            policy: Option<&'a str>,
+            query: &'a str,
             #[serde(skip_serializing_if = "Option::is_none")]
             if_match: Option<&'a str>,
             #[serde(skip_serializing_if = "Option::is_none")]
@@ -189,8 +124,9 @@ impl<'a> AdminQuestion<'a> {
             body: &'a str,
         }
         let written = Written {
-            method: &self.method,
-            path: &self.path,
+            act: self.act.word(),
+            policy: self.act.policy(),
+            query: &self.query,
             if_match: self.if_match.as_deref(),
             if_none_match: self.if_none_match.as_deref(),
             by: &self.by,
@@ -200,7 +136,7 @@ impl<'a> AdminQuestion<'a> {
         serde_json::to_string(&written).unwrap_or_default() // our own type cannot fail to serialize
     }
 
-    /// Parses a question; `None` if it is malformed.
+    /// Parses a question; `None` if it is malformed, or of a version with other acts.
     #[must_use]
     pub fn from_text(text: &'a str) -> Option<Self> {
         let fields = Json::parse(text).ok()?.fields().ok()?;
@@ -213,8 +149,8 @@ impl<'a> AdminQuestion<'a> {
             None => None,
         };
         Some(Self {
-            method: field("method")?,
-            path: field("path")?,
+            act: AdminAct::from_word(&field("act")?, field("policy"))?,
+            query: field("query")?,
             if_match: field("if_match"),
             if_none_match: field("if_none_match"),
             by: field("by")?,
@@ -223,92 +159,89 @@ impl<'a> AdminQuestion<'a> {
         })
     }
 
-    /// Whether the frontend's isolate must poll the registry at once: something may have changed, or an operator starts to listen to
-    /// decisions.
-    #[must_use]
-    pub fn may_be_news(&self) -> bool {
-        self.method != "GET" || matches!(self.request(), Ok(AdminRequest::Decisions { after: None, .. }))
-    }
-
     /// Parses the request.
     ///
     /// # Errors
-    /// [`Problem::NotFound`] and [`Problem::MethodNotAllowed`], which the frontend has refused before; [`Problem::BadRequest`], and
-    /// [`Problem::PreconditionRequired`] for a change without a condition.
+    /// [`Problem::BadRequest`], and [`Problem::PreconditionRequired`] for a change without a condition.
     pub fn request(&self) -> Result<AdminRequest<'_>, Problem> {
-        let (path, query) = self.path.split_once('?').unwrap_or((&self.path, ""));
-        let at = AdminPath::of(path).ok_or_else(|| Problem::NotFound { path: path.to_owned() })?;
-        match (at, &*self.method) {
-            (AdminPath::Policies, "GET") => {
-                Query::of(query, &[])?;
-                Ok(AdminRequest::Policies)
-            }
-            (AdminPath::Policy(name), "GET") => {
-                Query::of(query, &[])?;
-                Ok(AdminRequest::Policy { name })
-            }
-            (AdminPath::Metrics, "GET") => Query::of(query, &[]).map(|_| AdminRequest::Metrics),
-            (AdminPath::TopRefused, "GET") => Query::of(query, &[]).map(|_| AdminRequest::TopRefused),
-            (AdminPath::Decisions, "GET") => decisions(&Query::of(query, &["policy", "outcome", "after"])?),
-            (AdminPath::Audit, "GET") => {
-                let query = Query::of(query, &["key", "before", "limit"])?;
+        let query = |known: &[&str]| Query::of(&self.query, known);
+        match &self.act {
+            AdminAct::Policies => query(&[]).map(|_| AdminRequest::Policies),
+            AdminAct::Policy(name) => query(&[]).map(|_| AdminRequest::Policy { name }),
+            AdminAct::SetPolicy(name) => self.change(name, Some(self.body.trim()), &query(&["dry_run", "carry"])?),
+            AdminAct::DeletePolicy(name) => self.change(name, None, &query(&["dry_run"])?),
+            AdminAct::Metrics => query(&[]).map(|_| AdminRequest::Metrics),
+            AdminAct::TopRefused => query(&[]).map(|_| AdminRequest::TopRefused),
+            AdminAct::Decisions => decisions(&query(&["policy", "outcome", "after"])?),
+            AdminAct::Audit => {
+                let query = query(&["key", "before", "limit"])?;
                 let limit = query.number("limit", 1..=MAX_ACTS as u64)?.and_then(|limit| usize::try_from(limit).ok());
                 let before = query.number("before", 0..=MAX_TOKENS)?;
-                let key = query.key()?.map(str::to_owned);
+                let key = query.key()?.map(Key::parse_operated).transpose();
+                let key = key.or_else(|error| bad_request(format!("`key` {error}")))?.map(Key::into_owned);
                 Ok(AdminRequest::Audit { key, before, limit: limit.unwrap_or(MAX_ACTS) })
             }
-            (AdminPath::Overrides, "GET") => {
-                let query = Query::of(query, &["policy", "key", "prefix", "after", "limit"])?;
-                if let Some(keys) = keys(&query)? {
-                    return Ok(AdminRequest::Override { keys });
+            AdminAct::Overrides => {
+                let query = query(&["policy", "key", "prefix", "after", "limit"])?;
+                if let Some(keys) = keys(&query, "override")? {
+                    return keys.map(AdminRequest::Override).or_else(|lines| bad_request(lines.join("; ")));
                 }
                 let limit = query.number("limit", 1..=MAX_LISTED as u64)?.and_then(|limit| usize::try_from(limit).ok());
                 let [policy, after] = ["policy", "after"].map(|name| query.get(name).map(str::to_owned));
                 Ok(AdminRequest::Overrides { policy, after, limit: limit.unwrap_or(MAX_LISTED) })
             }
-            (AdminPath::Overrides, "PUT") => {
-                let query = Query::of(query, &["dry_run", "carry"])?;
+            AdminAct::SetOverrides => {
+                let query = query(&["dry_run", "carry"])?;
                 let (carry, is_dry_run) = (query.override_carry()?, query.is_dry_run()?);
-                Ok(AdminRequest::ChangeOverrides { text: self.body.as_ref().into(), carry, is_dry_run })
+                let changes = OverrideChange::parse_all(&self.body).map_err(Problem::of_overrides)?;
+                Ok(AdminRequest::ChangeOverrides(self.overrides_change(changes, carry, is_dry_run)))
             }
-            (AdminPath::Overrides, "DELETE") => {
-                let query = Query::of(query, &["policy", "key", "prefix", "dry_run", "carry"])?;
-                let Some(keys) = keys(&query)? else {
+            AdminAct::RemoveOverride => {
+                let query = query(&["policy", "key", "prefix", "dry_run", "carry"])?;
+                let Some(keys) = keys(&query, "removed[0]")? else {
                     return bad_request("give `policy`, and `key` or `prefix`: which override to remove".to_owned());
                 };
-                let text = format!(r#"{{"removed":[{keys}]}}"#).into();
-                Ok(AdminRequest::ChangeOverrides {
-                    text,
-                    carry: query.override_carry()?,
-                    is_dry_run: query.is_dry_run()?,
-                })
+                let changes = vec![keys.map(|keys| OverrideChange { keys, set: None })];
+                let change = self.overrides_change(changes, query.override_carry()?, query.is_dry_run()?);
+                Ok(AdminRequest::ChangeOverrides(change))
             }
-            (AdminPath::Block, "POST") => {
-                Query::of(query, &[])?;
+            AdminAct::Block => {
+                query(&[])?;
                 BlockRequest::parse(self.body.as_bytes()).map(AdminRequest::Block)
             }
-            (AdminPath::Policy(name), "PUT" | "DELETE") => Ok(AdminRequest::Change(self.change(name, query)?)),
-            _ => Err(Problem::MethodNotAllowed { method: self.method.to_string(), allow: at.methods().1 }),
         }
     }
 
-    fn change<'q>(&'q self, name: &'q str, query: &str) -> Result<PolicyChange<'q>, Problem> {
-        let is_put = self.method == "PUT";
-        let query = Query::of(query, if is_put { &["dry_run", "carry"] } else { &["dry_run"] })?;
+    /// A change of overrides by its sender.
+    #[must_use]
+    pub fn overrides_change(
+        &self,
+        changes: Vec<Result<OverrideChange, Vec<String>>>,
+        carry: Option<Carry>,
+        is_dry_run: bool,
+    ) -> OverridesChange<'_> {
+        OverridesChange { changes, by: &self.by, only: self.only.as_deref(), carry, is_dry_run }
+    }
+
+    /// A change of the policy with this `name` to that `text`; without one, it is deleted.
+    fn change<'q>(
+        &'q self,
+        name: &'q str,
+        text: Option<&'q str>,
+        query: &Query<'_>,
+    ) -> Result<AdminRequest<'q>, Problem> {
         let is_dry_run = query.is_dry_run()?;
         let carry = query.carry()?;
         let condition = self.condition()?;
-        if !is_put && condition == Condition::Absent {
+        if text.is_none() && condition == Condition::Absent {
             return bad_request(
                 "`If-None-Match: *` is for creating: to delete, send `If-Match` with a version".to_owned(),
             );
         }
-        let text = match (is_put, self.body.trim()) {
-            (true, "") => return bad_request("the body is empty: send the policy as JSON".to_owned()),
-            (true, body) => Some(body),
-            (false, _) => None,
-        };
-        Ok(PolicyChange { name, text, condition, carry, by: &self.by, is_dry_run })
+        if text.is_some_and(str::is_empty) {
+            return bad_request("the body is empty: send the policy as JSON".to_owned());
+        }
+        Ok(AdminRequest::Change(PolicyChange { name, text, condition, carry, by: &self.by, is_dry_run }))
     }
 
     /// The condition in the headers, RFC 9110 §13.1.
@@ -358,17 +291,18 @@ fn decisions<'a>(query: &Query<'_>) -> Result<AdminRequest<'a>, Problem> {
     Ok(AdminRequest::Decisions { policy: query.get("policy").map(str::to_owned), outcomes, after: after.transpose()? })
 }
 
-/// The selector in a query, as JSON; `None` if there is none.
-fn keys(query: &Query<'_>) -> Result<Option<String>, Problem> {
-    let json = |text: &str| serde_json::to_string(text).unwrap_or_default(); // a text is always JSON
-    let (field, value) = match (query.get("key"), query.get("prefix")) {
-        (None, None) => return Ok(None),
+/// The keys in a query, called `place` in what is wrong with them; `None` if there are none.
+fn keys(query: &Query<'_>, place: &str) -> Result<Option<Result<OverrideKeys, Vec<String>>>, Problem> {
+    let (field, keys) = match (query.get("key"), query.get("prefix")) {
         (Some(_), Some(_)) => return bad_request("give `key` or `prefix`, not both".to_owned()),
-        (None, Some(prefix)) => ("prefix", json(prefix)),
-        (Some(_), None) => ("key", query.key()?.unwrap_or_default().to_owned()),
+        (None, Some(prefix)) => ("prefix", WrittenKeys::Prefix(prefix.into())),
+        (_, None) => match query.key()? {
+            Some(key) => ("key", WrittenKeys::One(key)),
+            None => return Ok(None),
+        },
     };
     match query.get("policy") {
-        Some(policy) => Ok(Some(format!(r#"{{"policy":{},"{field}":{value}}}"#, json(policy)))),
+        Some(policy) => Ok(Some(OverrideKeys::of_query(place, policy, keys))),
         None => bad_request(format!("`policy` is missing: give it beside `{field}`")),
     }
 }
@@ -392,13 +326,9 @@ impl<'a> Query<'a> {
     }
 
     /// The key, as JSON.
-    fn key(&self) -> Result<Option<&str>, Problem> {
-        match self.get("key") {
-            Some(key) if Json::parse(key).is_err() => {
-                bad_request(format!("`key` must be JSON, such as \"alice\" in quotes, not {}", shown(key)))
-            }
-            key => Ok(key),
-        }
+    fn key(&self) -> Result<Option<Json<'_>>, Problem> {
+        let wrong = |key| bad_request(format!("`key` must be JSON, such as \"alice\" in quotes, not {}", shown(key)));
+        self.get("key").map(|key| Json::parse(key).or_else(|_| wrong(key))).transpose()
     }
 
     fn carry(&self) -> Result<Option<Carry>, Problem> {
@@ -445,12 +375,21 @@ impl<'a> Query<'a> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::act::AdminPath;
     use super::*;
+    use crate::protocol::NamedKeys;
 
-    fn question<'a>(method: &'a str, path: &'a str) -> AdminQuestion<'a> {
-        let (method, path) = (method.into(), path.into());
-        let (by, body) = ("ops".into(), if method == "PUT" { "\"1/s\"".into() } else { "".into() });
-        AdminQuestion { method, path, if_match: Some("\"5\"".into()), if_none_match: None, by, only: None, body }
+    fn question<'a>(method: &str, url: &'a str) -> AdminQuestion<'a> {
+        let (path, query) = url.split_once('?').unwrap_or((url, ""));
+        AdminQuestion {
+            act: AdminPath::of(path).unwrap().act(method).unwrap(),
+            query: query.into(),
+            if_match: Some("\"5\"".into()),
+            if_none_match: None,
+            by: "ops".into(),
+            only: None,
+            body: if method == "PUT" { "\"1/s\"".into() } else { "".into() },
+        }
     }
 
     fn detail(question: &AdminQuestion<'_>) -> String {
@@ -466,15 +405,41 @@ mod tests {
         let whole = AdminQuestion {
             if_none_match: Some("*".into()),
             only: Some(vec!["api".to_owned()]),
-            ..question("PUT", "/v1/policies/api")
+            ..question("PUT", "/v1/policies/api?dry_run=true")
         };
-        let text = r#"{"method":"PUT","path":"/v1/policies/api","if_match":"\"5\"","if_none_match":"*","by":"ops","only":["api"],"body":"\"1/s\""}"#;
+        let text = r#"{"act":"policy.set","policy":"api","query":"dry_run=true","if_match":"\"5\"","if_none_match":"*","by":"ops","only":["api"],"body":"\"1/s\""}"#;
         assert_eq!((whole.to_text(), AdminQuestion::from_text(text)), (text.to_owned(), Some(whole)));
         let least = AdminQuestion { if_match: None, ..question("GET", "/v1/policies") };
         assert_eq!(AdminQuestion::from_text(&least.to_text()), Some(least));
-        for wrong in ["", "{}", r#"{"method":"GET","path":"/","by":"ops","only":[1],"body":""}"#] {
-            assert_eq!(AdminQuestion::from_text(wrong), None, "{wrong}");
+        for (wrong, is_right) in [
+            ("", false),
+            ("{}", false),
+            (r#"{"act":"policies","query":"","by":"ops","only":["api"],"body":""}"#, true),
+            (r#"{"act":"policies","query":"","by":"ops","only":[1],"body":""}"#, false),
+            (r#"{"act":"policies","policy":"api","query":"","by":"ops","body":""}"#, false),
+            (r#"{"act":"policy","query":"","by":"ops","body":""}"#, false),
+            (r#"{"act":"policy.rename","policy":"api","query":"","by":"ops","body":""}"#, false), // of a newer version
+        ] {
+            assert_eq!(AdminQuestion::from_text(wrong).is_some(), is_right, "{wrong}");
         }
+    }
+
+    #[test]
+    fn every_act_arrives_as_it_was_sent() {
+        let paths =
+            ["policies", "policies/api", "overrides", "audit", "metrics", "metrics/top", "decisions", "keys/block"]
+                .map(|path| format!("/v1/{path}"));
+        let methods = ["GET", "PUT", "DELETE", "POST"];
+        let all = paths.iter().flat_map(|path| methods.map(|method| (method, path)));
+        let acts = all.filter_map(|(method, path)| Some((method, path, AdminPath::of(path)?.act(method).ok()?)));
+        let acts: Vec<_> = acts.collect();
+        assert_eq!(acts.len(), 12);
+        for (method, path, act) in acts {
+            let text = question(method, path).to_text();
+            assert_eq!(AdminQuestion::from_text(&text).map(|question| question.act), Some(act), "{method} {path}");
+        }
+        assert_eq!(AdminPath::of("/v1/other"), None);
+        assert!(matches!(AdminPath::Audit.act("POST"), Err(Problem::MethodNotAllowed { allow: "GET", .. })));
     }
 
     #[test]
@@ -484,9 +449,13 @@ mod tests {
         assert_eq!(request("GET", "/v1/policies/api"), r#"Policy { name: "api" }"#);
         assert_eq!(request("GET", "/v1/audit"), "Audit { key: None, before: None, limit: 100 }");
         assert_eq!(request("GET", "/v1/audit?limit=7&before=9"), "Audit { key: None, before: Some(9), limit: 7 }");
-        let of_key = r#"Audit { key: Some("{\"hash\":\"00\"}"), before: None, limit: 100 }"#;
-        assert_eq!(request("GET", "/v1/audit?key=%7B%22hash%22:%2200%22%7D"), of_key);
-        assert!(detail(&question("GET", "/v1/audit?key=a")).starts_with("`key` must be JSON"));
+        let of_key = r#"Audit { key: Some(Text("alice")), before: None, limit: 100 }"#;
+        assert_eq!(request("GET", "/v1/audit?key=%22alice%22"), of_key);
+        for (key, error) in
+            [("a", "`key` must be JSON"), ("%7B%22hash%22:%2200%22%7D", "`key` has a `hash` that is not ")]
+        {
+            assert!(detail(&question("GET", &format!("/v1/audit?key={key}"))).starts_with(error), "{key}");
+        }
         let decisions = "Decisions { policy: None, outcomes: None, after: None }";
         assert_eq!(request("GET", "/v1/decisions"), decisions);
         let some = r#"Decisions { policy: Some("api"), outcomes: Some([Refused, Banned]), after: Some(Cursor { listener: 10, last: 31 }) }"#;
@@ -495,19 +464,33 @@ mod tests {
         assert_eq!(request("GET", "/v1/overrides"), overrides);
         let some = r#"Overrides { policy: Some("api"), after: Some("00ff"), limit: 7 }"#;
         assert_eq!(request("GET", "/v1/overrides?policy=api&after=00ff&limit=7"), some);
-        let one = r#"Override { keys: "{\"policy\":\"api\",\"key\":\"a\"}" }"#;
-        assert_eq!(request("GET", "/v1/overrides?policy=api&key=%22a%22"), one);
-        let removed = r#"ChangeOverrides { text: "{\"removed\":[{\"policy\":\"api\",\"prefix\":\"a\\\"\"}]}", carry: None, is_dry_run: true }"#;
-        assert_eq!(request("DELETE", "/v1/overrides?policy=api&prefix=a%22&dry_run=true"), removed);
-        let set = r#"ChangeOverrides { text: "\"1/s\"", carry: None, is_dry_run: false }"#;
-        assert_eq!(request("PUT", "/v1/overrides"), set);
+        let keys = |place: &str, keys| OverrideKeys { place: place.to_owned(), policy: "api".to_owned(), keys };
+        let one = question("GET", "/v1/overrides?policy=api&key=%22a%22");
+        let key = NamedKeys::One(Key::Text("a".into()));
+        assert_eq!(one.request(), Ok(AdminRequest::Override(keys("override", key))));
+        let remove = question("DELETE", "/v1/overrides?policy=api&prefix=a%22&dry_run=true");
+        let removed = OverrideChange { keys: keys("removed[0]", NamedKeys::Prefix("a\"".to_owned())), set: None };
+        let change = remove.overrides_change(vec![Ok(removed)], None, true);
+        assert_eq!(remove.request(), Ok(AdminRequest::ChangeOverrides(change)));
+        let body = r#"{"overrides":[{"policy":"api","prefix":"a","banned":true}]}"#;
+        let set = AdminQuestion { body: body.into(), ..question("PUT", "/v1/overrides?carry=reset") };
+        let change = set.overrides_change(OverrideChange::parse_all(body).unwrap(), Some(Carry::Reset), false);
+        assert_eq!(set.request(), Ok(AdminRequest::ChangeOverrides(change)));
         for (method, query, error) in [
             ("GET", "key=a&policy=api", r#"`key` must be JSON, such as "alice" in quotes, not "a""#),
             ("GET", "key=%22a%22", "`policy` is missing: give it beside `key`"),
             ("GET", "key=1&prefix=a", "give `key` or `prefix`, not both"),
             ("GET", "limit=1001", r#"`limit` must be a whole number from 1 to 1000, not "1001""#),
             ("DELETE", "policy=api", "give `policy`, and `key` or `prefix`: which override to remove"),
+            ("GET", "key=[7]&policy=api", "override.key: has a part 0 that is not a string"),
+            (
+                "GET",
+                "policy=a%20b&prefix=",
+                "override.policy: must be the name of a policy: a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'; \
+                 override.prefix: must be the beginning of text keys, 1 to 512 bytes, not \"\"",
+            ),
             ("PUT", "dry_run=1", r#"`dry_run` must be true or false, not "1""#),
+            ("PUT", "", "nothing was changed: the body must be an object with `overrides`, `removed` or both"),
         ] {
             assert_eq!(detail(&question(method, &format!("/v1/overrides?{query}"))), error, "{query}");
         }
@@ -586,7 +569,5 @@ mod tests {
         }
         let empty = AdminQuestion { body: " ".into(), ..question("PUT", "/v1/policies/a") };
         assert_eq!(detail(&empty), "the body is empty: send the policy as JSON");
-        assert!(matches!(question("POST", "/v1/audit").request(), Err(Problem::MethodNotAllowed { allow: "GET", .. })));
-        assert!(matches!(question("GET", "/v1/other").request(), Err(Problem::NotFound { .. })));
     }
 }

@@ -55,6 +55,8 @@ fn sentence(&(limit, cost, answer): &Answered<'_>, shards: usize, now: i64) -> S
     let standing = if limit.is_slots() {
         let used = config.capacity.saturating_sub(answer.remaining).saturating_add(answer.owed);
         format!("{} are in use", grouped(used))
+    } else if answer.owed > 0 && config.is_soft {
+        format!("it is exceeded by {}", grouped(answer.owed))
     } else if answer.owed > 0 {
         format!("{} are owed", grouped(answer.owed))
     } else {
@@ -83,8 +85,9 @@ fn sentence(&(limit, cost, answer): &Answered<'_>, shards: usize, now: i64) -> S
         }
         Decision::Never { max } => format!("; that can never pass, for no more than {} can", grouped(max)),
     };
+    let (soft, and_so) = if config.is_soft { ("soft ", " and refuses nothing") } else { ("", "") };
     format!(
-        "the limit {} allows {}; {standing}{in_shards}, and {} were asked for{then}",
+        "the {soft}limit {} allows {}{and_so}; {standing}{in_shards}, and {} were asked for{then}",
         limit.full_name(),
         if limit.is_slots() { format!("{} at once", grouped(config.capacity)) } else { rule(config) },
         grouped(cost)

@@ -3,16 +3,17 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::super::ban_status::BanStatus;
 use super::super::body::{Body, parse};
 use super::super::limit_body::{Exact, LimitBody};
 use super::super::problem::{Problem, bad_request};
 use super::super::reply::Reply;
-use super::super::verdict::{RESERVATION_ID_LEN, is_false};
+use super::super::verdict::{is_false, reservation_id};
 use super::question::KeyQuestion;
 use crate::access::Key;
 use crate::json::Json;
 use crate::limit::{Decision, Verb};
-use crate::policy::{Cause, FrontendTerms, Shard, Standing, without_shadow};
+use crate::policy::{Cause, FrontendTerms, Shard, without_shadow};
 use crate::protocol::{Action, BucketState, KeyState, LimitState, PastDecision, PolicyTokens};
 use crate::sorted::sort_by;
 
@@ -68,7 +69,7 @@ pub fn key_state(question: &KeyQuestion, state: &KeyState) -> String {
         .reservations
         .iter()
         .map(|open| Open {
-            reservation: format!("{:0RESERVATION_ID_LEN$x}", open.id),
+            reservation: reservation_id(open.id),
             opened_at: open.opened_at,
             expires_at: open.expires_at,
             unsettled: if open.is_refunded { "refund" } else { "keep" },
@@ -151,12 +152,8 @@ struct Bucket<'a> {
     /// Whether it is of limits in shadow.
     #[serde(skip_serializing_if = "is_false")]
     shadow: bool,
-    #[serde(skip_serializing_if = "is_false")]
-    banned: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    banned_until: Option<i64>,
-    #[serde(skip_serializing_if = "is_false")]
-    unlimited: bool,
+    #[serde(flatten)]
+    ban_status: BanStatus,
     /// When the policy's version came into force, if a registry has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<i64>,
@@ -227,20 +224,14 @@ impl<'a> Bucket<'a> {
             policy,
             shard: None,
             shadow: policy != bucket.policy,
-            banned: false,
-            banned_until: None,
-            unlimited: false,
+            ban_status: BanStatus::default(),
             since: None,
             limits: Vec::new(),
             error: None,
         };
         match &bucket.limits {
             Ok((policy, limits)) => {
-                match policy.standing() {
-                    Standing::Limited => {}
-                    Standing::Unlimited => body.unlimited = true,
-                    Standing::Banned { until } => (body.banned, body.banned_until) = (true, until),
-                }
+                body.ban_status = BanStatus::of(policy);
                 let shard = policy.shard().filter(|shard| shard.count > 1);
                 body.shard = shard.map(|Shard { index, count }| Part { index, count });
                 body.since = Some(policy.timeline().since()).filter(|&since| since != 0);

@@ -13,13 +13,11 @@ mod inspect;
 mod question;
 
 #[cfg(feature = "service")]
-pub use block::BlockRequest;
+pub use block::{BLOCK_PATH, BlockRequest};
 #[cfg(feature = "service")]
 pub use inspect::{INSPECT_KEY_PATH, InspectKeyRequest, inspected, key_state};
 #[cfg(feature = "service")]
 pub use question::KeyQuestion;
 
 pub(super) use act::Act;
-#[cfg(feature = "service")]
-pub(super) use block::BLOCK_PATH;
 pub(super) use explain::explanation;

@@ -20,10 +20,14 @@ pub(in super::super) struct Asked {
 /// What to do after the answers.
 #[derive(Clone, Debug)]
 pub(in super::super) enum Purpose {
-    /// Nothing.
+    /// Reply.
     Answer,
-    /// Record an act of the operator with this name.
-    Act { by: String },
+    /// Tell the platform's rate limiting method whether it is allowed.
+    Limit,
+    /// Nothing: no request waits for them.
+    Leases,
+    /// Record an act of the operator with this name, if there is a registry.
+    Act { by: String, has_registry: bool },
     /// Verify a visitor's captcha, if the limits allow it.
     Session(Verification),
 }

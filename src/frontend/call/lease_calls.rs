@@ -4,6 +4,7 @@ use super::super::Now;
 use super::super::object::Object;
 use super::leases::Leasing;
 use super::plan::{Calls, Plan};
+use super::report::Reports;
 use super::requests::known_of;
 use super::{Asked, Call, Purpose};
 use crate::edge::{Batch, Return};
@@ -15,14 +16,14 @@ impl Call {
     /// The lease call to make in the background of this one.
     #[must_use]
     pub fn renewal(&mut self, now: Now) -> Option<Self> {
-        let renewal = self.leasing.renewal.take()?;
+        let renewal = self.plan.leasing.renewal.take()?;
         self.about_leases(renewal, now)
     }
 
     /// Delay in milliseconds before [`Call::end_lease`]; `None` if no lease came with the answer.
     #[must_use]
     pub const fn lease_ms(&self) -> Option<u64> {
-        match self.leasing.leased {
+        match self.plan.leasing.leased {
             Some((_, ms)) => Some(ms),
             None => None,
         }
@@ -31,13 +32,13 @@ impl Call {
     /// The call that returns the lease, if it is idle or over; `None` if there is nothing to return, or not yet: see [`Call::lease_ms`].
     #[must_use]
     pub fn end_lease(&mut self, now: Now) -> Option<Self> {
-        let (lease, _) = self.leasing.leased.take()?;
+        let (lease, _) = self.plan.leasing.leased.take()?;
         let (object, item) = (self.plan.objects.first()?, self.asked.whole.items().first()?);
-        let end = self.memory.borrow_mut().end(object, &item.policy, lease, now.at);
+        let end = self.shared.memory.borrow_mut().end(object, &item.policy, lease, now.at);
         match end {
             Return::Send(ended) => self.about_leases(ended, now),
             Return::Wait(ms) => {
-                self.leasing.leased = Some((lease, ms));
+                self.plan.leasing.leased = Some((lease, ms));
                 None
             }
             Return::Over => None,
@@ -60,18 +61,17 @@ impl Call {
         let batch = Batch::new(vec![request], now.waiting);
         let batch = if self.asked.terms.sends_definitions { batch.with_definitions() } else { batch };
         Some(Self {
-            asked: Asked { purpose: Purpose::Answer, ..self.asked.clone() },
+            asked: Asked { purpose: Purpose::Leases, ..self.asked.clone() },
             plan: Plan {
                 objects: vec![Object::new(object.name.clone(), vec![0])],
                 calls: Calls::Batch(batch),
+                leasing: Leasing { request: Some(lease), ..Leasing::default() },
                 decided_by: DecidedBy::Object,
+                began_at: now.waiting,
             },
-            leasing: Leasing { request: Some(lease), ..Leasing::default() },
-            memory: self.memory.clone(),
-            isolate: self.isolate.clone(),
-            began_at: now.waiting,
+            shared: self.shared.clone(),
             done: None,
-            end: None,
+            reports: Reports::default(),
         })
     }
 }

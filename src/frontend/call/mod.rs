@@ -19,13 +19,15 @@ use std::rc::Rc;
 
 use leases::Leasing;
 use plan::{Calls, Plan};
+use report::{End, Reports};
 use requests::{batch_of, requests_of};
 
 pub use asked::Verification;
 pub(super) use asked::{Asked, Purpose, Terms};
+pub use report::Point;
 pub use sent_request::SentRequest;
 
-use super::event::{End, Event};
+use super::event::{Budget, Event};
 use super::isolate::Isolate;
 use super::memory::Memory;
 use super::newer::Newer;
@@ -33,31 +35,34 @@ use super::object::Object;
 use super::settings::Settings;
 use super::{Now, shards};
 use crate::access::key_hash_in;
-use crate::api::{Notice, Problem, Reply, ResolvedItem};
-use crate::edge::{Batch, Failure, Leased, ObjectCall, Outcome};
-use crate::metrics::{CallOutcome, DecidedBy, Outcome as BudgetOutcome, Repeat};
+use crate::api::{Notice, Problem, Reply};
+use crate::edge::{Batch, Failure, Leased, ObjectCall, Outcome, Receiver};
+use crate::metrics::{CallOutcome, DecidedBy, Repeat};
 use crate::policy::{Cause, Policy};
-use crate::protocol::{Action, KeyAct, ObjectReply, RequestId, Rows};
+use crate::protocol::{KeyAct, ObjectReply, RequestId, Rows};
 
 /// A request decided by objects: one object, or one per key of a batch.
 pub struct Call {
     asked: Asked,
     plan: Plan,
-    leasing: Leasing,
+    shared: Shared,
+    /// The reply, once there is one.
+    done: Option<Reply>,
+    reports: Reports,
+}
+
+/// What all calls of its frontend share.
+#[derive(Clone)]
+struct Shared {
     memory: Rc<RefCell<Memory>>,
     isolate: Rc<Isolate>,
-    began_at: i64,
-    /// The reply, once there is one, and how the request ended.
-    done: Option<Reply>,
-    end: Option<End>,
 }
 
 /// All of it but what it shares with its frontend.
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { asked, plan, leasing, memory: _, isolate: _, began_at, done, end } = self;
-        let parts = (asked, plan, leasing, began_at, done, end);
-        f.debug_tuple("Call").field(&parts).finish()
+        let Self { asked, plan, shared: _, done, reports } = self;
+        f.debug_tuple("Call").field(&(asked, plan, done, reports)).finish()
     }
 }
 
@@ -66,10 +71,20 @@ impl fmt::Debug for Call {
 pub struct Recording {
     /// The act.
     pub act: KeyAct,
-    /// The reply if it was recorded.
-    pub recorded: Reply,
-    /// The reply if recording failed.
-    pub unrecorded: Reply,
+    reply: Reply,
+}
+
+impl Recording {
+    /// The reply, which says whether the act was recorded. If not, it is in the log.
+    #[must_use]
+    pub fn reply(self, is_recorded: bool) -> Reply {
+        let Self { act, reply } = self;
+        let mut reply = reply.marked(|marks| marks.recorded = Some(is_recorded));
+        if !is_recorded {
+            reply.note = Some(format!("an act on a key is recorded only in this log: {}", act.to_text()));
+        }
+        reply
+    }
 }
 
 /// The last step of a request.
@@ -77,10 +92,12 @@ pub struct Recording {
 pub enum LastStep<'a> {
     /// Make the request again: nothing was decided.
     Again(Newer),
-    /// Record an act; the reply depends on whether that succeeds.
+    /// Record an act, and send [its reply](Recording::reply).
     Record(Box<Recording>),
     /// Call the captcha's verifier and make the reply from its answer.
     Verify(Verification),
+    /// Say whether a call of the platform's own rate limiting binding is allowed.
+    Limited(bool),
     /// Send the reply.
     Reply(&'a Reply),
 }
@@ -88,9 +105,11 @@ pub enum LastStep<'a> {
 /// The work left after an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
+    /// The answer is malformed. Make more calls, if there are any.
+    Unreadable,
     /// Make more calls.
     Calls,
-    /// Take the [last step](Call::last), and handle reports and leases: [`Call::events`], [`Call::notices`], [`Call::renewal`] and
+    /// Take the [last step](Call::last), and handle reports and leases: [`Call::points`], [`Call::notices`], [`Call::renewal`] and
     /// [`Call::lease_ms`].
     ReplyAndMore,
     /// Reply, nothing else.
@@ -98,11 +117,12 @@ pub enum Left {
 }
 
 impl Call {
-    /// Starts a request. `hold_ids` are random: one per object of a batch over several keys, otherwise empty.
+    /// Starts a request, which may use leases unless it is a repetition. `hold_ids` are random: one per object of a batch over several keys,
+    /// otherwise empty.
     pub(super) fn new(
         asked: Asked,
         objects: Vec<Object>,
-        request_id: RequestId,
+        (request_id, is_repeated): (RequestId, bool),
         hold_ids: &[u64],
         (settings, isolate): (&Settings, &Rc<Isolate>),
         now: Now,
@@ -111,7 +131,7 @@ impl Call {
         let mut leasing = Leasing::default();
         let whole = &asked.whole;
         // Leases belong to one version of a policy: using another for a single request would drop them.
-        let may_lease = asked.terms.tries == 0;
+        let may_lease = !is_repeated;
         let leased = may_lease.then(|| memory.consume(whole, &objects, request_id, now.at)).flatten();
         let (decided_by, batch) = if let Some(leased) = leased {
             let Leased { decided, renewal } = leased;
@@ -128,13 +148,8 @@ impl Call {
             memory.forget(whole, object, now.at);
         }
         drop(memory);
-        Self::of_plan(
-            asked,
-            Plan { objects, calls: Calls::Batch(batch), decided_by },
-            leasing,
-            (settings, isolate),
-            now,
-        )
+        let plan = Plan { objects, calls: Calls::Batch(batch), leasing, decided_by, began_at: now.waiting };
+        Self::of_plan(asked, plan, (settings, isolate))
     }
 
     /// Starts a request about one budget in several shards: its parts have an item for each object, in the same order.
@@ -161,18 +176,13 @@ impl Call {
         drop(memory);
         let decided_by = if calls.outcome().is_some() { DecidedBy::Cache } else { DecidedBy::Object };
         let calls = Calls::Shards(if asked.terms.sends_definitions { calls.with_definitions() } else { calls });
-        Self::of_plan(asked, Plan { objects, calls, decided_by }, Leasing::default(), (settings, isolate), now)
+        let plan = Plan { objects, calls, leasing: Leasing::default(), decided_by, began_at: now.waiting };
+        Self::of_plan(asked, plan, (settings, isolate))
     }
 
-    fn of_plan(
-        asked: Asked,
-        plan: Plan,
-        leasing: Leasing,
-        (settings, isolate): (&Settings, &Rc<Isolate>),
-        now: Now,
-    ) -> Self {
-        let (memory, isolate) = (Rc::clone(&settings.memory), Rc::clone(isolate));
-        Self { asked, plan, leasing, memory, isolate, began_at: now.waiting, done: None, end: None }
+    fn of_plan(asked: Asked, plan: Plan, (settings, isolate): (&Settings, &Rc<Isolate>)) -> Self {
+        let shared = Shared { memory: Rc::clone(&settings.memory), isolate: Rc::clone(isolate) };
+        Self { asked, plan, shared, done: None, reports: Reports::default() }
     }
 
     /// The number of deciding objects.
@@ -206,17 +216,18 @@ impl Call {
         object.called_at = now.waiting;
         object.asked_at.get_or_insert(now.at);
         if mem::take(&mut object.has_failed) && call.is_repeated {
-            self.isolate.count(|counts| counts.repeated(Repeat::Failure));
+            self.shared.isolate.count(|counts| counts.repeated(Repeat::Failure));
         }
         Some(call)
     }
 
     /// Takes an object's answer, with the rows that the object read and wrote; `None` if the answer is malformed.
     pub fn answered(&mut self, index: usize, answer: Option<(ObjectReply, Rows)>, now: Now) -> Left {
-        let outcome = answer.as_ref().map_or(CallOutcome::Failed(Cause::Failed), |_| CallOutcome::Answered);
+        let is_readable = answer.is_some();
+        let outcome = if is_readable { CallOutcome::Answered } else { CallOutcome::Failed(Cause::Failed) };
         self.count_call(index, outcome, now);
         if let Some((reply, rows)) = &answer {
-            self.isolate.count(|counts| {
+            self.shared.isolate.count(|counts| {
                 counts.stored(rows.read, rows.written);
                 match reply {
                     ObjectReply::PolicyUnknown => counts.repeated(Repeat::PolicyUnknown),
@@ -229,19 +240,23 @@ impl Call {
         let parts = self.asked.parts();
         if let Some(object) = self.plan.objects.get_mut(index) {
             object.answered_at = now.at;
-            let memory = &mut *self.memory.borrow_mut();
+            let memory = &mut *self.shared.memory.borrow_mut();
             memory.forget(parts, object, now.at);
             if let (Some(_), Some(ObjectReply::Decided(decided))) = (&self.asked.of_shards, &reply) {
-                shards::remember(parts, object, decided, (&self.isolate, memory));
+                shards::remember(parts, object, decided, (&self.shared.isolate, memory));
             }
-            self.leasing.answered(parts, object, reply.as_ref(), memory, now.at);
+            self.plan.leasing.answered(parts, object, reply.as_ref(), memory, now.at);
         }
         let is_unreadable = Failure { cause: Cause::Failed, is_retryable: false };
         self.plan.calls.answered(index, reply.ok_or(is_unreadable));
-        match self.plan.calls.is_over() {
-            false => Left::Calls,
-            true if self.has_only_reply() => Left::Reply,
-            true => Left::ReplyAndMore,
+        if !is_readable {
+            Left::Unreadable
+        } else if !self.plan.calls.is_over() {
+            Left::Calls
+        } else if self.only_reply(now).is_some() {
+            Left::Reply
+        } else {
+            Left::ReplyAndMore
         }
     }
 
@@ -251,9 +266,9 @@ impl Call {
         let parts = self.asked.parts();
         if let Some(object) = self.plan.objects.get_mut(index) {
             object.has_failed = true;
-            let memory = &mut *self.memory.borrow_mut();
+            let memory = &mut *self.shared.memory.borrow_mut();
             memory.forget(parts, object, now.at); // it may have been applied
-            self.leasing.answered(parts, object, None, memory, now.at);
+            self.plan.leasing.answered(parts, object, None, memory, now.at);
         }
         self.plan.calls.answered(index, Err(failure));
     }
@@ -264,21 +279,14 @@ impl Call {
         self.plan.calls.outcome().is_some()
     }
 
-    /// Whether it was decided without a call and only the reply is left to send.
-    #[must_use]
-    pub fn needs_only_reply(&self) -> bool {
-        self.plan.decided_by != DecidedBy::Object && self.has_only_reply()
-    }
-
-    /// Whether only the reply is left to send: no retry, data point, notice, act, captcha or lease.
-    fn has_only_reply(&self) -> bool {
-        let Some(Outcome::Decided(replies)) = self.plan.calls.outcome() else { return false };
-        let owes_notice = |reply: &ObjectReply| match reply {
-            ObjectReply::Decided(decided) => !decided.notices.is_empty(),
-            _ => false,
-        };
-        let is_reported = self.asked.terms.has_points || replies.iter().flatten().any(owes_notice);
-        matches!(self.asked.purpose, Purpose::Answer) && self.leasing.is_over() && !is_reported
+    /// The reply if nothing else is left to send: no retry, data point, notice, act, captcha or lease.
+    pub fn only_reply(&mut self, now: Now) -> Option<&Reply> {
+        let has_reply = self.done.is_some() || matches!(self.plan.calls.outcome(), Some(Outcome::Decided(_)));
+        if !has_reply || !matches!(self.asked.purpose, Purpose::Answer) || !self.plan.leasing.is_over() {
+            return None;
+        }
+        self.reply(now);
+        self.done.as_ref().filter(|_| self.reports.is_empty())
     }
 
     /// The last step, once it is [decided](Call::is_decided) or [lost](Call::lose).
@@ -288,13 +296,14 @@ impl Call {
         }
         let status = self.reply(now).status;
         match &self.asked.purpose {
-            Purpose::Act { by } => {
-                if let Some(recording) = self.recording(by) {
-                    return LastStep::Record(Box::new(recording));
-                }
-            }
+            Purpose::Act { by, has_registry } => match self.recording(by) {
+                Some(recording) if *has_registry => return LastStep::Record(Box::new(recording)),
+                Some(recording) => self.done = Some(recording.reply(false)),
+                None => {}
+            },
             Purpose::Session(verification) if status == 200 => return LastStep::Verify(verification.clone()),
-            Purpose::Session(_) | Purpose::Answer => {}
+            Purpose::Limit => return LastStep::Limited(status == 200),
+            Purpose::Session(_) | Purpose::Answer | Purpose::Leases => {}
         }
         LastStep::Reply(self.reply(now))
     }
@@ -302,7 +311,7 @@ impl Call {
     /// What to retry with, if objects know newer policies and a try is left.
     fn newer(&self) -> Option<Newer> {
         let newer = self.next_try()?;
-        self.isolate.count(|counts| counts.repeated(Repeat::PolicyOutdated));
+        self.shared.isolate.count(|counts| counts.repeated(Repeat::PolicyOutdated));
         Some(newer)
     }
 
@@ -316,9 +325,7 @@ impl Call {
         let Some(Outcome::Decided(replies)) = self.plan.calls.outcome() else { return None };
         let [Ok(reply)] = replies.as_slice() else { return None };
         let act = self.asked.whole.key_act(reply, by, key_hash_in(self.object(0)))?;
-        let said =
-            |is_recorded| self.done.clone().map(|reply| reply.marked(|marks| marks.recorded = Some(is_recorded)));
-        Some(Recording { act, recorded: said(true)?, unrecorded: said(false)? })
+        Some(Recording { act, reply: self.done.clone()? })
     }
 
     /// The reply.
@@ -330,27 +337,24 @@ impl Call {
         self.done.get_or_insert_with(|| Problem::Unavailable { cause: Cause::Failed }.reply())
     }
 
-    /// Ends the request without knowing its outcome.
-    pub fn lose(&mut self, now: Now) {
+    /// Ends the request without knowing its outcome: an object may have granted it.
+    pub(super) fn lose(&mut self, now: Now) {
         let reply = self.no_answer(now);
         self.done = Some(self.marked(reply));
     }
 
-    /// Emits an event for each budget, once there is a reply. Requests that take no tokens have none.
-    pub fn events<'a>(&'a self, now: Now, report: &mut dyn FnMut(&Event<'a>)) {
-        report::events(&self.asked, &self.plan, self.end, now, report);
+    /// The data points to write, once there is a reply: one for each budget of a request that takes tokens.
+    #[must_use]
+    pub fn points(&mut self) -> Vec<Point> {
+        mem::take(&mut self.reports.points)
     }
 
-    /// The notices that are due, once there is a reply.
+    /// The notices to send, each with its receiver, once there is a reply.
     #[must_use]
-    pub fn notices(&self, now: Now) -> Vec<Notice> {
-        report::notices(&self.asked, &self.plan, self.end, now)
-    }
-
-    /// Milliseconds taken so far.
-    #[must_use]
-    pub fn took_ms(&self, now: Now) -> u64 {
-        length_ms(self.began_at, now.waiting)
+    pub fn notices(&mut self) -> Vec<(Receiver, Notice)> {
+        let receivers = self.asked.terms.receivers;
+        let notices = mem::take(&mut self.reports.notices).into_iter();
+        notices.flat_map(|notice| receivers.all().map(move |receiver| (receiver, notice.clone()))).collect()
     }
 
     /// Marks the reply if the policies may be stale.
@@ -383,7 +387,7 @@ impl Call {
             Ok(reply) => {
                 let source = self.plan.decided_by;
                 if source == DecidedBy::Object && self.asked.of_shards.is_none() {
-                    self.memory.borrow_mut().answered(whole, &self.plan.objects, replies); // each shard's answer was recorded already
+                    self.shared.memory.borrow_mut().answered(whole, &self.plan.objects, replies); // each shard's answer was recorded already
                 }
                 self.end(End::Decided, now);
                 let is_marked = source != DecidedBy::Object;
@@ -392,8 +396,8 @@ impl Call {
             Err(Problem::Unavailable { cause }) => self.failure(&[cause], cause, now),
             Err(problem) => {
                 let (action, is_inline) = (whole.action(), whole.has_inline());
-                if let Some(event) = Event::too_large(action, &problem, is_inline, now.at) {
-                    self.isolate.record(now, |report| report(&event));
+                if let Some(budget) = Budget::too_large(action, &problem, is_inline, now.at) {
+                    self.shared.isolate.on(Event::Budget(&budget));
                 }
                 problem.reply()
             }
@@ -409,40 +413,33 @@ impl Call {
     }
 
     fn unavailable(&mut self, cause: Cause, now: Now) -> Reply {
-        self.isolate.count(|counts| counts.unavailable(cause));
-        self.end(End::Undecided(BudgetOutcome::Unavailable, cause), now);
+        self.end(End::Unavailable(cause), now);
         Problem::Unavailable { cause }.reply()
     }
 
     /// The reply when `causes` prevented a decision; it names `cause`.
     fn failure(&mut self, causes: &[Cause], cause: Cause, now: Now) -> Reply {
-        let opens = |item: &ResolvedItem| {
-            // Limits that could not have refused it let it pass.
-            !item.is_enforced() || causes.iter().all(|&cause| item.policy.frontend().on_error.opens(cause))
+        let Some(reply) = self.asked.whole.degraded_reply(causes, cause) else {
+            return self.unavailable(cause, now);
         };
-        // Only requests that take tokens fail open; other callers must learn of the failure.
-        let would_take = matches!(self.asked.whole.action(), Action::Take(verb) if verb.takes());
-        let would_take = would_take && !self.asked.whole.is_recalled();
-        if would_take && self.asked.whole.items().iter().all(opens) {
-            self.isolate.count(|counts| counts.degraded(cause));
-            self.end(End::Undecided(BudgetOutcome::Degraded, cause), now);
-            self.asked.whole.degraded_reply(cause)
-        } else {
-            self.unavailable(cause, now)
-        }
+        self.end(End::Degraded(cause), now);
+        reply
     }
 
-    /// Records how it ended, and emits its events.
+    /// Emits the events of its end.
     fn end(&mut self, end: End, now: Now) {
-        self.end = Some(end);
-        let isolate = self.isolate.clone();
-        isolate.record(now, |report| self.events(now, report));
+        let Self { asked, plan, shared: Shared { isolate, .. }, reports, .. } = self;
+        let took_ms = length_ms(plan.began_at, now.waiting);
+        report::events(asked, plan, end, now, &mut |event| {
+            isolate.on(event);
+            reports.on(event, &asked.terms, took_ms);
+        });
     }
 
     /// Counts a finished call.
     fn count_call(&self, index: usize, outcome: CallOutcome, now: Now) {
         if let Some(object) = self.plan.objects.get(index) {
-            self.isolate.count(|counts| counts.called(outcome, length_ms(object.called_at, now.waiting)));
+            self.shared.isolate.count(|counts| counts.called(outcome, length_ms(object.called_at, now.waiting)));
         }
     }
 }

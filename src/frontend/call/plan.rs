@@ -1,16 +1,21 @@
 //! Which objects a request calls, and when.
 
 use super::super::object::Object;
+use super::leases::Leasing;
 use crate::edge::{Batch, Failure, ObjectCall, Outcome, ShardCalls};
 use crate::metrics::DecidedBy;
 use crate::protocol::ObjectReply;
 
-/// The objects to call.
+/// The calls of a request.
 #[derive(Debug)]
 pub(super) struct Plan {
+    /// The objects to call.
     pub(super) objects: Vec<Object>,
     pub(super) calls: Calls,
+    pub(super) leasing: Leasing,
     pub(super) decided_by: DecidedBy,
+    /// When it was made, by the clock for timeouts.
+    pub(super) began_at: i64,
 }
 
 /// The order of the calls.

@@ -2,7 +2,6 @@
 
 use super::super::Now;
 use super::super::object::Object;
-use super::super::settings::Receivers;
 use super::asked::Asked;
 use crate::api::{Costs, ResolvedItem, ResolvedRequest};
 use crate::edge::{Batch, InForce};
@@ -31,7 +30,7 @@ pub(super) fn requests_of(
     let recalled = parts.recalled().filter(|_| asked.of_shards.is_none());
     let parts = recalled.as_ref().unwrap_or(parts);
     let lease = lease.or_else(|| parts.lease().cloned());
-    let wants_notices = terms.receivers != Receivers::None && parts.may_notify();
+    let wants_notices = terms.receivers.is_any() && parts.may_notify();
     let requests = objects.iter().enumerate().map(|(index, object)| {
         let action = match hold_ids.get(index) {
             Some(&id) => Action::Hold(id),

@@ -17,8 +17,11 @@ pub struct LimitFacts {
     /// The limit's name, in a policy with several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Whether it can refuse; if not, it is in shadow. A disabled limit has no facts.
+    /// Whether it can refuse; if not, it is soft or in shadow. A disabled limit has no facts.
     pub is_enforced: bool,
+    /// Whether it never refuses, and counts on below zero: what it admits beyond the other numbers has no bound.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_soft: bool,
     /// `token_bucket`, `fixed_window`, `first_use_window`, `rolling_window` or `slots`. How many requests get slots within a time depends on how long each
     /// keeps its own.
     pub kind: &'static str,
@@ -144,7 +147,7 @@ pub(super) fn crash_cost(limit: &NamedLimit) -> CrashCost {
 
 fn facts(limit: &NamedLimit, is_enforced: bool, periods: &[u64]) -> LimitFacts {
     let config = *limit.limit().config();
-    let Config { rate, period_ms, capacity, max_debt, calendar, .. } = config;
+    let Config { rate, period_ms, capacity, max_debt, calendar, is_soft, .. } = config;
     let worst = Worst::of_consuming(&config).in_grains(limit.grain_ms());
     let within = |worst: Worst| {
         periods.iter().map(|&period_ms| Admitted { period_ms, tokens: worst.within(period_ms) }).collect::<Vec<_>>()
@@ -152,7 +155,8 @@ fn facts(limit: &NamedLimit, is_enforced: bool, periods: &[u64]) -> LimitFacts {
     let is_refilled = !limit.is_slots();
     LimitFacts {
         name: limit.name().map(str::to_owned),
-        is_enforced,
+        is_enforced: is_enforced && !is_soft,
+        is_soft,
         kind: limit.kind(),
         rate,
         period_ms,
@@ -162,7 +166,7 @@ fn facts(limit: &NamedLimit, is_enforced: bool, periods: &[u64]) -> LimitFacts {
         burst: worst.burst,
         within: if is_refilled { within(worst) } else { Vec::new() },
         full_after_ms: back_after_ms(limit, capacity),
-        debt: (max_debt > 0).then(|| {
+        debt: (max_debt > 0 && !is_soft).then(|| {
             let worst = Worst::of_all_verbs(&config);
             let paid_after_ms = debt_paid_after_ms(limit.limit());
             DebtFacts { max_debt, burst: worst.burst, within: within(worst), paid_after_ms }

@@ -4,12 +4,13 @@ use serde::{Serialize, Serializer};
 
 use super::facts::{CrashCost, crash_cost, debt_paid_after_ms, tokens_per};
 use super::worst::{Worst, gcd};
-use crate::length;
+use crate::length::{self, DAY_MS};
 use crate::limit::{Config, Kind};
 use crate::policy::calendar::shown_period;
 use crate::policy::frontend_terms::FrontendTerms;
 use crate::policy::named::Policy;
 use crate::policy::named_limit::NamedLimit;
+use crate::policy::object_terms::ReservationTerms;
 use crate::policy::on_error::{Cause, OnError};
 
 /// A probable mistake in a policy, or something its owner should know.
@@ -63,7 +64,7 @@ pub enum Code {
     NeverDecides,
     /// Warning: the windows of two limits do not open together.
     WindowsNotAligned,
-    /// Note: the limit is in shadow or off.
+    /// Note: the limit is soft, in shadow or off.
     NotEnforced,
     /// Note: requests pass uncounted when no decision can be made.
     FailsOpen,
@@ -151,7 +152,7 @@ pub(super) fn of(policy: &Policy) -> Vec<Finding> {
     findings.extend(of_shards(policy));
     findings.extend(many_idempotency_keys(policy));
     // A policy that enforces nothing lets every request pass, whatever fails.
-    if !policy.limits().is_empty() {
+    if policy.is_enforced() {
         findings.extend(of_errors(policy.frontend().on_error));
     }
     findings
@@ -167,7 +168,10 @@ fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {
     let worst = Worst::of_consuming(config);
     let mut findings = Vec::new();
     let mut push = |level, code, text| findings.push(finding(level, code, limit, text));
-    if worst.burst == 0 && max_debt == 0 {
+    if config.is_soft {
+        let text = "is soft: it counts below zero and says by how much, and refuses nothing";
+        push(Level::Note, Code::NotEnforced, text.to_owned());
+    } else if worst.burst == 0 && max_debt == 0 {
         let why = if kind == Kind::RollingWindow {
             "the rate is 0"
         } else if capacity == 0 {
@@ -179,7 +183,7 @@ fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {
         return findings;
     }
     if limit.is_slots() {
-        let max = Policy::MAX_RESERVATIONS;
+        let max = ReservationTerms::MAX_OPEN;
         if capacity > max as u64 {
             let text =
                 format!("a key has at most {max} open reservations, so at one slot each, only {max} can be used");
@@ -187,12 +191,12 @@ fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {
         }
         return findings;
     }
-    if capacity == 0 {
+    if capacity == 0 && !config.is_soft {
         let takes_no_advance = kind == Kind::FirstUseWindow || config.calendar.is_some();
         let passes = if takes_no_advance { "charges" } else { "reservations, borrowing and charges" };
         let text = format!("with a capacity of 0, consuming is always refused: only {passes} pass");
         push(Level::Note, Code::OnlyDebt, text);
-    } else if worst.loses_much() {
+    } else if worst.loses_much() && !config.is_soft {
         let (written, reached) =
             (format!("{rate} per {}", shown_period(config)), tokens_per(worst.per_cycle, worst.cycle_ms));
         let why = match kind {
@@ -223,7 +227,7 @@ fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {
         let text = format!("{most} can pass within {edge}, where two windows meet; a token bucket has no such edge");
         push(Level::Note, Code::WindowEdge, text);
     }
-    if max_debt > 0 {
+    if max_debt > 0 && !config.is_soft {
         let window_ms = if kind == Kind::TokenBucket { 0 } else { period_ms };
         let longest = DAY_MS.max(window_ms).max(policy.object().reservations.ttl_ms);
         match debt_paid_after_ms(limit.limit()) {
@@ -255,7 +259,7 @@ fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {
 /// Whether `tighter` refuses everything that `limit` refuses: costs are the same in both and taken by `consume`, and both start full. In
 /// doubt, `false`.
 fn is_always_tighter(tighter: &NamedLimit, limit: &NamedLimit) -> bool {
-    if tighter.is_slots() || limit.is_slots() {
+    if [tighter, limit].iter().any(|limit| limit.is_slots() || limit.limit().is_soft()) {
         return false;
     }
     let (a, b) = (tighter.limit().config(), limit.limit().config());
@@ -373,8 +377,9 @@ fn of_shards(policy: &Policy) -> Vec<Finding> {
 /// With a longer lifetime than usual, a key may be granted more requests than it remembers.
 fn many_idempotency_keys(policy: &Policy) -> Option<Finding> {
     let ttl_ms = policy.frontend().idempotency_ttl_ms;
-    let max = Policy::MAX_IDEMPOTENCY_KEYS;
-    let granted = policy.limits().iter().filter(|limit| !limit.is_slots()).map(|limit| {
+    let max = FrontendTerms::MAX_IDEMPOTENCY_KEYS;
+    let refusing = policy.limits().iter().filter(|limit| !limit.is_slots() && !limit.limit().is_soft());
+    let granted = refusing.map(|limit| {
         let &Config { rate, period_ms, capacity, .. } = limit.limit().config();
         let refilled = product(rate, ttl_ms).checked_div(period_ms.into()).unwrap_or(0);
         refilled.saturating_add(capacity.into())
@@ -412,8 +417,6 @@ fn finding(level: Level, code: Code, limit: &NamedLimit, text: String) -> Findin
 fn product(a: u64, b: u64) -> u128 {
     u128::from(a).saturating_mul(b.into())
 }
-
-const DAY_MS: u64 = 86_400_000;
 
 /// Tokens that refill sooner are hardly missed.
 const LONG_LOSS_MS: u64 = 10_000;

@@ -33,7 +33,7 @@ impl fmt::Display for Policy {
         if self.declared_shards() > 1 {
             write!(f, "; in {} shards", self.declared_shards())?;
         }
-        self.frontend().write_summary(!self.limits().is_empty(), f)
+        self.frontend().write_summary(self.is_enforced(), f)
     }
 }
 
@@ -68,8 +68,10 @@ impl fmt::Display for LimitFacts {
         if let Some(name) = &self.name {
             write!(f, "{name}: ")?;
         }
-        if !self.is_enforced {
-            f.write_str("in shadow, ")?;
+        match (self.is_enforced, self.is_soft) {
+            (true, _) => {}
+            (false, true) => f.write_str("soft, ")?,
+            (false, false) => f.write_str("in shadow, ")?,
         }
         match self.full_after_ms {
             _ if self.kind == SLOTS => f.write_str("each back when its reservation ends; ")?,
@@ -132,7 +134,7 @@ fn write_limits(f: &mut fmt::Formatter<'_>, limits: &[NamedLimit]) -> fmt::Resul
 }
 
 fn write_limit(f: &mut fmt::Formatter<'_>, limit: &Limit) -> fmt::Result {
-    let Config { kind, rate, period_ms, .. } = *limit.config();
+    let Config { kind, rate, period_ms, capacity, is_soft, .. } = *limit.config();
     let period = shown_period(limit.config());
     let kind = match kind {
         Kind::TokenBucket => "token bucket",
@@ -140,6 +142,9 @@ fn write_limit(f: &mut fmt::Formatter<'_>, limit: &Limit) -> fmt::Result {
         Kind::FirstUseWindow => "window from first use",
         Kind::RollingWindow => return write!(f, "rolling window, at most {rate} in any {period}"),
     };
+    if is_soft {
+        return write!(f, "soft {kind}, {rate} per {period}, {capacity} at once");
+    }
     let worst = Worst::of_consuming(limit.config());
     write!(f, "{kind}, {rate} per {period}, at most {} at once", worst.burst)?;
     if rate == 0 {

@@ -170,8 +170,8 @@ mod tests {
     use super::super::history::Change;
     use super::super::plan::{Multiple, Numbers};
     use super::*;
+    use crate::limit::DEFAULT_GRAINS;
     use crate::limit::{Config, Decision, State};
-    use crate::policy::named_limit::DEFAULT_GRAINS;
 
     /// Few moments, so that changes coincide.
     const LAST: i64 = 60;

@@ -19,8 +19,8 @@
 use std::mem;
 
 use super::plan::{Multiple, Numbers, Plan};
+use crate::limit::DEFAULT_GRAINS;
 use crate::limit::{Calendar, Carry, Config, Kind, Limit};
-use crate::policy::named_limit::DEFAULT_GRAINS;
 use crate::policy::weakest::Coarseness;
 use crate::zones;
 
@@ -290,7 +290,9 @@ impl Plan {
 
 impl Numbers {
     fn encode(&self, bytes: &mut Vec<u8>) {
-        let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, calendar } = *self.limit.config();
+        // Whether it is soft is the policy's: an override has other numbers.
+        let Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, calendar, is_soft: _ } =
+            *self.limit.config();
         let name = self.account.as_deref().unwrap_or_default();
         number(bytes, name.len() as u64);
         bytes.extend(name.as_bytes());
@@ -339,7 +341,7 @@ impl Numbers {
         let grains = if kind == Kind::RollingWindow { rest.byte()? } else { DEFAULT_GRAINS };
         // In a time zone that only a later runtime knows, nothing comes back: what else the override says must hold.
         let rate = if kind_byte == 3 && calendar.is_none() { 0 } else { rate };
-        let config = Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, calendar };
+        let config = Config { kind, rate, period_ms, capacity, max_debt, initial, offset_ms, calendar, is_soft: false };
         let account = Some(name).filter(|name| !name.is_empty()).map(str::to_owned);
         Some(Self { account, limit: Limit::of_any_kind(&config).ok()?, write_ahead, grains })
     }

@@ -26,7 +26,9 @@ use crate::key_hash::{KeyHash, KeyHasher, first};
 use crate::sorted::{SortedMap, sort_by};
 
 pub use self::history::{History, InForce, MAX_CHANGES};
-pub use self::parse::{MAX_PREFIX_LEN, WrittenKeys, WrittenOverride};
+#[cfg(feature = "service")]
+pub(crate) use self::parse::WrittenKeys;
+pub use self::parse::{MAX_PREFIX_LEN, WrittenOverride};
 pub use self::plan::{Multiple, Numbers, Plan};
 
 /// The overrides of all policies in an isolate.

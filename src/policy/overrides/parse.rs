@@ -10,7 +10,7 @@ use crate::policy::mode::Mode;
 use crate::policy::name::{is_name, name_rule};
 use crate::policy::named_limit::NamedLimit;
 use crate::policy::reader::{LIMIT_FIELDS, Reader, table};
-use crate::policy::shown::shown_value;
+use crate::policy::shown::{shortened, shown_value};
 
 /// One override, such as `{"policy":"api","key":"alice","multiple":2.5}`.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub struct WrittenOverride<'a> {
     /// The policy's name, not yet known to exist.
     pub policy: Cow<'a, str>,
     /// The keys it is for.
-    pub keys: WrittenKeys<'a>,
+    pub(crate) keys: WrittenKeys<'a>,
     /// Its effect on the policy.
     pub plan: Plan,
     /// When it ends, in Unix milliseconds.
@@ -27,9 +27,9 @@ pub struct WrittenOverride<'a> {
 
 /// The keys an override is for.
 #[derive(Clone, Debug)]
-pub enum WrittenKeys<'a> {
-    /// A single one, as in requests: JSON, not parsed yet.
-    One(&'a str),
+pub(crate) enum WrittenKeys<'a> {
+    /// A single one, as in requests: what a key is, `access` says.
+    One(Json<'a>),
     /// All text keys with this prefix.
     Prefix(Cow<'a, str>),
 }
@@ -54,11 +54,16 @@ impl<'a> WrittenOverride<'a> {
     /// # Errors
     /// All errors, not only the first.
     pub fn parse(place: &str, text: &'a str) -> Result<Self, PolicyErrors> {
-        let mut errors = Vec::new();
         let json = Json::parse(text).map_err(|error| {
             let problem = format!("must be a table of fields such as policy, key and multiple: {error}");
             PolicyErrors::from(PolicyError { place: place.to_owned(), problem })
         })?;
+        Self::of(place, json)
+    }
+
+    /// The same of a value.
+    pub(crate) fn of(place: &str, json: Json<'a>) -> Result<Self, PolicyErrors> {
+        let mut errors = Vec::new();
         let Some(fields) = table(place, json, "fields such as policy, key and multiple", &mut errors) else {
             return Err(PolicyErrors::all(errors));
         };
@@ -79,12 +84,8 @@ impl<'a> WrittenKeys<'a> {
     ///
     /// # Errors
     /// All errors, not only the first.
-    pub fn parse(place: &str, text: &'a str) -> Result<(Cow<'a, str>, Self), PolicyErrors> {
+    pub(crate) fn of(place: &str, json: Json<'a>) -> Result<(Cow<'a, str>, Self), PolicyErrors> {
         let mut errors = Vec::new();
-        let json = Json::parse(text).map_err(|error| {
-            let problem = format!("must be a table with policy, and key or prefix: {error}");
-            PolicyErrors::from(PolicyError { place: place.to_owned(), problem })
-        })?;
         let Some(fields) = table(place, json, "fields: policy, and key or prefix", &mut errors) else {
             return Err(PolicyErrors::all(errors));
         };
@@ -94,6 +95,25 @@ impl<'a> WrittenKeys<'a> {
             (Some(policy), Some(keys)) if errors.is_empty() => Ok((policy, keys)),
             _ => Err(PolicyErrors::all(errors)),
         }
+    }
+
+    /// Checks a selector that is not an object, such as that of a query.
+    ///
+    /// # Errors
+    /// All errors, not only the first.
+    pub(crate) fn check(&self, place: &str, policy: &str) -> Result<(), PolicyErrors> {
+        let mut errors = Vec::new();
+        let mut error = |field, problem| errors.push(PolicyError { place: format!("{place}.{field}"), problem });
+        if !is_name(policy) {
+            error("policy", policy_rule(policy));
+        }
+        if let Self::Prefix(prefix) = self
+            && !is_prefix(prefix)
+        {
+            let shown = shortened(serde_json::to_string(prefix).unwrap_or_default()); // a text is always JSON
+            error("prefix", prefix_rule(&shown));
+        }
+        if errors.is_empty() { Ok(()) } else { Err(PolicyErrors::all(errors)) }
     }
 }
 
@@ -105,20 +125,31 @@ fn policy<'a>(fields: &Fields<'a>, reader: &mut Reader<'_>) -> Option<Cow<'a, st
     let name = value.string();
     let found = name.as_deref().unwrap_or_default();
     if !is_name(found) {
-        reader.error("policy", format!("must be the name of a policy: {}", name_rule(found)));
+        reader.error("policy", policy_rule(found));
         return None;
     }
     name
 }
 
+fn policy_rule(found: &str) -> String {
+    format!("must be the name of a policy: {}", name_rule(found))
+}
+
+fn is_prefix(text: &str) -> bool {
+    (1..=MAX_PREFIX_LEN).contains(&text.len())
+}
+
+fn prefix_rule(shown: &str) -> String {
+    format!("must be the beginning of text keys, 1 to {MAX_PREFIX_LEN} bytes, not {shown}")
+}
+
 fn keys<'a>(fields: &Fields<'a>, reader: &mut Reader<'_>) -> Option<WrittenKeys<'a>> {
     match (fields.get("key"), fields.get("prefix")) {
-        (Some(key), None) => Some(WrittenKeys::One(key.raw())),
+        (Some(key), None) => Some(WrittenKeys::One(key)),
         (None, Some(prefix)) => match prefix.string() {
-            Some(text) if (1..=MAX_PREFIX_LEN).contains(&text.len()) => Some(WrittenKeys::Prefix(text)),
+            Some(text) if is_prefix(&text) => Some(WrittenKeys::Prefix(text)),
             _ => {
-                let rule = format!("must be the beginning of text keys, 1 to {MAX_PREFIX_LEN} bytes");
-                reader.error("prefix", format!("{rule}, not {}", shown_value(prefix)));
+                reader.error("prefix", prefix_rule(&shown_value(prefix)));
                 None
             }
         },
@@ -150,7 +181,7 @@ fn plan(fields: &Fields<'_>, reader: &mut Reader<'_>, policy: &str) -> Option<Pl
     match (given.as_slice(), has_numbers) {
         ([], true) => {
             reader.only(&[&COMMON[..], &LIMIT_FIELDS, &PLANS].concat());
-            let limit = reader.limit(policy, None)?;
+            let limit = reader.limit(policy, None, Mode::Enforce)?;
             (reader.errors.len() == before).then(|| Plan::Limits(vec![Numbers::of(&limit)]))
         }
         ([field], false) => {
@@ -227,8 +258,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::limit::DEFAULT_GRAINS;
     use crate::limit::{Config, Limit};
-    use crate::policy::named_limit::DEFAULT_GRAINS;
 
     fn read(json: &str) -> Result<(String, bool, Plan, Option<i64>), Vec<String>> {
         let read = WrittenOverride::parse("overrides[0]", json);

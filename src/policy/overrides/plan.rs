@@ -94,7 +94,8 @@ impl Plan {
                     // Plans of a time with several merged changes may have them under both names.
                     let same = numbers.filter(|other| other.limit.config().kind == first.limit.config().kind);
                     let weakest = same.fold(first.limit, |one, other| one.weaker(&other.limit, Carry::AsIs));
-                    limit.with_numbers(weakest, first.write_ahead).with_grains(first.grains)
+                    let numbers = if limit.limit().is_soft() { soft(&weakest) } else { weakest };
+                    limit.with_numbers(numbers, first.write_ahead).with_grains(first.grains)
                 };
                 limits.iter().map(apply).collect()
             }
@@ -153,6 +154,9 @@ impl Numbers {
                 }
             });
         };
+        if own.limit().is_soft() && self.limit.config().max_debt > 0 {
+            return Some("`max_debt` is not for soft limits, which count below zero without end".to_owned());
+        }
         let (kind, other) = (own.limit().config().kind, self.limit.config().kind);
         let is_same = kind == other && own.own_account() == self.account.as_deref();
         (!is_same).then(|| {
@@ -218,6 +222,12 @@ impl Multiple {
     }
 }
 
+/// The limit, which counts below zero instead of refusing.
+fn soft(limit: &Limit) -> Limit {
+    let max_debt = Limit::largest_debt(limit.config());
+    Limit::of_any_kind(&Config { max_debt, is_soft: true, ..*limit.config() }).unwrap_or(*limit)
+}
+
 /// The limit with these numbers, or with the largest exact ones below them.
 fn nearest(mut config: Config, own: &Limit) -> Limit {
     // Each number is lowered at most once.
@@ -243,8 +253,8 @@ const fn gcd(mut a: u128, mut b: u128) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::DEFAULT_GRAINS;
     use crate::policy::Policies;
-    use crate::policy::named_limit::DEFAULT_GRAINS;
 
     fn policy(json: &str) -> Policy {
         let policies = Policies::parse(&format!(r#"{{"p":{json}}}"#)).unwrap();

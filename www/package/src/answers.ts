@@ -53,12 +53,12 @@ export class Answers {
     limits: readonly { readonly decision: Decision; readonly snapshot: Snapshot }[],
     isBanned = false,
   ): Written {
-    const numbers = limits.flatMap(({ decision, snapshot: { tokens, drops, at } }, i) => [
+    const numbers = limits.flatMap(({ decision, snapshot: { tokens, drops, at, returns } }, i) => [
       typeof cost === "number" ? cost : cost[this.#names[i]!]!,
       ...numbersOf(decision),
       tokens,
       drops,
-      at,
+      returns ? (returns.at(-1)?.[0] ?? now) : at, // when a rolling window is full again
     ]);
     return this.#written("answer_decided", [now, ...numbers].join(" "), isBanned);
   }
@@ -96,6 +96,8 @@ let compiled: WebAssembly.Module | undefined;
 function settingsOf({ kind, rate, periodMs, capacity = rate, maxDebt = 0, offsetMs = 0 }: Limit): object {
   const settings = { kind, rate, period: `${periodMs}ms`, capacity, max_debt: maxDebt };
   if (kind === "fixed_window") return { ...settings, offset: `${offsetMs % periodMs}ms` };
+  const [word, grains] = (kind as string | undefined)?.split(" ") ?? [];
+  if (word === "rolling_window") return { kind: word, rate, period: settings.period, grains: Number(grains) };
   if ((kind as string) === "first_use_window") return { ...settings, kind: "fixed_window", offset: "first_use" };
   return settings;
 }

@@ -90,6 +90,8 @@ export interface Snapshot {
   readonly drops: number;
   /** The moment up to which refills are included. */
   readonly at: number;
+  /** Only of a rolling window: when what is missing comes back, in order, and how many tokens at each moment. */
+  readonly returns?: readonly (readonly [at: number, tokens: number])[];
 }
 
 /**

@@ -132,6 +132,8 @@ export interface LimitVerdict {
   readonly limit: number;
   readonly remaining: number;
   readonly owed?: number;
+  /** By how many tokens a soft limit is exceeded. */
+  readonly over?: number;
   readonly near_limit: boolean;
   readonly reset_at: number | null;
   /** When the tokens may be used, for the `mode`s `reserve` and `borrow`. */
@@ -177,10 +179,12 @@ export interface LimitNumbers {
   readonly calendar?: string;
   readonly capacity: number;
   readonly max_debt: number;
+  /** It never refuses, and counts below zero. */
+  readonly soft?: true;
 }
 
 /** The server's numbers of a limit, with the state of one key. */
-export type LimitSnapshot = LimitNumbers & Snapshot;
+export type LimitSnapshot = LimitNumbers & Omit<Snapshot, "returns">;
 
 /** 200: granted. */
 export interface Granted extends Verdict, Answer, UnderPolicies {
@@ -211,7 +215,7 @@ export interface Degraded extends Answer, UnderPolicies {
   readonly status: 200;
   readonly allowed: true;
   readonly policy: string;
-  readonly degraded: "overloaded" | "timeout" | "failed";
+  readonly degraded: Cause;
   readonly now?: undefined;
   readonly remaining?: undefined;
   readonly snapshot?: undefined;
@@ -259,7 +263,7 @@ export interface Problem extends Answer, UnderPolicies {
    * 503: why the server could not decide. After `timeout` and `failed` the request may have been done, and only one with an
    * idempotency key is safe to repeat. After `overloaded` it was not done.
    */
-  readonly cause?: "overloaded" | "timeout" | "failed";
+  readonly cause?: Cause;
 }
 
 /** 200: tokens in advance, or when there could be some. Moments are by the server's clock. */
@@ -315,11 +319,14 @@ export interface BatchGranted extends Answer, UnderPolicies {
   readonly results: readonly (Verdict | DegradedResult)[];
 }
 
+/** Why the server could not decide. */
+type Cause = "overloaded" | "timeout" | "failed";
+
 /** 200, but the server could not decide, and all policies let requests pass in that case. */
 export interface BatchDegraded extends Answer, UnderPolicies {
   readonly status: 200;
   readonly allowed: true;
-  readonly degraded: "overloaded" | "timeout" | "failed";
+  readonly degraded: Cause;
   readonly now?: undefined;
   readonly results: readonly DegradedResult[];
 }
@@ -340,7 +347,7 @@ export type DegradedResult = Omit<Degraded, "status" | "headers">;
 export interface Undecided {
   readonly policy: string;
   readonly allowed?: undefined;
-  readonly undecided: "overloaded" | "timeout" | "failed";
+  readonly undecided: Cause;
 }
 
 /** 200: what {@link Client.spend} reserved is spent. */

@@ -21,7 +21,8 @@ export interface Core {
   decide(bucket: number, verb: number, now: number, cost: number, maxWaitMs: number, apply: boolean): number;
   get(bucket: number, which: number, now: number): number;
   restore(bucket: number, tokens: number, drops: number, at: number, apply: boolean): number;
-  /** Only in the module of `tollgate/kinds`. */
+  /** Only in the module of `tollgate/kinds`, as the next. */
+  words?(bucket: number): number;
   carry?(bucket: number, old: number, now: number): void;
 }
 

@@ -72,6 +72,9 @@ export class KeyedLimiter<Name extends string = never> {
   /** The budget of the key used last. */
   readonly #budget: Budget<Name>;
   readonly #buckets: readonly Bucket[];
+  /** How many words the state of each bucket has, and all of a key. */
+  readonly #words: readonly number[];
+  #stride = 0;
   readonly #slots = new Map<string, number>();
   /** The text of each slot's key, and the states of its buckets as the core has them. */
   readonly #keys: string[] = [];
@@ -92,6 +95,8 @@ export class KeyedLimiter<Name extends string = never> {
     this.#queue = new Slots(maxKeys);
     this.#budget = new Budget(0, limits); // each key begins when it is first used
     this.#buckets = this.#budget.buckets;
+    this.#words = this.#buckets.map((bucket) => core.words?.(Bucket.addressOf(bucket)) ?? WORDS);
+    for (const words of this.#words) this.#stride += words;
   }
 
   /** A copy of the limits. */
@@ -320,29 +325,29 @@ export class KeyedLimiter<Name extends string = never> {
     this.#look();
     const memory = this.#memory;
     const states = this.#states;
-    let from = slot * this.#buckets.length * WORDS;
+    let from = slot * this.#stride;
     for (let i = 0; i < this.#buckets.length; i++) {
       const to = this.#word(i);
-      for (let word = 0; word < WORDS; word++) memory[to + word] = states[from++]!;
+      for (let word = 0; word < this.#words[i]!; word++) memory[to + word] = states[from++]!;
     }
   }
 
   #store(slot: number): void {
     const memory = this.#memory;
-    let to = slot * this.#buckets.length * WORDS;
+    let to = slot * this.#stride;
     if (to >= this.#states.length) {
-      const states = new Int32Array(this.#queue.capacity * this.#buckets.length * WORDS);
+      const states = new Int32Array(this.#queue.capacity * this.#stride);
       states.set(this.#states);
       this.#states = states;
     }
     const states = this.#states;
     for (let i = 0; i < this.#buckets.length; i++) {
       const from = this.#word(i);
-      for (let word = 0; word < WORDS; word++) states[to++] = memory[from + word]!;
+      for (let word = 0; word < this.#words[i]!; word++) states[to++] = memory[from + word]!;
     }
   }
 
-  /** Where the state of a bucket begins: the first 16 bytes. */
+  /** Where the state of a bucket begins: the first 16 bytes, and the moments of a rolling window after them. */
   #word(i: number): number {
     return Bucket.addressOf(this.#buckets[i]!) / 4;
   }

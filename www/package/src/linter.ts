@@ -31,8 +31,10 @@ export interface PolicyLint {
 export interface LimitFacts {
   /** In a policy of several limits. */
   readonly name?: string;
-  /** Whether it can refuse; if not, it is in shadow. */
+  /** Whether it can refuse; if not, it is soft or in shadow. */
   readonly is_enforced: boolean;
+  /** It never refuses, and counts on below zero: what it admits beyond the other numbers has no bound. */
+  readonly is_soft?: true;
   readonly kind: "token_bucket" | "fixed_window" | "first_use_window" | "rolling_window" | "slots";
   readonly rate: number;
   /** Of a calendar, that of its longest window. */

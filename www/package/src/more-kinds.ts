@@ -1,9 +1,9 @@
-// What needs the larger module: windows from first use, windows of a calendar, and a pace after a warm-up.
+// What needs the larger module: windows from first use, of a calendar and rolling ones, and a pace after a warm-up.
 import { KINDS, type Limit, type OtherKind } from "./bucket.js";
 import { core, load } from "./core.js";
-import { TollgateError } from "./errors.js";
+import { checkWhole, TollgateError } from "./errors.js";
 import { type Exchange, exchanged } from "./exchange.js";
-import { FIRST_CALENDAR, FIRST_USE } from "./kinds-module.js";
+import { FIRST_OTHER, FIRST_USE } from "./kinds-module.js";
 
 export type { OtherKind } from "./bucket.js";
 export * from "./warm-up.js";
@@ -74,8 +74,45 @@ export function calendarWindow<Name extends string = never>({
     );
   }
   const { kind, number, period_ms: periodMs } = answer;
-  KINDS[FIRST_CALENDAR + number] = kind;
+  KINDS[FIRST_OTHER + number] = kind;
   return { ...window, kind: kind as OtherKind, periodMs };
+}
+
+/** Never more than `rate` tokens in any interval of `periodMs`, wherever it begins. */
+export interface RollingWindow<Name extends string = string> {
+  readonly name?: Name;
+  /** How many tokens any interval of a period may have. */
+  readonly rate: number;
+  /** The period in milliseconds. */
+  readonly periodMs: number;
+  /** How finely moments are kept: to a `grains`-th of the period if the rate is above `grains`. 1 to 240. Default: 60. */
+  readonly grains?: number;
+}
+
+/**
+ * A limit of so many in any interval, as in "never more than 500 in any minute". Each token comes back `periodMs` after it was taken: to the
+ * millisecond if the rate is at most `grains`, and otherwise at most a grain late. There is no debt: `charge` takes what is left, and `reserve`
+ * and `borrow` get what is there. A snapshot has `returns`.
+ *
+ * ```js
+ * import { Limiter } from "tollgate";
+ * import { rollingWindow } from "tollgate/kinds";
+ *
+ * const limiter = new Limiter(rollingWindow({ rate: 500, periodMs: 60_000 }));
+ * ```
+ */
+export function rollingWindow<Name extends string = never>({
+  grains = 60,
+  ...window
+}: RollingWindow<Name>): Limit<Name> {
+  forbid(window, ["kind", "initial", "offsetMs", "capacity", "maxDebt"]);
+  load();
+  const ours = core as unknown as { rolling_window(grains: number): number };
+  const number = ours.rolling_window(checkWhole("grains", grains, 1));
+  if (number < 0) checkWhole("grains", grains, 1, -number);
+  const kind = `rolling_window ${grains}` as OtherKind;
+  KINDS[FIRST_OTHER + number] = kind;
+  return { ...window, kind };
 }
 
 /** See src/js/kinds.rs. */

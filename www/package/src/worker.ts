@@ -44,7 +44,7 @@ export type PolicySettings =
 /** The members of a policy beside its limits. */
 export interface PolicyTerms {
   /** Whether its limits refuse, unless they say otherwise. Default: `"enforce"`. */
-  readonly mode?: "enforce" | "shadow" | "off";
+  readonly mode?: "enforce" | "soft" | "shadow" | "off";
   readonly on_error?: "closed" | "open" | readonly ("timeout" | "failed" | "overloaded")[];
   /** How long a reservation lasts, from its start or its last extension. Default: `"10m"`. */
   readonly reservation_ttl?: string;
@@ -65,7 +65,7 @@ export interface PolicyTerms {
   /** How many characters of a key operators are shown beside its hash: 0 to 64. Default: 0. */
   readonly show_key_prefix?: number;
   /** Events reported to a webhook or a queue. Default: none. */
-  readonly notify?: readonly ("near_limit" | "refused")[];
+  readonly notify?: readonly ("near_limit" | "refused" | "over")[];
   /** Minimum interval between notices of one kind about one key. Default: `"10m"`. */
   readonly notify_every?: string;
   /** `[]`: one budget for all, whose requests have no `key`, or `[]`. By default each key has a budget. */

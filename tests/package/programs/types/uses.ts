@@ -82,6 +82,8 @@ import {
   calendarWindow,
   type FirstUseWindow,
   firstUseWindow,
+  type RollingWindow,
+  rollingWindow,
   type Turn,
   WarmUp,
   type WarmUpNumbers,
@@ -214,6 +216,8 @@ const reserved: Promise<Decision> = shared.reserve({ cost });
 const inHours: FirstUseWindow<"a"> = { name: "a", rate: 20, periodMs: 18_000_000 };
 const monthly: CalendarWindow = { rate: 1000, calendar: "month", starts: 15, zone: "UTC", initial: 0 };
 const byKind = [new Limiter(firstUseWindow(inHours)).tryConsume({ a: 1 }), new Limiter(calendarWindow(monthly))];
+const anyMinute: RollingWindow<"a"> = { name: "a", rate: 500, periodMs: 60_000, grains: 120 };
+const isInAnyMinute: boolean = new Limiter(rollingWindow(anyMinute)).tryConsume({ a: 1 });
 const numbers: WarmUpNumbers = { rate: 2, periodMs: 1000, warmUpMs: 4000 };
 const soon: WarmUpOptions = { cost: 2, maxWaitMs: 100 };
 const turn: Turn = new WarmUp(0, numbers).borrow(0, soon);
@@ -464,6 +468,7 @@ export {
   granted,
   inPage,
   inspected,
+  isInAnyMinute,
   known,
   left,
   limited,

@@ -54,6 +54,7 @@ interface LimitState {
   readonly calendar?: string;
   readonly capacity: number;
   readonly max_debt: number;
+  readonly soft?: true;
   readonly remaining: number;
   readonly owed: number;
   readonly held: number;
@@ -102,13 +103,14 @@ function bucket({ policy, shard, shadow, banned, banned_until, unlimited, limits
   return rows;
 }
 
-function left({ kind, remaining, owed, held, capacity }: LimitState): string {
+function left({ kind, remaining, owed, held, capacity, soft }: LimitState): string {
   if (kind === "slots") return `${grouped(held)} of ${plural(capacity, "slot")} in use`;
-  const has = owed > 0 ? `owes ${plural(owed, "token")}` : `${grouped(remaining)} of ${plural(capacity, "token")} left`;
+  const debt = soft ? `over by ${plural(owed, "token")}` : `owes ${plural(owed, "token")}`;
+  const has = owed > 0 ? debt : `${grouped(remaining)} of ${plural(capacity, "token")} left`;
   return held > 0 ? `${has}, ${grouped(held)} held` : has;
 }
 
-function numbers({ kind, rate, period_ms, calendar, capacity, max_debt }: LimitState): string {
+function numbers({ kind, rate, period_ms, calendar, capacity, max_debt, soft }: LimitState): string {
   if (kind === "slots") return `at most ${grouped(capacity)} at once`;
   const paces = {
     token_bucket: "per",
@@ -117,8 +119,8 @@ function numbers({ kind, rate, period_ms, calendar, capacity, max_debt }: LimitS
     rolling_window: "in any",
   };
   const pace = paces[kind];
-  const most =
-    max_debt > 0 ? `at most ${grouped(capacity)}, debt at most ${grouped(max_debt)}` : `at most ${grouped(capacity)}`;
+  const debt = soft ? ", never refused" : max_debt > 0 ? `, debt at most ${grouped(max_debt)}` : "";
+  const most = `at most ${grouped(capacity)}${debt}`;
   return `${rate === 0 ? "never refills" : `${grouped(rate)} ${calendar ? `in each calendar window (${calendar})` : `${pace} ${lasting(period_ms)}`}`}, ${most}`;
 }
 

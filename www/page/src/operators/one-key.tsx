@@ -150,7 +150,12 @@ interface Answer {
   readonly policies?: readonly {
     readonly policy: string;
     readonly shard?: { readonly index: number; readonly count: number };
-    readonly limits: readonly { readonly name?: string; readonly remaining: number; readonly owed: number }[];
+    readonly limits: readonly {
+      readonly name?: string;
+      readonly remaining: number;
+      readonly owed: number;
+      readonly soft?: true;
+    }[];
   }[];
   readonly reservations?: readonly unknown[];
 }
@@ -168,8 +173,8 @@ function said(act: Operation, answer: Answer): string[] {
       answer.removed ? "Removed. It takes effect everywhere within ten seconds." : "It has no override of its own",
     ];
   const limits = (answer.policies ?? []).flatMap(({ policy, shard, limits }) =>
-    limits.map(({ name, remaining, owed }) => {
-      const debt = owed > 0 ? `, ${number(owed)} owed` : "";
+    limits.map(({ name, remaining, owed, soft }) => {
+      const debt = owed > 0 ? `, ${number(owed)} ${soft ? "over" : "owed"}` : "";
       const part = shard ? `, shard ${number(shard.index + 1)} of ${number(shard.count)}` : "";
       return `${name === undefined ? policy : `${policy}/${name}`}${part}: ${number(remaining)} left${debt}`;
     }),
