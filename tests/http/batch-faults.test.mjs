@@ -1,10 +1,12 @@
 // Batches that fail in part: a refusal is final, all or nothing is taken, and the answer comes in time.
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { request } from "node:http";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { assertAnswer } from "./answers.mjs";
 import { contents } from "./database.mjs";
+import { gate } from "./gate.mjs";
 import { NOW, start, TOKEN } from "./workerd.mjs";
 
 const POLICIES = {
@@ -106,11 +108,8 @@ for (const [fault, cause] of LOOKS) {
 test("one key refuses the hold, spent since the peek, and another key's hold fails: refused", async () => {
   const requests = of("since the look", ["open", "budget", "closed"]);
   for (const fault of ["throws", "overloaded", "retryable"]) {
-    const slow = { fault: "slow", ms: 300, act: "hold", policy: "budget" };
-    const answering = batch(requests, withFaults(slow, { fault, act: "hold", policy: "open" }));
-    await pause(150);
-    await spend(requests[1]);
-    const answer = await answering;
+    const since = { ...(await gate(() => spend(requests[1]))), act: "hold", policy: "budget" };
+    const answer = await batch(requests, withFaults(since, { fault, act: "hold", policy: "open" }));
     assert.equal(answer.status, 429, answer.text);
     assert.deepEqual(answer.body.results, [verdict("open", 10), verdict("budget", 0), verdict("closed", 10)]);
     await assertLevels(requests, [10, 0, 10]);
@@ -139,11 +138,8 @@ test("a refused batch writes no row and sets no alarm", async () => {
     assert.equal((await own.post("batch", { requests: [...fresh, spent] })).status, 429);
     // Nor does one refused after a hold.
     const taken = { policy: "closed", key: `taken since ${n}`, cost: 10 };
-    const slow = withFaults({ fault: "slow", ms: 300, act: "hold", policy: "closed" });
-    const late = own.post("batch", { requests: [...fresh, taken] }, slow);
-    await pause(150);
-    await own.post("charge", taken);
-    assert.equal((await late).status, 429);
+    const since = { ...(await gate(() => own.post("charge", taken))), act: "hold", policy: "closed" };
+    assert.equal((await own.post("batch", { requests: [...fresh, taken] }, withFaults(since))).status, 429);
   }
   await own.kill();
   const objects = own.databaseFiles().map(contents);
@@ -207,12 +203,9 @@ test("the answer neither waits for aborts nor mentions them", async () => {
     { ...slow, fault: "late" },
     { fault: "retryable", after: true, times: 1, act: "cancel" },
   ]) {
-    const late = { fault: "slow", ms: 200, act: "hold", policy: "closed" };
+    const since = { ...(await gate(() => spend(requests[1]))), act: "hold", policy: "closed" };
     const began = performance.now();
-    const answering = batch(requests, withFaults(fault, late));
-    await pause(100);
-    await spend(requests[1]);
-    const answer = await answering;
+    const answer = await batch(requests, withFaults(fault, since));
     assert.ok(performance.now() - began < 1_400);
     assert.deepEqual(answer.body.results, [verdict("budget", 10), verdict("closed", 0)], answer.text);
     await tollgate.post("reset", requests[1]);
@@ -224,18 +217,16 @@ test("the answer neither waits for aborts nor mentions them", async () => {
 test("a client that disconnects midway leaves nothing half done", async () => {
   for (const act of ["look", "hold", "settle"]) {
     const requests = of(`goes away, ${act}`, ["closed", "budget"]);
-    const slow = { fault: "slow", ms: 300, act, policy: "budget" };
+    const goes = { ...(await gate(() => void sent.destroy())), act, policy: "budget" };
     const headers = {
       authorization: `Bearer ${TOKEN}`,
       "content-type": "application/json",
       "x-tollgate-test-now": NOW,
-      "x-fault": JSON.stringify(slow),
+      "x-fault": JSON.stringify(goes),
     };
     const sent = request({ port: tollgate.port, method: "POST", path: "/v1/batch", headers });
-    sent.on("error", () => {});
     sent.end(JSON.stringify({ requests }));
-    await pause(150);
-    sent.destroy();
+    await assert.rejects(once(sent, "response"), { code: "ECONNRESET" });
     await assertLevels(requests, [9, 9], act);
   }
 });
@@ -284,10 +275,10 @@ test("a batch sent twice at once takes once, and is not undone when one of the t
 
 test("a batch whose holds have expired is not granted, and takes nothing", async () => {
   const requests = of("ended", ["closed", "budget"]);
-  const answering = batch(requests, withFaults({ fault: "slow", ms: 400, act: "settle" }));
-  await pause(200);
-  for (const one of requests) await tollgate.post("inspect", one, { now: NOW + 10_000 });
-  const answer = await answering;
+  const expire = async () => {
+    for (const one of requests) await tollgate.post("inspect", one, { now: NOW + 10_000 });
+  };
+  const answer = await batch(requests, withFaults({ ...(await gate(expire, 2)), act: "settle" }));
   assert.deepEqual([answer.status, answer.body.cause], [503, "failed"], answer.text);
   await assertLevels(requests, [10, 10]);
 });

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { allowed, assertAnswer } from "./answers.mjs";
+import { gate } from "./gate.mjs";
 import { NOW, start, TOKEN } from "./workerd.mjs";
 
 const POLICIES = {
@@ -283,13 +284,13 @@ test("a panic fails only its own request: budgets and reservations are unchanged
 test("requests in flight while another panics do not harm later ones", async () => {
   const own = await start({ policies: POLICIES, around });
   const policyOf = (n) => (n % 2 === 0 ? "closed" : "open");
+  const panics = async () =>
+    assertAnswered(await own.consume({ policy: "closed", key: "panics" }, { now: "boom" }), unavailable("failed", 0));
+  const waits = await gate(panics, 32);
   const under = (n) =>
-    own.consume({ policy: policyOf(n), key: `in flight ${n}` }, withFault({ fault: "slow", ms: 1500 }));
-  const slow = Array.from({ length: 32 }, (_, n) => under(n));
-  // All have arrived, and none is answered yet, however slow this computer is.
-  await new Promise((done) => setTimeout(done, 500));
-  assertAnswered(await own.consume({ policy: "closed", key: "panics" }, { now: "boom" }), unavailable("failed", 0));
-  for (const [n, answer] of (await Promise.all(slow)).entries()) {
+    own.consume({ policy: policyOf(n), key: `in flight ${n}` }, withFault(waits));
+  const inFlight = await Promise.all(Array.from({ length: 32 }, (_, n) => under(n)));
+  for (const [n, answer] of inFlight.entries()) {
     const expected =
       policyOf(n) === "open" ? degraded({ policy: "open", degraded: "failed" }, 1) : unavailable("failed", 1);
     assertAnswered(answer, expected, `in flight ${n}`);

@@ -3,6 +3,7 @@
 //   x-fault: {"fault":"throws"}                              every call fails in the object
 //   x-fault: {"fault":"retryable","after":true,"times":1}    the first call fails on the way back, after the decision
 //   x-fault: {"fault":"slow","ms":300,"act":"settle"}        only calls that settle are slow
+//   x-fault: {"fault":"waits","port":4711,"act":"hold"}     calls that hold wait at the gate (gate.mjs)
 //   x-fault: {"fault":"throws","skip":2}                     all but the first two
 //   x-fault: {"fault":"throws","policy":"api"}               only calls about this policy
 //   x-fault: [{...},{...}]                                   several: for each call the first that matches
@@ -27,11 +28,11 @@ export default {
         const real = () => stub.decide(policies, question, ...more);
         const fault = faults.find((fault) => (fault.act ?? act) === act && (fault.policy ?? policies) === policies);
         if (!fault) return real();
-        const { skip = 0, times = Infinity, after, ms } = fault;
+        const { skip = 0, times = Infinity, after, ms, port } = fault;
         const index = fault.met++ - skip;
         if (index < 0 || index >= times) return real();
         if (after) await real();
-        return FAULTS[fault.fault](real, { stub, ms, question });
+        return FAULTS[fault.fault](real, { stub, ms, port, question });
       },
     });
     const response = await tollgate.fetch(request, { ...env, KEYS: { getByName } }, context);
@@ -46,6 +47,7 @@ const FAULTS = {
   throws: (_, { stub, question }) => stub.decide("a policy that is not there", question.slice(0, 1)),
   hangs: () => new Promise(() => {}),
   slow: (real, { ms }) => new Promise((done) => setTimeout(done, ms)).then(real),
+  waits: (real, { port }) => fetch(`http://127.0.0.1:${port}/`).then(real),
   late: async (real, { ms }) => {
     const answer = await real();
     await new Promise((done) => setTimeout(done, ms));
