@@ -147,7 +147,7 @@ proptest! {
         takes in prop::collection::vec((cost(), prop_oneof![0..60_i64, 0..1_100_i64, -40..0_i64]), 1..120),
     ) {
         let window = window_of(numbers);
-        let (mut now, mut latest, mut state) = (START, i64::MIN, state_of(&window, START));
+        let (mut now, mut latest, mut state) = (START, START, state_of(&window, START));
         let mut grants = Vec::<(i64, u64)>::new();
         for (cost, part) in takes {
             now += numbers.period_ms * part / 1_000;
@@ -303,6 +303,18 @@ fn a_line_for_a_rolling_window_is_forecast_from_its_moments() {
 }
 
 #[test]
+fn after_a_small_step_back_the_later_moment_counts_also_when_nothing_was_missing() {
+    let window = RollingWindow::new(2, Duration::from_secs(1)).unwrap();
+    for give_back in [Verb::Refund, Verb::Reset] {
+        let mut state = state_of(&window, START);
+        assert!(window.try_consume(&mut state, START, 1));
+        let _ = window.decide(&mut state, START, 1, give_back);
+        assert!(window.try_consume(&mut state, START - 500, 1));
+        assert_eq!(window.full_at(&state, START - 500), START + 1_000);
+    }
+}
+
+#[test]
 fn numbers_that_no_window_can_have_are_refused() {
     let minute = Duration::from_mins(1);
     for (grains, answer) in [(0, false), (1, true), (240, true), (241, false)] {
@@ -338,6 +350,7 @@ fn the_memory_of_a_state_is_bounded() {
     ] {
         let window = RollingWindow::with_grains(rate, Duration::from_millis(period_ms), grains).unwrap();
         assert_eq!(window.max_moments(), most, "{rate} in {period_ms} ms of {grains}");
+        assert!(most <= RollingWindow::MAX_MOMENTS);
         assert!(window.state_in(0, vec![Moment::default(); most]).is_some());
         assert!(window.state_in(0, vec![Moment::default(); most - 1]).is_none());
     }

@@ -71,7 +71,7 @@ pub extern "C" fn make(
         is_soft: false,
     };
     #[cfg(feature = "kinds")]
-    let checked = Rolling::check(&config);
+    let checked = Rolling::check(&config, u64_from_f64(initial));
     #[cfg(not(feature = "kinds"))]
     let checked = Limit::new(&config);
     let (position, largest) = match checked {

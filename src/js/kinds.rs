@@ -13,8 +13,8 @@ use super::number::{f64_from_i64, f64_from_u64, i64_from_f64, u64_from_f64};
 use crate::exchange::replace;
 use crate::json::Json;
 use crate::limit::{
-    Calendar, Config, ConfigError, Decision, Kind, Limit, MAX_GRAINS, MAX_MOMENTS, Moment, RollingWindow, State, Verb,
-    WarmUp, WarmUpState, grain_ms,
+    Calendar, Config, ConfigError, Decision, Kind, Limit, MAX_GRAINS, Moment, RollingWindow, State, Verb, WarmUp,
+    WarmUpState, grain_ms,
 };
 use crate::policy::{CalendarField, calendar_in};
 
@@ -63,36 +63,44 @@ pub extern "C" fn rolling_window(grains: f64) -> f64 {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Rolling {
-    pub(super) moments: [Moment; MAX_MOMENTS],
+    moments: [Moment; RollingWindow::MAX_MOMENTS],
     grain_ms: u64,
 }
 
 impl Rolling {
     pub(super) fn new(limit: &Limit, grains: u8) -> Self {
-        Self { moments: [Moment::default(); MAX_MOMENTS], grain_ms: grain_ms(limit.config(), grains) }
+        Self { moments: [Moment::default(); RollingWindow::MAX_MOMENTS], grain_ms: grain_ms(limit.config(), grains) }
     }
 
-    /// The limit with these numbers. A rolling window has neither a capacity above its rate nor a debt.
-    pub(super) fn check(config: &Config) -> Result<Limit, ConfigError> {
+    /// The limit with these numbers. Some kinds start full; the capacity of a rolling window is its rate, and it has no debt.
+    pub(super) fn check(config: &Config, initial: u64) -> Result<Limit, ConfigError> {
         let Config { kind, rate, capacity, max_debt, .. } = *config;
-        if kind != Kind::RollingWindow {
-            return Limit::new(config);
+        let is_rolling = kind == Kind::RollingWindow;
+        // Of two numbers that must be the same, the larger one is too large.
+        match kind {
+            Kind::TokenBucket | Kind::FixedWindow => Limit::new(config),
+            _ if initial > capacity => Err(ConfigError::InitialTooLarge { initial, max: capacity }),
+            _ if capacity > initial => Err(ConfigError::CapacityTooLarge { capacity, max: initial }),
+            _ if is_rolling && capacity > rate => Err(ConfigError::CapacityTooLarge { capacity, max: rate }),
+            _ if is_rolling && rate > capacity => Err(ConfigError::RateTooLarge { rate, max: capacity }),
+            _ if is_rolling && max_debt > 0 => Err(ConfigError::MaxDebtTooLarge { max_debt, max: 0 }),
+            _ => Limit::of_any_kind(config),
         }
-        if capacity > rate {
-            return Err(ConfigError::CapacityTooLarge { capacity, max: rate });
-        }
-        if max_debt > 0 {
-            return Err(ConfigError::MaxDebtTooLarge { max_debt, max: 0 });
-        }
-        Limit::of_any_kind(config)
+    }
+
+    /// The memory of a window: JavaScript keeps as much of it for each key.
+    pub(super) fn moments(&self, window: &RollingWindow) -> &[Moment] {
+        self.moments.get(..window.max_moments()).unwrap_or_default()
+    }
+
+    pub(super) fn moments_mut(&mut self, window: &RollingWindow) -> &mut [Moment] {
+        self.moments.get_mut(..window.max_moments()).unwrap_or_default()
     }
 
     pub(super) fn clear(&mut self) {
         self.moments.fill(Moment::default());
     }
-}
 
-impl Rolling {
     /// The window of that limit, if it is one.
     pub(super) fn window(&self, limit: &Limit) -> Option<RollingWindow> {
         RollingWindow::of(limit, self.grain_ms)
@@ -107,21 +115,21 @@ impl Rolling {
         cost: u64,
         verb: Verb,
     ) -> (Decision, State, Self) {
-        let decision = window.decide_in(&mut state, &mut self.moments, now, cost, verb);
+        let decision = window.decide_in(&mut state, self.moments_mut(window), now, cost, verb);
         (decision, state, self)
     }
 
-    /// The numbers of a window that its state does not say: see [`get`](super::get). From 7 on, when the first, the second and so on of what is missing
+    /// A number of a window, if it is not that of its last answer: see [`get`](super::get). From 7 on, when the first, the second and so on of what is missing
     /// come back, and how much that is, or 0.
     pub(super) fn number(&self, window: &RollingWindow, state: &State, which: u32, now: i64) -> Option<i64> {
-        let (current, mut left) = window.current(state, &self.moments, now);
+        let (current, mut left) = window.current(state, self.moments(window), now);
         let snapshot = window.limit().snapshot(&current);
         Some(match which {
             0 | 1 | 6 => return None,
             2 => snapshot.tokens,
             3 => 0,
             4 => snapshot.at.max(now),
-            5 => window.full_at_in(state, &self.moments, now),
+            5 => window.full_at_in(state, self.moments(window), now),
             _ => {
                 let place = which.saturating_sub(7);
                 let (at, tokens) = left.nth(usize::try_from(place / 2).unwrap_or(usize::MAX)).unwrap_or((0, 0));
@@ -135,7 +143,7 @@ impl Rolling {
         let (limit, state, rolling) = old;
         self.clear();
         let Some(before) = rolling.window(limit) else { return window.limit().new_state(now, 0) };
-        let (state, moments) = window.carry((&before, state, &rolling.moments), now);
+        let (state, moments) = window.carry((&before, state, rolling.moments(&before)), now);
         self.moments = moments;
         state
     }

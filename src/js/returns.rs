@@ -30,9 +30,9 @@ pub extern "C" fn restore_rolling(bucket: &mut Bucket, tokens: f64, at: f64) -> 
 pub extern "C" fn restore_return(bucket: &mut Bucket, at: f64, tokens: f64) -> bool {
     let Some(window) = bucket.rolling.window(&bucket.limit) else { return false };
     let (at, tokens) = (i64_from_f64(at), u64_from_f64(tokens));
-    let moments = &mut bucket.rolling.moments;
+    let moments = bucket.rolling.moments_mut(&window);
     let missing = i128::from(bucket.limit.config().capacity) - i128::from(bucket.limit.snapshot(&bucket.state).tokens);
-    let is_added = tokens == 0 || window.add_return(moments, at, tokens);
+    let is_added = tokens == 0 || window.add_return(&bucket.state, moments, at, tokens);
     let taken = i128::from(RollingWindow::taken(moments));
     is_added && if tokens == 0 { taken == missing } else { taken <= missing }
 }

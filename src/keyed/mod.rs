@@ -1,8 +1,8 @@
 //! A limiter for many keys in one process: one policy, a state for each key, bounded memory.
 //!
 //! An entry takes 16 bytes for each limit, beside its key and a few bytes of tables. With a [rolling window](crate::limit::RollingWindow) among the
-//! limits it takes 24 more for each limit, and 16 for each moment at which the window counts something as taken: as many as there are in use, and
-//! at most twice that or [`max_moments`](crate::limit::RollingWindow::max_moments).
+//! limits it takes 24 more for each limit, and 16 for each moment at which the window counts something as taken: as many as its entry has ever
+//! had at once, at most twice that, and never more than [`max_moments`](crate::limit::RollingWindow::max_moments).
 //!
 //! A plain map of states grows with every key ever seen. But a bucket that is full again equals a new one, and the moment of that is known:
 //! [`Limit::expires_at`]. So whenever a key is added, a few that are full are forgotten, in a place where there may be some. Entries are in

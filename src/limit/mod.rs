@@ -8,7 +8,7 @@
 //!
 //! Over any `t` milliseconds a token bucket admits at most `capacity + ⌊rate · t / period⌋` tokens by `consume`, and a
 //! fixed window of a period `capacity + rate · ⌈t / period⌉`: two windows may meet. Neither refuses a cost that the exact rational
-//! model would admit. A [`RollingWindow`] admits at most `rate` in any period.
+//! model would admit. A [`RollingWindow`] admits at most `rate` in any interval of a period, whose end is not part of it.
 //!
 //! Time is always an argument, in Unix milliseconds. Nothing here reads a clock or allocates, and once a [`Limit`] is
 //! made, nothing fails.
@@ -76,8 +76,6 @@ pub use config::{Config, ConfigError, Kind, MAX_SPAN_MS, MAX_TOKENS};
 pub(crate) use cuts::Cuts;
 pub use decision::{Decision, Verb};
 pub use jitter::jitter;
-#[cfg(feature = "kinds")]
-pub(crate) use rolling::MAX_MOMENTS;
 #[cfg(feature = "api")]
 pub(crate) use rolling::{DEFAULT_GRAINS, MAX_GRAINS, grain_ms};
 pub use rolling::{Moment, RollingState, RollingWindow};

@@ -12,13 +12,14 @@ use super::config::{Config, ConfigError, Kind};
 use super::decision::{Decision, Verb};
 use super::state::State;
 
-/// A limit of at most `rate` tokens in *any* interval of a period, wherever it begins: each token comes back one period after it was taken.
+/// A limit of at most `rate` tokens in *any* interval of a period, wherever it begins: each token comes back one period after it was taken. The
+/// end of an interval is not part of it.
 ///
 /// With a rate of at most the number of grains, a token comes back to the millisecond. With a larger one, the moment is first rounded up to a
 /// whole grain, which is a period divided by their number, rounded up to a millisecond: never early, and at most a grain late.
 ///
-/// Its state needs memory for the moments of what was taken, 16 bytes for each: at most [`max_moments`](Self::max_moments). For many keys,
-/// `KeyedLimiter` keeps them.
+/// Its state needs memory for the moments of what was taken, 16 bytes for each: at most [`max_moments`](Self::max_moments), and never more than
+/// [`MAX_MOMENTS`](Self::MAX_MOMENTS). For many keys, `KeyedLimiter` keeps them. A state lives as long as its memory: it cannot be stored.
 ///
 /// There is no debt: [`charge`](Self::charge) takes what is left. [`Verb::Reserve`] and [`Verb::Borrow`] get what is there, and nothing
 /// ahead of time. Moments (`now`) are Unix milliseconds; a clock that steps back is treated as by a [`Limit`].
@@ -51,7 +52,8 @@ pub struct Moment {
     tokens: u64,
 }
 
-/// What a [`RollingWindow`] keeps for one key, in memory that its user provides: an array, or a vector.
+/// What a [`RollingWindow`] keeps for one key, in memory that its user provides: an array, or a vector. It is of use to the window that made it;
+/// by another one, tokens come back at other moments or never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RollingState<M> {
     /// What is left, and when something was last taken.
@@ -66,11 +68,10 @@ pub(crate) const DEFAULT_GRAINS: u8 = 60;
 /// The most grains of a period: the moments then take 4 KB.
 pub(crate) const MAX_GRAINS: u8 = 240;
 
-/// The most moments of any window.
-#[cfg(feature = "kinds")]
-pub(crate) const MAX_MOMENTS: usize = 241;
-
 impl RollingWindow {
+    /// The most moments of any window.
+    pub const MAX_MOMENTS: usize = 241;
+
     /// A window of `rate` tokens in any `period`, which has 60 grains. Fractions of a millisecond round up.
     ///
     /// # Errors
@@ -113,12 +114,12 @@ impl RollingWindow {
         &self.limit
     }
 
-    /// The most moments of a state: the rate, if it is at most the number of grains; otherwise at most one more than that number.
+    /// The most moments of its states: the rate, if it is at most the number of grains; otherwise at most one more than that number.
     #[must_use]
     pub fn max_moments(&self) -> usize {
-        let Config { rate, period_ms, .. } = *self.config();
+        let Config { capacity, period_ms, .. } = *self.config();
         // A grain may be partly over: another one begins.
-        let most = period_ms.checked_div(self.grain_ms).map_or(rate, |grains| {
+        let most = period_ms.checked_div(self.grain_ms).map_or(capacity, |grains| {
             let is_whole = grains.saturating_mul(self.grain_ms) == period_ms;
             grains.saturating_add(if is_whole { 1 } else { 2 })
         });
@@ -233,7 +234,8 @@ impl RollingWindow {
         let taken = state.level.saturating_sub(after.level);
         *state = after;
         if taken > 0 {
-            self.add(moments, now, taken.unsigned_abs());
+            // After a small step back of the clock, the later moment counts: the state's.
+            self.add(moments, now.max(after.at), taken.unsigned_abs());
         } else {
             give_back(moments, taken.unsigned_abs());
         }
@@ -282,24 +284,8 @@ impl RollingWindow {
 
     /// Adds tokens that are taken now.
     fn add(&self, moments: &mut [Moment], now: i64, tokens: u64) {
-        let count = used(moments).len();
-        let last = count.checked_sub(1).and_then(|last| moments.get_mut(last));
-        let at = moment(now, last.as_ref().map(|last| last.at), self.grain_ms);
-        if let Some(last) = last.filter(|last| last.at == at) {
-            last.tokens = last.tokens.saturating_add(tokens);
-        } else if let Some(unused) = moments.get_mut(count) {
-            *unused = Moment { at, tokens };
-        } else {
-            // Only after steps back of the clock, which leave moments between grains: the two oldest become one, the later.
-            let oldest = moments.first().map_or(0, |first| first.tokens);
-            forget(moments, 1);
-            if let Some(next) = moments.first_mut() {
-                next.tokens = next.tokens.saturating_add(oldest);
-            }
-            if let Some(unused) = moments.last_mut() {
-                *unused = Moment { at, tokens };
-            }
-        }
+        let last = used(moments).last().map(|last| last.at);
+        push(moments, moment(now, last, self.grain_ms), tokens);
     }
 }
 
@@ -317,12 +303,15 @@ impl RollingWindow {
         (look.state, look.left(self, moments))
     }
 
-    /// Adds tokens that come back at that moment, which is after those of all others, and are missing already: `false` if that cannot be.
-    pub(crate) fn add_return(&self, moments: &mut [Moment], back_at: i64, tokens: u64) -> bool {
+    /// Adds tokens that come back at that moment, which is after those of all others, and are missing from the state already: `false` if
+    /// that cannot be.
+    pub(crate) fn add_return(&self, state: &State, moments: &mut [Moment], back_at: i64, tokens: u64) -> bool {
         let at = back_at.saturating_sub_unsigned(self.config().period_ms);
         let count = used(moments).len();
-        let is_last = count.checked_sub(1).and_then(|last| moments.get(last)).is_none_or(|last| last.at < at);
-        match moments.get_mut(count).filter(|_| is_last && tokens > 0) {
+        let is_last = used(moments).last().is_none_or(|last| last.at < at);
+        // A grain ends before the next begins, but after a step back of the clock anywhere.
+        let is_possible = is_last && at <= state.at.saturating_add_unsigned(self.grain_ms.saturating_sub(1));
+        match moments.get_mut(count).filter(|_| is_possible && tokens > 0) {
             Some(unused) => *unused = Moment { at, tokens },
             None => return false,
         }
@@ -334,24 +323,29 @@ impl RollingWindow {
         used(moments).iter().fold(0, |sum, moment| sum.saturating_add(moment.tokens))
     }
 
-    /// Takes over what another window has at `now`, as many tokens as they are; what is missing otherwise is taken then.
-    pub(crate) fn carry(&self, old: (&Self, &State, &[Moment]), now: i64) -> (State, [Moment; MAX_MOMENTS]) {
+    /// Takes over what another window has at `now`, as many tokens as they are, in the grains of this one; what is missing otherwise is taken then.
+    pub(crate) fn carry(&self, old: (&Self, &State, &[Moment]), now: i64) -> (State, [Moment; Self::MAX_MOMENTS]) {
         let (window, state, moments) = old;
-        let mut taken = [Moment::default(); MAX_MOMENTS];
+        let mut all = [Moment::default(); Self::MAX_MOMENTS];
+        let taken = all.get_mut(..self.max_moments()).unwrap_or_default();
         let look = window.look(state, moments, now);
-        let left = used(moments).iter().skip(look.over);
-        for (place, moment) in taken.iter_mut().zip(left) {
-            *place = Moment { at: moment.at.saturating_sub(look.ahead_ms), tokens: moment.tokens };
-        }
         let after = State { level: look.state.level.min(self.limit.full), ..look.state };
-        let missing = self.limit.full.abs_diff(after.level);
-        let of_moments = Self::taken(&taken);
-        give_back(&mut taken, of_moments.saturating_sub(missing));
-        let more = missing.saturating_sub(of_moments);
-        if more > 0 {
-            self.add(&mut taken, now, more);
+        // A longer grain of the old window may end later than what is taken now.
+        let last = moment(now.max(after.at), None, self.grain_ms);
+        let left = used(moments).get(look.over..).unwrap_or_default();
+        let (missing, were) = (self.limit.full.abs_diff(after.level), Self::taken(left));
+        let mut given_back = were.saturating_sub(missing);
+        for old in left {
+            let kept = old.tokens.saturating_sub(given_back);
+            given_back = given_back.saturating_sub(old.tokens);
+            if kept > 0 {
+                push(taken, old.at.saturating_sub(look.ahead_ms).min(last), kept);
+            }
         }
-        (after, taken)
+        if missing > were {
+            push(taken, last, missing.saturating_sub(were));
+        }
+        (after, all)
     }
 }
 
@@ -377,6 +371,26 @@ impl Look {
 fn used(moments: &[Moment]) -> &[Moment] {
     let count = moments.partition_point(|moment| moment.tokens > 0);
     moments.get(..count).unwrap_or_default()
+}
+
+/// Adds tokens of the last moment, or of one after it.
+fn push(moments: &mut [Moment], at: i64, tokens: u64) {
+    let count = used(moments).len();
+    if let Some(last) = count.checked_sub(1).and_then(|last| moments.get_mut(last)).filter(|last| last.at == at) {
+        last.tokens = last.tokens.saturating_add(tokens);
+    } else if let Some(unused) = moments.get_mut(count) {
+        *unused = Moment { at, tokens };
+    } else {
+        // Only after steps back of the clock, which leave moments between grains, or a change of numbers: the two oldest become one, the later.
+        let oldest = moments.first().map_or(0, |first| first.tokens);
+        forget(moments, 1);
+        if let Some(next) = moments.first_mut() {
+            next.tokens = next.tokens.saturating_add(oldest);
+        }
+        if let Some(unused) = moments.last_mut() {
+            *unused = Moment { at, tokens };
+        }
+    }
 }
 
 /// Forgets the first `count` moments.

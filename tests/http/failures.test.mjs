@@ -287,8 +287,7 @@ test("requests in flight while another panics do not harm later ones", async () 
   const panics = async () =>
     assertAnswered(await own.consume({ policy: "closed", key: "panics" }, { now: "boom" }), unavailable("failed", 0));
   const waits = await gate(panics, 32);
-  const under = (n) =>
-    own.consume({ policy: policyOf(n), key: `in flight ${n}` }, withFault(waits));
+  const under = (n) => own.consume({ policy: policyOf(n), key: `in flight ${n}` }, withFault(waits));
   const inFlight = await Promise.all(Array.from({ length: 32 }, (_, n) => under(n)));
   for (const [n, answer] of inFlight.entries()) {
     const expected =

@@ -7,6 +7,7 @@ import { Bucket, Limiter } from "../../build/package/index.js";
 import { KeyedLimiter } from "../../build/package/keyed.js";
 import { rollingWindow } from "../../build/package/kinds.js";
 import { rateLimit } from "../../build/package/node.js";
+import { SharedBudget } from "../../build/package/shared-budget.js";
 import { random } from "../random.mjs";
 import { FakeClock } from "./clock.mjs";
 
@@ -78,6 +79,7 @@ test("a snapshot without its moments, or with others, is refused and changes not
     { returns: [[1010, 2], [1000, 2]] }, // biome-ignore format: a row
     { returns: [[1000, 2.5], [1010, 1.5]] }, // biome-ignore format: a row
     { returns: "returns" },
+    { returns: [[1000, 2], [1011, 2]] }, // biome-ignore format: a row: later than what is taken now
     { tokens: 0 },
     { tokens: 6 },
     { tokens: -1 },
@@ -116,6 +118,69 @@ test("other numbers take over what was taken", () => {
   assert.deepEqual(after.save(500).returns, [[1100, 4], [1500, 3]]); // biome-ignore format: a row
 });
 
+test("whatever the numbers before were, a state fits in the memory of the new ones, is in their grains and can be stored", () => {
+  const { below } = random(11);
+  for (let round = 0; round < 200; round++) {
+    const [was, is] = [below(WINDOWS.length), below(WINDOWS.length)].map((i) => WINDOWS[i]);
+    const [before, after, next] = [was, is, is].map((window) => new Bucket(0, rollingWindow(window)));
+    let now = 0;
+    for (let step = 0; step < 300; step++) {
+      now += below(1 + Math.floor(was.periodMs / 100));
+      before.tryConsume(now, below(3));
+    }
+    const left = before.remaining(now);
+    carry(Bucket.addressOf(after), Bucket.addressOf(before), now);
+    const [has, least] = [after.remaining(now), Math.min(left, is.rate)];
+    assert.ok(has === least || (has > least && is.periodMs < was.periodMs), "back sooner by a shorter period");
+    assert.ok(after.fullAt(now) <= backAt(is, now));
+    next.restore(after.save(now));
+    assert.deepEqual(next.save(now), after.save(now));
+    assert.equal(after.remaining(backAt(is, now)), is.rate);
+  }
+});
+
+test("a clock that steps back locks no key out", () => {
+  const { below } = random(13);
+  for (let round = 0; round < 200; round++) {
+    const window = WINDOWS[round % WINDOWS.length];
+    const clock = new FakeClock(1_800_000_000_007);
+    const bucket = new Bucket(clock.now(), rollingWindow(window));
+    const keyed = new KeyedLimiter(rollingWindow(window), { clock, maxKeys: 3 });
+    for (let step = 0; step < 100; step++) {
+      const steps = [-60_000 - below(3), -60_001 - below(100_000), below(window.periodMs), below(2)];
+      clock.set(clock.now() + steps[below(steps.length)]);
+      const cost = 1 + below(3);
+      keyed.tryConsume(`${below(3)}`, cost);
+      bucket.tryConsume(clock.now(), cost);
+    }
+    bucket.tryConsume(clock.now(), 0); // follows the last step
+    for (const key of "012") keyed.decide(key, { cost: 0 });
+    clock.set(clock.now() + 60_000 + 3 * window.periodMs); // a step back leaves moments between grains
+    assert.equal(bucket.remaining(clock.now()), window.rate);
+    for (const key of "012") assert.equal(keyed.remaining(key), window.rate);
+  }
+});
+
+test("tabs also lack what one of them took on its own", () => {
+  const limits = [
+    rollingWindow({ name: "rolling", rate: 5, periodMs: 1000 }),
+    { name: "day", rate: 9, periodMs: 86_400_000 },
+  ];
+  const [alone, all] = [new SharedBudget(limits), new SharedBudget(limits)];
+  const before = alone.begin(0);
+  alone.decide(100, { cost: { rolling: 2, day: 1 } });
+  all.begin(0);
+  all.decide(50, { cost: { rolling: 1, day: 1 } });
+  all.debit(before, alone.save(100), 200);
+  const stored = all.save(200);
+  const [, , , , [rolling, day]] = stored;
+  assert.deepEqual(rolling, { tokens: 2, drops: 0, at: 200, returns: [[1050, 1], [1200, 2]] }); // biome-ignore format: a row
+  assert.equal(day.tokens, 7);
+  const other = new SharedBudget(limits);
+  other.load(stored, 200);
+  assert.deepEqual(other.budget.save(200), [rolling, day]);
+});
+
 test("numbers that no window can have are refused", () => {
   for (const grains of [0, 241, 1.5])
     assert.throws(() => rollingWindow({ rate: 1, periodMs: 1, grains }), { name: "TollgateError" }, `${grains}`);
@@ -123,6 +188,9 @@ test("numbers that no window can have are refused", () => {
     assert.throws(() => rollingWindow({ rate: 1, periodMs: 1, [field]: 1 }), { code: `${field}_unknown` });
   const limit = rollingWindow({ rate: 5, periodMs: 1000, grains: 7 });
   assert.throws(() => new Bucket(0, { ...limit, capacity: 6 }), { code: "capacity_too_large" });
+  assert.throws(() => new Bucket(0, { ...limit, capacity: 4 }), { code: "rate_too_large" });
+  assert.throws(() => new Bucket(0, { ...limit, initial: 4 }), { code: "capacity_too_large" });
+  assert.throws(() => new Bucket(0, { ...limit, initial: 6 }), { code: "initial_too_large" });
   assert.throws(() => new Bucket(0, { ...limit, maxDebt: 1 }), { code: "maxDebt_too_large" });
 });
 

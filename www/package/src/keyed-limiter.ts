@@ -298,7 +298,7 @@ export class KeyedLimiter<Name extends string = never> {
       const { rate, capacity = rate, initial = capacity } = this.limits[i]!;
       if (initial < capacity) return Infinity; // the older one stays ahead
       // After the clock stepped back, the bucket may be full already, but refills only from its own moment on.
-      due = Math.max(due, bucket.fullAt(now), bucket.save(now).at);
+      due = Math.max(due, bucket.fullAt(now), core.get(Bucket.addressOf(bucket), 4, now));
     }
     return due;
   }

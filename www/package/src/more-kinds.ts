@@ -78,7 +78,7 @@ export function calendarWindow<Name extends string = never>({
   return { ...window, kind: kind as OtherKind, periodMs };
 }
 
-/** Never more than `rate` tokens in any interval of `periodMs`, wherever it begins. */
+/** Never more than `rate` tokens in any interval of `periodMs`, wherever it begins. Its end is not part of it. */
 export interface RollingWindow<Name extends string = string> {
   readonly name?: Name;
   /** How many tokens any interval of a period may have. */

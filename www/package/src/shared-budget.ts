@@ -133,12 +133,14 @@ export class SharedBudget<Name extends string> {
       budget.restore(snapshots);
       return budget.save(now);
     });
-    budget.restore(
-      stored.map((snapshot, i) => {
-        const taken = Math.max(0, was![i]!.tokens - is![i]!.tokens);
-        return { ...snapshot, tokens: snapshot.tokens - taken };
-      }),
-    );
+    for (const [i, snapshot] of stored.entries()) {
+      const bucket = budget.buckets[i]!;
+      const taken = Math.max(0, was![i]!.tokens - is![i]!.tokens);
+      const isRolling = snapshot.returns !== undefined;
+      bucket.restore(isRolling ? snapshot : { ...snapshot, tokens: snapshot.tokens - taken });
+      // A rolling window also keeps when it was taken, and has no debt.
+      if (isRolling) bucket.decide(now, { verb: "charge", cost: taken });
+    }
     this.isNews = true;
   }
 
