@@ -11,8 +11,8 @@
 //! An object may know newer versions of the policies than the frontend. Then nothing is done, or it is undone, and the outcome is to retry
 //! under the newer ones: [`Outcome::Outdated`].
 //!
-//! An object whose requested policies enforce nothing does not affect the outcome: if it does not answer, its part is granted. But a batch
-//! of only such objects fails if none of them answers.
+//! An object whose requested policies refuse nothing does not affect the outcome: if it does not answer, its part is granted. But a batch
+//! of only such objects fails if none of them answers. With soft limits alone it can still refuse a banned key.
 //!
 //! A refusal is final, whatever else fails before or after it. The reply does not wait for aborts. If an abort fails too, an uncommitted
 //! hold expires after ten seconds; only a commit that can be neither confirmed nor undone leaves some keys charged and others not.
@@ -123,6 +123,8 @@ struct Object {
     failure: Option<Cause>,
     /// Its answer if the frontend's policies were older.
     newer: Option<(i64, String)>,
+    /// Whether its part is granted whatever fails.
+    is_open: bool,
 }
 
 /// A call to make or in flight.
@@ -152,7 +154,16 @@ impl Batch {
         let step = if requests.len() == 1 { Step::Ask } else { Step::Peek };
         let call = Some(Call::new(step));
         let dialect = Dialect { format: Format::NEWEST, has_definitions: false };
-        let object = |request| Object { request, dialect, call, hold: None, reply: None, failure: None, newer: None };
+        let object = |request| Object {
+            request,
+            dialect,
+            call,
+            hold: None,
+            reply: None,
+            failure: None,
+            newer: None,
+            is_open: false,
+        };
         let objects = requests.into_iter().map(object).collect();
         let deadline = now.saturating_add_unsigned(BATCH_MS);
         Self { objects, step, deadline, may_be_done: false, outcome: None }
@@ -163,6 +174,15 @@ impl Batch {
     pub fn known(replies: Vec<Result<ObjectReply, Cause>>) -> Self {
         let (objects, outcome) = (Vec::new(), Some(Outcome::Decided(replies)));
         Self { objects, step: Step::Peek, deadline: 0, may_be_done: false, outcome }
+    }
+
+    /// Of several objects, grants the parts of these whatever fails there: their policies have no limit that could have refused.
+    #[must_use]
+    pub fn with_open(mut self, is_open: impl IntoIterator<Item = bool>) -> Self {
+        for (object, is_open) in self.objects.iter_mut().zip(is_open) {
+            object.is_open = is_open;
+        }
+        self
     }
 
     /// Sends the definitions of the policies with the first calls.
@@ -270,8 +290,9 @@ impl Batch {
     }
 
     fn is_doomed(&self) -> bool {
-        let is_doomed = |object: &Object| object.failure.is_some() || object.is_refused();
-        self.objects.iter().any(|object| object.newer.is_some()) || self.decisive().any(is_doomed)
+        self.objects.iter().any(|object| object.newer.is_some())
+            || self.decisive().any(Object::is_refused)
+            || self.failures().next().is_some()
     }
 
     /// The objects that can refuse; a single object always counts.
@@ -280,10 +301,19 @@ impl Batch {
         self.objects.iter().filter(move |object| is_only || object.enforces())
     }
 
+    /// Why those of them failed whose part is not granted all the same.
+    fn failures(&self) -> impl Iterator<Item = Cause> {
+        let is_only = self.objects.len() == 1;
+        let counts = move |object: &&Object| is_only || !object.is_open;
+        self.decisive().filter(counts).filter_map(|object| object.failure)
+    }
+
     fn decided(&mut self) -> Outcome {
         let replies = self.objects.iter_mut().map(|object| {
             let cause = object.failure.unwrap_or(Cause::Failed); // no answer is a failure
-            object.reply.take().ok_or(cause)
+            // What is granted although it failed may not be taken, whatever the peek said.
+            let reply = object.reply.take().filter(|_| !object.is_open || object.failure.is_none());
+            reply.ok_or(cause)
         });
         Outcome::Decided(replies.collect())
     }
@@ -301,7 +331,7 @@ impl Batch {
             return Outcome::Outdated { as_of, definitions: definitions.join("\n") };
         }
         let mut causes = Vec::new();
-        for cause in self.decisive().filter_map(|object| object.failure) {
+        for cause in self.failures() {
             if !causes.contains(&cause) {
                 causes.push(cause);
             }

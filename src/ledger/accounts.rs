@@ -5,7 +5,8 @@
 //! that alternates finds each as low as if its numbers had been in force all the time.
 //!
 //! A new account starts as if the tokens already spent had been spent of its own capacity: a customer who buys a larger plan has the rest
-//! of it at once, and one who goes back to a smaller plan does not get its tokens twice. Spending above its capacity is not owed.
+//! of it at once, and one who goes back to a smaller plan does not get its tokens twice. Spending above its capacity is not owed, except to a
+//! soft limit, which says by how much it is exceeded.
 //!
 //! # An operator's numbers
 //!
@@ -178,8 +179,11 @@ impl Floor {
         Self { owed: limit.snapshot(state).tokens.min(0), numbers: is_strict.then_some(numbers) }
     }
 
-    /// The state to use instead of `after`, if the charge made it too low.
+    /// The state to use instead of `after`, if the charge made it too low. A soft limit locks nobody out, and counts all.
     pub(super) fn above(&self, limit: &Limit, before: &State, after: &State, now: i64) -> Option<State> {
+        if limit.is_soft() {
+            return None;
+        }
         let least = match &self.numbers {
             Some(numbers) => {
                 let excess = numbers.iter().map(|other| excess(other.config(), limit.config(), 0)).max().unwrap_or(0);
@@ -284,12 +288,13 @@ pub(super) fn succeeding(
     Some(most)
 }
 
-/// Carries the account to other numbers at that moment, with `more` tokens added or taken away: up to the capacity, and never into debt.
+/// Carries the account to other numbers at that moment, with `more` tokens added or taken away: up to the capacity, and into debt only if they
+/// are soft, which lock nobody out.
 fn with_more(limit: &Limit, from: &NamedState, more: i128, at: i64, phase: u64) -> NamedState {
     let NamedState { name, limit: old, state, cuts, .. } = from;
     let state = old.refilled(state, at);
     let left = i128::from(old.snapshot(&state).tokens).max(0);
-    let excess = more.saturating_neg().min(left);
+    let excess = more.saturating_neg().min(if limit.is_soft() { i128::MAX } else { left });
     let state = lower_by(excess, limit, old, state, at, phase);
     let cuts = cuts.clone().map(|mut cuts| {
         cuts.refill(old, at);

@@ -270,7 +270,7 @@ impl Slot {
 /// The end of a hold that is not counted on.
 pub(super) const NEVER: i64 = i64::MAX;
 
-/// What is held of one policy.
+/// What is held of one policy; of soft limits nothing.
 pub(super) struct Holds {
     /// For each limit.
     pub(super) held: Vec<u64>,
@@ -297,6 +297,10 @@ impl Holds {
             for (index, held) in held.iter_mut().enumerate() {
                 *held = held.saturating_add(bucket.leases.of(index));
             }
+        }
+        // It refuses nobody for what may never be taken, and must not say that it is exceeded by that.
+        for (held, _) in held.iter_mut().zip(policy.limits()).filter(|(_, named)| named.limit().is_soft()) {
+            *held = 0;
         }
         Self { held, ends, leased_until }
     }

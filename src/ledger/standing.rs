@@ -31,7 +31,9 @@ pub(super) fn count_all(parts: &mut [Part<'_>], now: i64, decision: Decision) {
         let mut tokens = part.cost;
         if decision.is_allow() {
             let taken;
-            (taken, part.state) = part.limit.decide(part.state, now, part.cost, Verb::ConsumeUpTo);
+            // A soft limit would go below zero.
+            let there = if part.limit.is_soft() { part.limit.remaining(&part.state, now) } else { u64::MAX };
+            (taken, part.state) = part.limit.decide(part.state, now, part.cost.min(there), Verb::ConsumeUpTo);
             tokens = taken.tokens();
         } else {
             leave(part, now);

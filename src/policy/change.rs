@@ -64,7 +64,11 @@ fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>
                 continue;
             }
             (None, Some((mode, new))) => {
-                let mode = if mode == ENFORCED { String::new() } else { format!(", {mode}") };
+                let mode = if mode == ENFORCED && !new.limit().is_soft() {
+                    String::new()
+                } else {
+                    format!(", {}", shown_mode(mode, new))
+                };
                 let start = if new.is_slots() {
                     at_once(new)
                 } else {
@@ -75,18 +79,27 @@ fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>
             }
             (Some((was, old)), Some((is, new))) => {
                 if was != is {
-                    lines.push(format!("{shown}: {is} instead of {was}"));
+                    lines.push(format!("{shown}: {} instead of {}", shown_mode(is, new), shown_mode(was, old)));
                     continue; // in a bucket of its own
                 }
                 (old, new)
             }
-            (Some((was, _)), None) => {
-                lines.push(format!("{shown}: off instead of {was}; it is ignored"));
+            (Some((was, old)), None) => {
+                lines.push(format!("{shown}: off instead of {}; it is ignored", shown_mode(was, old)));
                 continue;
             }
             (None, None) => continue,
         };
         let (is_other_kind, old_is_slots) = (old.kind() != new.kind(), old.is_slots());
+        match (old.limit().is_soft(), new.limit().is_soft()) {
+            (false, true) => lines.push(format!("{shown} no longer refuses")),
+            (true, false) => {
+                let is_kept = if is_other_kind { carry == Carry::Additive } else { carry != Carry::Reset };
+                let owes = if is_kept { "; what is over is owed" } else { "" };
+                lines.push(format!("{shown} refuses from then on{owes}"));
+            }
+            _ => {}
+        }
         if old.is_slots() && new.is_slots() {
             if old.limit() != new.limit() {
                 let was = old.limit().config().capacity;
@@ -122,10 +135,7 @@ fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>
             };
             lines.push(format!("{shown}: {paces}; {before}"));
         }
-        if old.is_soft != new.is_soft {
-            let refuses = if new.is_soft { "no longer refuses" } else { "refuses from then on" };
-            lines.push(format!("{shown} {refuses}"));
-        } else if !new.is_soft && old.max_debt != new.max_debt {
+        if !old.is_soft && !new.is_soft && old.max_debt != new.max_debt {
             let debts = format!("{} instead of {}", count(new.max_debt), count(old.max_debt));
             lines.push(format!("{shown}: a debt of at most {debts}"));
         }
@@ -165,6 +175,11 @@ fn full_name(policy: &Policy, limit: Option<&str>) -> String {
 
 const ENFORCED: &str = "enforced";
 const SHADOW: &str = "in shadow";
+
+/// An enforced limit that never refuses is called soft.
+fn shown_mode(mode: &'static str, limit: &NamedLimit) -> &'static str {
+    if mode == ENFORCED && limit.limit().is_soft() { "soft" } else { mode }
+}
 
 fn at_once(slots: &NamedLimit) -> String {
     format!("{} at once", slots.limit().config().capacity)
@@ -388,6 +403,32 @@ mod tests {
                 WHOM,
             ]
         );
+    }
+
+    #[test]
+    fn a_change_says_whether_a_limit_refuses() {
+        let hard = r#"{"rate":"9/1h"}"#;
+        let soft = r#"{"rate":"9/1h","mode":"soft"}"#;
+        let soft_window = r#"{"rate":"9/1h","kind":"fixed_window","mode":"soft"}"#;
+        let (refuses, not) = ("api refuses from then on", "api no longer refuses");
+        let owed = "api refuses from then on; what is over is owed";
+        for (before, after, carry, expected) in [
+            (hard, soft, Carry::Additive, &[not, "api: every key keeps its tokens"][..]),
+            (soft, hard, Carry::Additive, &[owed, "api: every key keeps its tokens"]),
+            (soft, hard, Carry::Reset, &[refuses, "api: every key starts with 9 tokens"]),
+            (soft_window, hard, Carry::Additive, &[owed, "api is of another kind: every key keeps its tokens"]),
+            (soft_window, hard, Carry::AsIs, &[refuses, "api is of another kind: every key starts with 9 tokens"]),
+            (soft, r#"{"rate":"9/1h","mode":"shadow"}"#, Carry::AsIs, &["api: in shadow instead of soft"]),
+            (r#"{"rate":"9/1h","mode":"shadow"}"#, soft, Carry::AsIs, &["api: soft instead of in shadow"]),
+            (soft, r#"{"rate":"9/1h","mode":"off"}"#, Carry::AsIs, &["api: off instead of soft; it is ignored"]),
+        ] {
+            let lines = words(Some(before), Some(after), carry);
+            let own: Vec<_> = lines.iter().filter(|line| line.starts_with("api") && !line.contains("opens")).collect();
+            assert_eq!(own, expected, "{before} to {after}");
+        }
+        let list = |limits: &str| format!(r#"{{"limits":[{{"name":"a","rate":"9/1h"}}{limits}]}}"#);
+        let lines = words(Some(&list("")), Some(&list(r#",{"name":"b","rate":"5/1h","mode":"soft"}"#)), Carry::AsIs);
+        assert_eq!(lines[0], "api/b is a new limit, soft: every key starts with 5 tokens");
     }
 
     #[test]

@@ -626,7 +626,7 @@ mod tests {
         assert_eq!((sent.limits(), sent.id(), sent.wire_name()), (own.limits(), own.id(), own.wire_name()));
         let hard = Policies::parse(r#"{"p":{"rate":"9/1m","capacity":12,"max_debt":"unlimited"}}"#).unwrap();
         assert_ne!(hard.get("p").unwrap().version(), own.version());
-        let endless = "p.max_debt: is not for soft limits, which count below zero without end";
+        let endless = "p.max_debt: is not for soft limits, which count as far below zero as is exact";
         for (fields, problem) in [
             (r#""max_debt":5"#, endless),
             (r#""max_debt":"unlimited""#, endless),

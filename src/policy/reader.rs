@@ -64,7 +64,7 @@ impl Reader<'_> {
         let is_soft = mode == Mode::Soft;
         let config = if is_slots { self.slots() } else { self.config(is_soft) };
         if is_slots && is_soft {
-            self.error("mode", "slots cannot be soft: a reservation has a slot or has none".to_owned());
+            self.error(self.field_of_mode(), "slots cannot be soft: a reservation has a slot or has none".to_owned());
         }
         let grains = self.grains(config.kind);
         let write_ahead = self.tokens("write_ahead").filter(|_| !is_slots);
@@ -78,13 +78,19 @@ impl Reader<'_> {
         }
         let limit = Limit::of_any_kind(&config);
         if let Err(error) = &limit {
-            self.error(field_of(error), error.to_string());
+            let field = field_of(error);
+            self.error(if field == "mode" { self.field_of_mode() } else { field }, error.to_string());
         }
         let write_ahead = write_ahead.unwrap_or_else(|| default_write_ahead(&config));
         let slots = is_slots.then(|| slots_account(name));
         let account = slots.as_deref().or(name);
         let limit = limit.ok().filter(|_| self.errors.len() == before)?;
         Some(NamedLimit::new(policy, account, limit, write_ahead).with_grains(grains))
+    }
+
+    /// The field that says of this kind that it is soft: the policy's mode counts for limits without one.
+    fn field_of_mode(&self) -> &'static str {
+        if self.fields.get("mode").is_some() { "mode" } else { "kind" }
     }
 
     /// A bucket of slots: nothing comes back by itself.
@@ -217,7 +223,8 @@ impl Reader<'_> {
     fn max_debt(&mut self, is_soft: bool) -> Option<u64> {
         let Some(value) = self.fields.get("max_debt") else { return (!is_soft).then_some(0) };
         if is_soft {
-            self.error("max_debt", "is not for soft limits, which count below zero without end".to_owned());
+            self.error("max_debt", "is not for soft limits, which count as far below zero as is exact".to_owned());
+            return None;
         }
         if value.string().is_some_and(|word| word == UNLIMITED) {
             return None;

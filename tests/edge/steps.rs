@@ -474,6 +474,41 @@ fn an_item_with_only_shadow_limits_does_not_affect_the_outcome() {
     }
 }
 
+/// A batch over an object that can refuse, and one with only soft limits, which refuses banned keys alone.
+fn beside_soft() -> Batch {
+    Batch::new(vec![request(Action::Hold(100)), request(Action::Hold(101))], NOW).with_open([false, true])
+}
+
+#[test]
+fn an_item_with_only_soft_limits_is_granted_whatever_fails_but_refuses_a_banned_key() {
+    let answers = [|_: u64| grant(), held, |_: u64| grant()];
+    for failing in 0..3 {
+        let mut batch = beside_soft();
+        for step in 0..3 {
+            let calls = due(&mut batch, NOW);
+            assert_eq!(calls.len(), if step <= failing { 2 } else { 1 }, "failing at {failing}: {calls:?}");
+            if step <= failing {
+                let answer = if step == failing { Err(failure(Cause::Timeout)) } else { Ok(answers[step](101)) };
+                batch.answered(1, answer);
+            }
+            batch.answered(0, Ok(answers[step](100)));
+        }
+        let Some(Outcome::Decided(replies)) = batch.outcome() else { panic!("failing at {failing}: {batch:?}") };
+        assert_eq!((&replies[0], &replies[1]), (&Ok(grant()), &Err(Cause::Timeout)));
+        assert!(batch.is_over());
+    }
+    for banned_at in 0..2 {
+        let mut batch = beside_soft();
+        for step in 0..=banned_at {
+            due(&mut batch, NOW);
+            batch.answered(1, Ok(if step == banned_at { refusal() } else { answers[step](101) }));
+            batch.answered(0, Ok(answers[step](100)));
+        }
+        assert!(matches!(batch.outcome(), Some(Outcome::Decided(replies)) if replies[1] == Ok(refusal())), "{batch:?}");
+        assert_eq!(due(&mut batch, NOW).len(), banned_at, "what the other holds is given back");
+    }
+}
+
 /// An object gives a notice once: in the first step of the batch that has one.
 #[test]
 fn each_step_of_a_batch_asks_for_notices_if_its_requests_do() {

@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
+use tollgate::edge::Failure;
 use tollgate::frontend::{Asked, Callers, Receivers, Settings};
+use tollgate::policy::Cause;
+use tollgate::protocol::{Action, Condition, PolicyChange};
 
 use super::world::{Answer, CONSUMER, Deployment, World, settings};
 
@@ -134,6 +137,139 @@ fn a_soft_limit_that_is_enforced_owes_what_was_over() {
     world.deploy(POLICIES);
     let answer = post(&mut world, "/v1/consume", "quota", "");
     assert_eq!((answer.status, &answer.body["over"]), (200, &json!(5)), "{}", answer.body);
+}
+
+#[test]
+fn an_unlimited_key_takes_what_is_there_and_owes_soft_limits_nothing() {
+    let mut world = world();
+    world.refresh();
+    for policy in ["month", "both"] {
+        post(&mut world, "/v1/consume", policy, r#","cost":3"#);
+        world.set(&format!(r#"{{"policy":"{policy}","key":"k","unlimited":true}}"#));
+        assert_eq!(post(&mut world, "/v1/consume", policy, r#","cost":100"#).body["allowed"], true);
+        let reserved = post(&mut world, "/v1/consume", policy, r#","cost":10,"mode":"reserve""#);
+        let settle = format!(r#","reservation":{},"cost":60"#, reserved.body["reservation"]);
+        assert_eq!(post(&mut world, "/v1/settle", policy, &settle).body.get("over"), None);
+        world.set(&format!(r#"{{"policy":"{policy}","key":"k","multiple":1}}"#));
+        let answer = post(&mut world, "/v1/peek", policy, r#","cost":0"#);
+        assert_eq!((&answer.body["remaining"], answer.body.get("over")), (&json!(0), None), "{}", answer.body);
+    }
+}
+
+#[test]
+fn an_override_of_a_kind_that_cannot_be_soft_refuses_nothing_either() {
+    let rolling = r#"{"p":{"kind":"rolling_window","rate":5,"period":"1m"}}"#;
+    let deployment = Deployment { policies: rolling, has_registry: true, ..Deployment::default() };
+    let mut world = World::with(Settings { callers: Callers::Trusted, ..settings(&deployment) });
+    world.refresh();
+    world.set(r#"{"policy":"p","key":"k","kind":"rolling_window","rate":2,"period":"1m"}"#);
+    assert_eq!(post(&mut world, "/v1/consume", "p", r#","cost":3"#).status, 400);
+    put(&mut world, r#"{"rate":5,"period":"1m","mode":"soft"}"#);
+    let answer = post(&mut world, "/v1/consume", "p", r#","cost":30"#);
+    assert_eq!((answer.status, &answer.body["limit"]), (200, &json!(5)), "{}", answer.body);
+}
+
+#[test]
+fn what_is_over_is_counted_through_changes_of_numbers() {
+    let soft = r#"{"rate":"100/1day","mode":"soft"}"#;
+    let world_of = |policies| {
+        let deployment = Deployment { policies, has_registry: true, ..Deployment::default() };
+        let mut world = World::with(Settings { callers: Callers::Trusted, ..settings(&deployment) });
+        world.refresh();
+        world
+    };
+    let over = |world: &mut World, what: &str, cost: u64| {
+        let answer = post(world, what, "p", &format!(r#","cost":{cost}"#));
+        answer.body.get("over").map(|over| over.as_u64().unwrap())
+    };
+    // To more, soft or not, and back.
+    for other in [r#"{"rate":"200/1day"}"#, r#"{"rate":"200/1day","mode":"soft"}"#] {
+        let mut world = world_of(r#"{"p":{"rate":"100/1day","mode":"soft"}}"#);
+        assert_eq!(over(&mut world, "/v1/consume", 130), Some(30));
+        put(&mut world, other);
+        assert_eq!(over(&mut world, "/v1/consume", 70), None, "200 of 200");
+        put(&mut world, soft);
+        assert_eq!(over(&mut world, "/v1/peek", 0), Some(100), "{other}");
+    }
+    // Twice as much for a minute.
+    let mut world = world_of(r#"{"p":{"rate":"100/1day","mode":"soft"}}"#);
+    assert_eq!(over(&mut world, "/v1/consume", 130), Some(30));
+    let until = world.now + 60_000;
+    world.set(&format!(r#"{{"policy":"p","key":"k","multiple":2,"until":{until}}}"#));
+    assert_eq!(over(&mut world, "/v1/consume", 170), Some(100), "300 of 200");
+    world.now = until;
+    assert_eq!(over(&mut world, "/v1/peek", 0), Some(200), "300 of 100");
+    // To less.
+    let mut world = world_of(r#"{"p":{"rate":"200/1day"}}"#);
+    assert_eq!(over(&mut world, "/v1/consume", 150), None);
+    put(&mut world, soft);
+    assert_eq!(over(&mut world, "/v1/peek", 0), Some(50), "150 of 100");
+}
+
+/// What a batch holds may never be taken.
+#[test]
+fn what_a_batch_holds_is_not_over() {
+    let policies = r#"{"hard":{"rate":"5/1m"},"soft":{"rate":"5/1m","mode":"soft"}}"#;
+    let deployment = Deployment { policies, ..Deployment::default() };
+    let mut world = World::with(Settings { callers: Callers::Trusted, ..settings(&deployment) });
+    let body = r#"{"requests":[{"policy":"hard","key":"other"},{"policy":"soft","key":"k","cost":5}]}"#;
+    let mut call =
+        world.begin(&Asked { url: "/v1/batch", body: body.as_bytes(), ..Asked::default() }).ok().expect("it asks");
+    let mut is_held = false;
+    while let Some(next) = call.next(world.now()) {
+        if matches!(next.request.action, Action::Settle(_)) && !std::mem::replace(&mut is_held, true) {
+            let meanwhile = post(&mut world, "/v1/consume", "soft", "");
+            assert_eq!(meanwhile.body.get("over"), None, "{}", meanwhile.body);
+        }
+        let answer = world.object_reply(&call, &next);
+        call.answered(next.object, Some(answer), world.now());
+    }
+    assert!(is_held);
+    assert_eq!(post(&mut world, "/v1/peek", "soft", "").body["over"], 1, "now it is taken");
+}
+
+#[test]
+fn a_batch_passes_whatever_fails_at_the_objects_of_soft_limits_alone() {
+    for (second, expected) in [("quota", 200), ("both", 503)] {
+        let mut world = world();
+        let body = format!(r#"{{"requests":[{{"policy":"both","key":"a"}},{{"policy":"{second}","key":"b"}}]}}"#);
+        let asked = Asked { url: "/v1/batch", body: body.as_bytes(), ..Asked::default() };
+        let mut call = world.begin(&asked).ok().expect("it asks");
+        let mut failing = None;
+        while let Some(next) = call.next(world.now()) {
+            // The object of the soft limit alone, or any.
+            if second == "both" || next.request.costs == [[1]] {
+                failing.get_or_insert(next.object);
+            }
+            if failing == Some(next.object) {
+                world.fail(&mut call, next.object, Failure { cause: Cause::Timeout, is_retryable: false });
+                continue;
+            }
+            let answer = world.object_reply(&call, &next);
+            call.answered(next.object, Some(answer), world.now());
+        }
+        let reply = call.reply(world.now());
+        assert_eq!(reply.status, expected, "{}", reply.body());
+        if expected == 200 {
+            let body: Value = serde_json::from_str(&reply.body()).unwrap();
+            assert_eq!(body["results"][1], json!({"allowed": true, "policy": "quota", "degraded": "timeout"}));
+        }
+    }
+}
+
+fn put(world: &mut World, text: &'static str) {
+    world.now += 20_000;
+    let change = PolicyChange {
+        name: "p",
+        text: Some(text),
+        condition: Condition::Present,
+        carry: None,
+        by: "ops",
+        is_dry_run: false,
+    };
+    world.registry.change(&change, world.now).unwrap();
+    world.now += 1;
+    world.refresh();
 }
 
 /// A copy of the state must not refuse what the service would grant.

@@ -15,7 +15,9 @@ pub(super) fn batch_of(
     hold_ids: &[u64],
     now: Now,
 ) -> Batch {
+    let is_open = |object: &Object| !object.items_of(asked.parts()).any(ResolvedItem::is_enforced);
     let batch = Batch::new(requests_of(asked, objects, of_request, hold_ids), now.waiting);
+    let batch = batch.with_open(objects.iter().map(is_open));
     if asked.terms.sends_definitions || asked.whole.has_inline() { batch.with_definitions() } else { batch }
 }
 

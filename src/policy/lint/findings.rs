@@ -221,6 +221,7 @@ fn of_limit(policy: &Policy, limit: &NamedLimit) -> Vec<Finding> {
     if !matches!(kind, Kind::TokenBucket | Kind::RollingWindow)
         && rate > 0
         && capacity > 0
+        && !config.is_soft
         && worst.within(1) > worst.burst.into()
     {
         let (most, edge) = (worst.within(1), length::shown(1));
@@ -320,7 +321,7 @@ fn is_aligned(inner: &Config, outer: &Config) -> bool {
 
 fn not_aligned(first: &NamedLimit, second: &NamedLimit) -> Option<Finding> {
     let (a, b) = (first.limit().config(), second.limit().config());
-    let are_windows = a.kind == Kind::FixedWindow && b.kind == Kind::FixedWindow;
+    let are_windows = [a, b].iter().all(|config| config.kind == Kind::FixedWindow && !config.is_soft);
     if !are_windows || is_aligned(a, b) || is_aligned(b, a) {
         return None;
     }

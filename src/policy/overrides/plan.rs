@@ -94,8 +94,10 @@ impl Plan {
                     // Plans of a time with several merged changes may have them under both names.
                     let same = numbers.filter(|other| other.limit.config().kind == first.limit.config().kind);
                     let weakest = same.fold(first.limit, |one, other| one.weaker(&other.limit, Carry::AsIs));
-                    let numbers = if limit.limit().is_soft() { soft(&weakest) } else { weakest };
-                    limit.with_numbers(numbers, first.write_ahead).with_grains(first.grains)
+                    // Numbers of a kind that the limit no longer has may have no soft limit.
+                    let numbers = if limit.limit().is_soft() { soft(&weakest) } else { Some(weakest) };
+                    let with = |numbers| limit.with_numbers(numbers, first.write_ahead).with_grains(first.grains);
+                    numbers.map_or_else(|| limit.clone(), with)
                 };
                 limits.iter().map(apply).collect()
             }
@@ -155,7 +157,7 @@ impl Numbers {
             });
         };
         if own.limit().is_soft() && self.limit.config().max_debt > 0 {
-            return Some("`max_debt` is not for soft limits, which count below zero without end".to_owned());
+            return Some("`max_debt` is not for soft limits, which count as far below zero as is exact".to_owned());
         }
         let (kind, other) = (own.limit().config().kind, self.limit.config().kind);
         let is_same = kind == other && own.own_account() == self.account.as_deref();
@@ -222,10 +224,10 @@ impl Multiple {
     }
 }
 
-/// The limit, which counts below zero instead of refusing.
-fn soft(limit: &Limit) -> Limit {
+/// The limit, which counts below zero instead of refusing; `None` if its kind cannot.
+fn soft(limit: &Limit) -> Option<Limit> {
     let max_debt = Limit::largest_debt(limit.config());
-    Limit::of_any_kind(&Config { max_debt, is_soft: true, ..*limit.config() }).unwrap_or(*limit)
+    Limit::of_any_kind(&Config { max_debt, is_soft: true, ..*limit.config() }).ok()
 }
 
 /// The limit with these numbers, or with the largest exact ones below them.

@@ -340,7 +340,7 @@ export interface BatchRefused extends RefusedMembers {
   readonly results: readonly (Verdict | Undecided | DegradedResult)[];
 }
 
-/** A request of a batch that the server could not decide, and that its policy lets pass, as one that enforces nothing does. */
+/** A request of a batch that the server could not decide, and that its policy lets pass, as one whose limits are all soft or in shadow does. */
 export type DegradedResult = Omit<Degraded, "status" | "headers">;
 
 /** A request of a refused batch that was not decided, and why. */
