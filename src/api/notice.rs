@@ -1,5 +1,7 @@
 //! Notices for the operator's webhook or queue about a key that nears a limit, exceeds a soft one or is refused.
 
+use std::slice;
+
 use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
@@ -10,6 +12,7 @@ use super::text::timestamp;
 use super::verdict::{Verdict, is_false, is_zero};
 use crate::access::key_json;
 use crate::policy::NoticeKind;
+use crate::protocol::DueNotice;
 
 /// A notice to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,36 +32,49 @@ impl ResolvedRequest {
 }
 
 impl Tally<'_> {
-    /// The notice that is due, to be about the key with this hash. Only `with_key` does it have the key as callers write it.
+    /// The notices that are due, about the key with this hash. Only `with_key` do they have the key as callers write it.
     #[must_use]
-    pub fn notice(&self, object: &str, with_key: bool) -> Option<Notice> {
-        let (decided, kind) = self.decided.zip(self.due)?;
-        let answers = self.item.answers(self.answers).ok()?;
-        let verdict = self.request.verdict(self.item, &answers, &[], decided);
+    pub fn notices(&self, object: &str, with_key: bool) -> Vec<Notice> {
+        let Some(decided) = self.decided else { return Vec::new() };
+        let Ok(answers) = self.item.answers(self.answers) else { return Vec::new() };
         let key = key_json(&self.item.key).filter(|_| with_key);
-        Some(Notice::of(kind, object, key.as_deref(), &verdict))
+        let notice = |due: &DueNotice| {
+            // A refusal is that of all limits. The others are about one, whichever decided.
+            let about = match due.kind {
+                NoticeKind::Refused => answers.as_slice(),
+                _ => usize::try_from(due.limit).ok().and_then(|limit| answers.get(limit)).map(slice::from_ref)?,
+            };
+            let verdict = self.request.verdict(self.item, about, &[], decided);
+            Some(Notice::of(due.kind, object, key.as_deref(), &verdict))
+        };
+        self.due.iter().filter(|due| due.policy == self.position).filter_map(notice).collect()
     }
 }
 
 impl Notice {
     fn of(kind: NoticeKind, object: &str, key: Option<&str>, verdict: &Verdict<'_>) -> Self {
         let Verdict { policy, now, .. } = *verdict;
-        // There is at most one of a kind per millisecond.
-        let digest = Sha256::digest([object, policy, kind.word(), &now.to_string()].join("\n"));
+        // There is at most one of a kind and limit per millisecond.
+        let about = if kind == NoticeKind::Refused { policy } else { verdict.full_name };
+        let digest = Sha256::digest([object, about, &kind.to_string(), &now.to_string()].join("\n"));
         let id = format!("msg_{:032x}", digest.first_chunk().map_or(0, |bytes| u128::from_be_bytes(*bytes)));
         let body = Body {
             id: &id,
             kind: match kind {
-                NoticeKind::NearLimit => "key.near_limit",
-                NoticeKind::Refused => "key.refused",
+                NoticeKind::Used { .. } => "key.used",
                 NoticeKind::Over => "key.over",
+                NoticeKind::Refused => "key.refused",
             },
             timestamp: timestamp(now),
             data: Data {
                 policy,
                 object,
                 key: key.and_then(|key| serde_json::from_str(key).ok()),
-                decided_by: verdict.full_name,
+                used_percent: match kind {
+                    NoticeKind::Used { percent } => Some(percent),
+                    _ => None,
+                },
+                of_limit: verdict.full_name,
                 cost: verdict.cost,
                 limit: verdict.limit,
                 remaining: verdict.remaining,
@@ -93,7 +109,11 @@ struct Data<'a> {
     object: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<&'a RawValue>,
-    decided_by: &'a str,
+    /// The share of the policy's `notify`. More may be used up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    used_percent: Option<u8>,
+    /// The limit that it is about, or that decided.
+    of_limit: &'a str,
     cost: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<u64>,
@@ -128,7 +148,7 @@ mod tests {
 
     fn resolved(endpoint: Endpoint, body: &str) -> ResolvedRequest {
         let policies = Policies::parse(
-            r#"{"api":{"rate":"10/10s","notify":["refused"]},"quiet":"10/10s","llm":{"notify":["near_limit"],"limits":[
+            r#"{"api":{"rate":"10/10s","notify":["refused"]},"quiet":"10/10s","llm":{"notify":["10%"],"limits":[
                 {"name":"requests","rate":"10/10s"},{"name":"tokens","rate":"100/10s"}]}}"#,
         );
         let request = Request::parse(endpoint, body.as_bytes()).unwrap();
@@ -150,7 +170,7 @@ mod tests {
         with_keys: bool,
     ) -> Vec<Value> {
         let mut found = Vec::new();
-        asked.tally([(items, reply)].into_iter(), |tally| found.extend(tally.notice(OBJECT, with_keys)));
+        asked.tally([(items, reply)].into_iter(), |tally| found.extend(tally.notices(OBJECT, with_keys)));
         let read = |notice: &Notice| {
             let body: Value = serde_json::from_str(&notice.body).unwrap();
             assert_eq!(body["id"], *notice.id);
@@ -163,7 +183,7 @@ mod tests {
     const WAIT: Decision = Decision::Wait { retry_at: NOW + 2_000 };
 
     const fn due(policy: u64, kind: NoticeKind) -> DueNotice {
-        DueNotice { policy, kind }
+        DueNotice { policy, limit: 0, kind }
     }
 
     #[test]
@@ -171,7 +191,7 @@ mod tests {
         let asked = resolved(Endpoint::Consume, r#"{"policy":"api","key":"alice","cost":3}"#);
         let refused = Ok(reply(&[(WAIT, 1)], vec![due(0, NoticeKind::Refused)]));
         let [body] = notices(&asked, &[0], &refused, false).try_into().unwrap();
-        let data = json!({"policy": "api", "object": "0123456789abcdef0123456789abcdef", "decided_by": "api", "cost": 3, "limit": 10,
+        let data = json!({"policy": "api", "object": "0123456789abcdef0123456789abcdef", "of_limit": "api", "cost": 3, "limit": 10,
             "remaining": 1, "now": NOW, "reset_at": NOW + 9_000, "retry_at": NOW + 2_000});
         let expected =
             json!({"id": body["id"], "type": "key.refused", "timestamp": "2023-11-14T22:13:20.123Z", "data": data});
@@ -182,14 +202,24 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_that_decided_is_the_one_with_the_smallest_share() {
-        let asked = resolved(Endpoint::Charge, r#"{"policy":"llm","key":["a","b"],"cost":{"requests":0,"tokens":3}}"#);
-        let near = Ok(reply(&[(ALLOW, 9), (ALLOW, 5)], vec![due(0, NoticeKind::NearLimit)]));
-        let [body] = notices(&asked, &[0], &near, true).try_into().unwrap();
-        assert_eq!((&body["type"], &body["data"]["decided_by"]), (&"key.near_limit".into(), &"llm/tokens".into()));
-        let numbers = ["limit", "remaining", "key"].map(|name| body["data"][name].clone());
-        assert_eq!(Value::from(numbers.to_vec()), json!([100, 5, ["a", "b"]]));
-        assert!(body["data"].get("retry_at").is_none());
+    fn a_notice_of_a_share_is_about_its_own_limit() {
+        let asked = resolved(Endpoint::Charge, r#"{"policy":"llm","key":["a","b"],"cost":{"requests":1,"tokens":3}}"#);
+        let kind = NoticeKind::Used { percent: 10 };
+        let both = [0, 1].map(|limit| DueNotice { limit, ..due(0, kind) });
+        let used = Ok(reply(&[(ALLOW, 9), (ALLOW, 5)], both.to_vec()));
+        let found = notices(&asked, &[0], &used, true);
+        let numbers = |body: &Value| {
+            ["of_limit", "cost", "limit", "remaining", "used_percent"].map(|name| body["data"][name].clone())
+        };
+        let expected = [
+            [json!("llm/requests"), json!(1), json!(10), json!(9), json!(10)],
+            [json!("llm/tokens"), json!(3), json!(100), json!(5), json!(10)],
+        ];
+        assert_eq!(found.iter().map(numbers).collect::<Vec<_>>(), expected);
+        let [first, second] = [0, 1].map(|index: usize| &found[index]);
+        assert_eq!((&first["type"], &first["data"]["key"]), (&json!("key.used"), &json!(["a", "b"])));
+        assert_ne!(first["id"], second["id"]);
+        assert!(first["data"].get("retry_at").is_none());
     }
 
     #[test]

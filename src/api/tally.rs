@@ -5,8 +5,8 @@ use super::resolved::{ResolvedItem, ResolvedRequest};
 use crate::access::Key;
 use crate::limit::Decision;
 use crate::metrics::{INLINE_POLICIES, Outcome};
-use crate::policy::{Cause, NamedLimit, NoticeKind, Standing};
-use crate::protocol::{Action, Decided, LimitAnswer, ObjectReply, take_part};
+use crate::policy::{Cause, NamedLimit, Standing};
+use crate::protocol::{Action, Decided, DueNotice, LimitAnswer, ObjectReply, take_part};
 
 /// The outcome for one budget.
 #[derive(Clone, Copy, Debug)]
@@ -29,8 +29,10 @@ pub struct Tally<'a> {
     pub(super) decided: Option<&'a Decided>,
     /// The answer of each enforced limit; empty without a decision.
     pub(super) answers: &'a [LimitAnswer],
-    /// The notice that the object reported as due.
-    pub(super) due: Option<NoticeKind>,
+    /// The notices that the object reported as due, of all policies that it was asked for.
+    pub(super) due: &'a [DueNotice],
+    /// The policy's position there.
+    pub(super) position: u64,
 }
 
 impl<'a> Tally<'a> {
@@ -106,10 +108,9 @@ impl ResolvedRequest {
                     },
                 };
                 let is_refused_in_shadow = tried.iter().any(would_refuse);
-                let mut notices = decided.map_or(&[][..], |decided| &decided.notices).iter();
-                let due = notices.find(|due| due.policy == position).map(|due| due.kind);
+                let due = decided.map_or(&[][..], |decided| &decided.notices);
                 let counted = Tally { object, outcome, is_refused_in_shadow, cause, ..item.tally(self) };
-                report(Tally { decided, answers: own, due, ..counted });
+                report(Tally { decided, answers: own, due, position, ..counted });
             }
         }
     }
@@ -135,7 +136,8 @@ impl ResolvedItem {
             item: self,
             decided: None,
             answers: &[],
-            due: None,
+            due: &[],
+            position: 0,
         }
     }
 }

@@ -80,9 +80,10 @@ impl<'a> Budget<'a> {
         Some(Self { decision, is_counted: true, tally: None })
     }
 
-    /// The notice that is due. Only `with_key` does it have the key as callers write it.
-    pub(super) fn notice(&self, with_key: bool) -> Option<Notice> {
-        self.tally?.notice(self.decision.object?, with_key)
+    /// The notices that are due. Only `with_key` do they have the key as callers write it.
+    pub(super) fn notices(&self, with_key: bool) -> Vec<Notice> {
+        let of_key = self.tally.zip(self.decision.object);
+        of_key.map(|(tally, object)| tally.notices(object, with_key)).unwrap_or_default()
     }
 
     /// The start of the key, if operators may see it.

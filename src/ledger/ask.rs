@@ -70,6 +70,7 @@ impl Ledger {
         self.open_shadows(asked, as_of, now);
         self.end_expired(now);
         self.return_leases(asked, request.lease.as_ref(), now)?;
+        self.arm_notices(asked, request.action, now, &mut writes)?;
         // Before a replay: a try must share what another try of its batch holds or has committed.
         let of_hold = match request.action {
             Action::Look(verb) => self.look_beside_own_hold(asked, verb, request, now)?,

@@ -45,7 +45,8 @@ impl Ledger {
         self.end_expired(now);
         self.open_behind(now);
         self.forget_full(now, &mut writes, |_, _| true);
-        self.notices.clean(now, &mut writes.before_reply);
+        let has_bucket = |policy: &str| self.buckets.iter().any(|(name, _)| name == policy);
+        self.notices.clean(now, has_bucket, &mut writes.before_reply);
         self.replays.close_pages();
         self.replays.collect_late_writes(now, &mut writes.before_reply);
         self.collect_writes(now, &mut writes);
@@ -149,7 +150,7 @@ impl Ledger {
         let reservations = self.reservations.ends();
         let reservations = reservations.map(|at| if at > now { at } else { again(at) });
         let reservations = reservations.chain(self.ended.iter().map(|(_, ended)| ended.forgotten_at()));
-        let notices = self.notices.expires_at();
+        let notices = self.notices.expires_at(|policy| self.slot(policy).is_some());
         let first =
             buckets.chain(reservations).chain(self.replays.expires_at()).chain(notices).min().unwrap_or(i64::MAX);
         first.clamp(now.saturating_add(LINGER_MS), now.saturating_add(LOOK_MS))

@@ -1,14 +1,21 @@
-//! Notices that are due when a key nears a limit, exceeds a soft one or is refused: at most one of each kind within its policy's interval.
+//! Notices that are due when a share of a limit is used up, a soft one is exceeded, or a request is refused.
 //!
-//! The moments of the last ones are in a row, so that neither a crash nor an eviction repeats one. It is written before a reply that has a
-//! notice, and only then: a refusal without a notice still writes nothing. A version that does not know such rows leaves them alone.
+//! Each share is told once: again in the next window, or when the level has risen above it by a tenth of the capacity, so that a level which
+//! hovers about it gives one notice and not many. Of one kind and limit there is at most one within the policy's interval.
+//!
+//! What was told is in a row, so that neither a crash nor an eviction repeats a notice. It is written before a reply that has a notice, and
+//! when a share can be told again: a refusal without a notice still writes nothing. A version that does not know such rows leaves them
+//! alone.
 //!
 //! ```text
-//! byte 0     1: this format
-//! 8 bytes    when the row may be deleted
-//! then for each kind of which there was a notice
+//! byte 0     2: this format
+//! 8 bytes    from when on the row may be deleted, with the bucket
+//! then for each kind and limit of which there was a notice
 //!   1 byte   the kind
-//!   8 bytes  when
+//!   1 byte   1 if it can be told again
+//!   8 bytes  when it was told
+//!   8 bytes  the window's opening
+//!   1 byte   the length of the limit's name, and the name; nothing if it has none
 //! ```
 
 use super::bytes::Bytes;
@@ -20,54 +27,68 @@ const NOTICES: &str = "n:";
 
 /// The last notices of a key, by policy name.
 #[derive(Debug, Default)]
-pub(super) struct Notices(Vec<(String, Last)>);
+pub(super) struct Notices(Vec<(String, Told)>);
 
 /// The last notices of one policy.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Last {
-    /// By position of the kind in [`NoticeKind::ALL`].
-    given_at: [Option<i64>; NoticeKind::ALL.len()],
-    /// When none of it matters any more.
+pub(super) struct Told {
+    notices: Vec<Last>,
+    /// When the interval after the last of them is over.
     expires_at: i64,
+}
+
+/// The last notice of one kind about one limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Last {
+    of: Of,
+    is_armed: bool,
+    at: i64,
+    /// The opening of the window that it was about; 0 if windows do not matter.
+    window_at: i64,
+}
+
+/// What a notice is about. Refusals have no limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Of {
+    pub(super) kind: NoticeKind,
+    pub(super) limit: Option<String>,
 }
 
 impl Notices {
     /// Takes a row. `false` if the name is another kind of row's. An unreadable row counts as no notices.
     pub(super) fn load(&mut self, name: &str, row: &[u8]) -> bool {
         let Some(policy) = name.strip_prefix(NOTICES) else { return false };
-        self.0.push((policy.to_owned(), Last::decode(row).unwrap_or_default()));
+        self.0.push((policy.to_owned(), Told::decode(row).unwrap_or_default()));
         true
     }
 
-    /// Whether a notice is due now; if so, its row is written.
-    pub(super) fn give(
-        &mut self,
-        policy: &str,
-        kind: NoticeKind,
-        notify: Notify,
-        now: i64,
-        writes: &mut Writes,
-    ) -> bool {
+    /// Applies `change` to what was told of a policy. If it says that it changed anything, the row is written.
+    pub(super) fn change(&mut self, policy: &str, writes: &mut Writes, change: impl FnOnce(&mut Told) -> bool) {
         let known = self.0.iter().position(|(name, _)| name == policy);
-        let last = known.and_then(|index| self.0.get(index)).and_then(|(_, last)| last.given_at(kind));
-        // A clock that stepped back far must not silence a key until it has caught up.
-        if last.is_some_and(|at| now.abs_diff(at) < notify.every_ms()) {
-            return false;
+        let mut new = Told::default();
+        let told = known.and_then(|index| self.0.get_mut(index)).map_or(&mut new, |(_, told)| told);
+        if !change(told) {
+            return;
         }
-        if known.is_none() {
-            self.0.push((policy.to_owned(), Last::default()));
+        let row = format!("{NOTICES}{policy}");
+        writes.notices.retain(|(name, _)| *name != row);
+        writes.notices.push((row, told.encode()));
+        if told.notices.is_empty() {
+            self.0.retain(|(name, _)| name != policy);
+        } else if known.is_none() {
+            self.0.push((policy.to_owned(), new));
         }
-        if let Some((_, last)) = self.0.iter_mut().find(|(name, _)| name == policy) {
-            last.give(kind, notify, now);
-            writes.notices.push((format!("{NOTICES}{policy}"), Some(last.encode())));
-        }
-        true
     }
 
-    /// Deletes expired rows.
-    pub(super) fn clean(&mut self, now: i64, rows: &mut Vec<RowWrite>) {
-        self.0.retain(|(policy, last)| {
-            let is_over = last.expires_at <= now;
+    /// Whether anything of a policy waits to be told again.
+    pub(super) fn is_unarmed(&self, policy: &str) -> bool {
+        self.0.iter().any(|(name, told)| name == policy && told.waits(|| true))
+    }
+
+    /// Deletes rows on which nothing depends: no bucket is left that could still be below a share.
+    pub(super) fn clean(&mut self, now: i64, has_bucket: impl Fn(&str) -> bool, rows: &mut Vec<RowWrite>) {
+        self.0.retain(|(policy, told)| {
+            let is_over = told.expires_at <= now && !told.waits(|| has_bucket(policy));
             if is_over {
                 rows.push((format!("{NOTICES}{policy}"), None));
             }
@@ -75,9 +96,10 @@ impl Notices {
         });
     }
 
-    /// When there will be something to delete.
-    pub(super) fn expires_at(&self) -> impl Iterator<Item = i64> {
-        self.0.iter().map(|(_, last)| last.expires_at)
+    /// When there will be something to delete. A row that waits for its bucket is deleted when that is.
+    pub(super) fn expires_at(&self, has_bucket: impl Fn(&str) -> bool) -> impl Iterator<Item = i64> {
+        let alone = self.0.iter().filter(move |(policy, told)| !told.waits(|| has_bucket(policy)));
+        alone.map(|(_, told)| told.expires_at)
     }
 
     pub(super) const fn is_empty(&self) -> bool {
@@ -85,32 +107,66 @@ impl Notices {
     }
 }
 
-impl Last {
-    fn given_at(&self, kind: NoticeKind) -> Option<i64> {
-        NoticeKind::ALL.into_iter().zip(self.given_at).find(|(of, _)| *of == kind)?.1
+impl Told {
+    /// Forgets all of it. Returns whether there was anything.
+    pub(super) fn clear(&mut self) -> bool {
+        let was_empty = self.notices.is_empty();
+        self.notices.clear();
+        !was_empty
     }
 
-    fn give(&mut self, kind: NoticeKind, notify: Notify, now: i64) {
-        for (of, at) in NoticeKind::ALL.into_iter().zip(&mut self.given_at) {
-            if of == kind {
-                *at = Some(now);
+    /// Lets those be told again for which `is_back`, a limit's name and the kind. Returns whether that changed anything.
+    pub(super) fn arm(&mut self, is_back: impl Fn(&Of) -> bool) -> bool {
+        let mut has_changed = false;
+        for last in self.notices.iter_mut().filter(|last| !last.is_armed && is_back(&last.of)) {
+            (last.is_armed, has_changed) = (true, true);
+        }
+        has_changed
+    }
+
+    /// Whether a notice is due now; then it counts as told.
+    pub(super) fn tell(&mut self, of: Of, window_at: i64, notify: Notify, now: i64) -> bool {
+        let known = self.notices.iter().position(|last| last.of == of);
+        if let Some(last) = known.and_then(|index| self.notices.get(index)) {
+            let is_new = last.is_armed || last.window_at != window_at || of.kind == NoticeKind::Refused;
+            // A clock that stepped back far must not silence a key until it has caught up.
+            if !is_new || now.abs_diff(last.at) < notify.every_ms() {
+                return false;
             }
         }
-        let given_at = self.given_at.iter().flatten();
-        let expires_at = given_at.map(|at| at.saturating_add_unsigned(notify.every_ms())).max();
-        self.expires_at = expires_at.unwrap_or(now);
+        let last = Last { of, is_armed: false, at: now, window_at };
+        match known.and_then(|index| self.notices.get_mut(index)) {
+            Some(known) => *known = last,
+            None => self.notices.push(last),
+        }
+        let last_at = self.notices.iter().map(|last| last.at).max();
+        self.expires_at = last_at.unwrap_or(now).saturating_add_unsigned(notify.every_ms());
+        true
     }
 
-    fn encode(&self) -> Vec<u8> {
+    /// Forgets limits that there are no longer.
+    pub(super) fn retain(&mut self, is_limit: impl Fn(Option<&str>) -> bool) {
+        self.notices.retain(|last| last.of.kind == NoticeKind::Refused || is_limit(last.of.limit.as_deref()));
+    }
+
+    /// Whether any of it matters until the bucket is full, if there is one.
+    fn waits(&self, has_bucket: impl Fn() -> bool) -> bool {
+        self.notices.iter().any(|last| !last.is_armed && last.of.kind != NoticeKind::Refused) && has_bucket()
+    }
+
+    /// `None` if there is nothing to write.
+    fn encode(&self) -> Option<Vec<u8>> {
         let mut row = vec![FORMAT];
         row.extend(self.expires_at.to_le_bytes());
-        for (kind, at) in NoticeKind::ALL.into_iter().zip(self.given_at) {
-            if let Some(at) = at {
-                row.push(kind.number());
-                row.extend(at.to_le_bytes());
-            }
+        for Last { of: Of { kind, limit }, is_armed, at, window_at } in &self.notices {
+            row.extend([kind.number(), u8::from(*is_armed)]);
+            row.extend(at.to_le_bytes());
+            row.extend(window_at.to_le_bytes());
+            let name = limit.as_deref().unwrap_or_default();
+            row.push(u8::try_from(name.len()).unwrap_or(u8::MAX)); // names are shorter
+            row.extend(name.as_bytes().iter().take(u8::MAX.into()));
         }
-        row
+        (!self.notices.is_empty()).then_some(row)
     }
 
     /// `None` for bytes that are not such a row. Kinds of a later version are ignored.
@@ -119,50 +175,55 @@ impl Last {
         if bytes.byte()? != FORMAT {
             return None;
         }
-        let mut last = Self { expires_at: bytes.i64()?, ..Self::default() };
+        let mut told = Self { expires_at: bytes.i64()?, ..Self::default() };
         while !bytes.is_empty() {
-            let (kind, at) = (bytes.byte()?, bytes.i64()?);
-            for (of, given_at) in NoticeKind::ALL.into_iter().zip(&mut last.given_at) {
-                if of.number() == kind {
-                    *given_at = Some(at);
-                }
-            }
+            let (kind, is_armed) = (bytes.byte()?, bytes.byte()? != 0);
+            let (at, window_at, name) = (bytes.i64()?, bytes.i64()?, bytes.short_text()?);
+            let limit = (!name.is_empty()).then(|| name.to_owned());
+            let last = |kind| Last { of: Of { kind, limit }, is_armed, at, window_at };
+            told.notices.extend(NoticeKind::from_number(kind.into()).map(last));
         }
-        Some(last)
+        Some(told)
     }
 }
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn last() -> Last {
-        Last { given_at: [None, Some(7), None], expires_at: 9 }
+    fn told() -> Told {
+        let of = Of { kind: NoticeKind::Used { percent: 80 }, limit: None };
+        Told { notices: vec![Last { of, is_armed: true, at: 7, window_at: -1 }], expires_at: 9 }
     }
 
     /// The format in the storage of every deployment. If it changes, old rows must still be readable.
     #[test]
     fn the_stored_format_is_unchanged() {
-        let row = [1, 9, 0, 0, 0, 0, 0, 0, 0, 2, 7, 0, 0, 0, 0, 0, 0, 0];
-        assert_eq!((last().encode().as_slice(), Last::decode(&row)), (&row[..], Some(last())));
-        let all = Last { given_at: [Some(-1), Some(7), Some(8)], ..last() };
-        assert_eq!(Last::decode(&all.encode()), Some(all));
-        let later = [&row[..], &[4, 0, 0, 0, 0, 0, 0, 0, 0]].concat();
-        assert_eq!(Last::decode(&later), Some(last()), "a kind of a later version");
+        let row = [2, 9, 0, 0, 0, 0, 0, 0, 0, 80, 1, 7, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 0];
+        assert_eq!((told().encode().as_deref(), Told::decode(&row)), (Some(&row[..]), Some(told())));
+        let mut more = told();
+        for (kind, limit) in [(NoticeKind::Over, Some("day")), (NoticeKind::Refused, None)] {
+            let of = Of { kind, limit: limit.map(str::to_owned) };
+            more.notices.push(Last { of, is_armed: false, at: -8, window_at: 5 });
+        }
+        assert_eq!(Told::decode(&more.encode().unwrap()), Some(more));
+        let later = [&row[..], &[103], &[0; 18]].concat();
+        assert_eq!(Told::decode(&later), Some(told()), "a kind of a later version");
+        assert_eq!(Told::default().encode(), None);
     }
 
     #[test]
     fn an_unreadable_row_counts_as_no_notices() {
-        let good = last().encode();
-        for row in [&[][..], &[2], &good[..5], &good[..10], &[&[2], &good[1..]].concat()] {
-            assert_eq!(Last::decode(row), None, "{row:?}");
+        let good = told().encode().unwrap();
+        for row in [&[][..], &[1], &good[..5], &good[..10], &good[..27], &[&[3], &good[1..]].concat()] {
+            assert_eq!(Told::decode(row), None, "{row:?}");
         }
         let mut notices = Notices::default();
-        assert!(notices.load("n:p", &[2]) && !notices.load("b:p", &good));
+        assert!(notices.load("n:p", &[1]) && !notices.load("b:p", &good));
         let mut rows = Vec::new();
-        notices.clean(0, &mut rows);
+        notices.clean(0, |_| true, &mut rows);
         assert_eq!((rows, notices.is_empty()), (vec![("n:p".to_owned(), None)], true));
     }
 }

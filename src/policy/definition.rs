@@ -285,14 +285,15 @@ mod tests {
 
     #[test]
     fn its_kinds_of_notices_travel_with_it() {
-        let policies = Policies::parse(r#"{"p":{"rate":"1/s","notify":["refused"],"notify_every":"1m"}}"#).unwrap();
+        let policies =
+            Policies::parse(r#"{"p":{"rate":"1/s","notify":["refused","5%"],"notify_every":"1m"}}"#).unwrap();
         let policy = policies.get("p").unwrap();
-        let written = r#","notify":["refused"],"notify_every_ms":60000}"#;
+        let written = r#","notify":["5%","refused"],"notify_every_ms":60000}"#;
         let definition = policy.definition();
         assert!(definition.ends_with(written), "{definition}");
         let defined = Policy::from_definition(&definition).unwrap();
         assert_eq!((defined.object().notify, defined.id()), (policy.object().notify, policy.id()));
-        let later = definition.replace("[\"refused\"]", "[\"reset\",\"refused\"]");
+        let later = definition.replace("\"refused\"]", "\"reset\",\"refused\"]");
         assert_eq!(
             Policy::from_definition(&later).unwrap().object().notify,
             policy.object().notify,

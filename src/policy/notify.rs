@@ -1,59 +1,73 @@
 //! Which events of a key operators are notified of, and how often.
 
+use std::fmt;
+
 /// The event of a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoticeKind {
-    /// A request was granted, and less than a fifth of some limit is left.
-    NearLimit,
-    /// A request was refused.
-    Refused,
+    /// A request was granted, and this share of a limit's capacity, 1 to 100, is used up.
+    Used {
+        /// In percent.
+        percent: u8,
+    },
     /// A request was granted beyond a soft limit.
     Over,
+    /// A request was refused.
+    Refused,
 }
 
 /// The events that a policy gives notices of, and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Notify {
-    near_limit: bool,
-    refused: bool,
+    /// Bit `n` is for `n` percent.
+    used: u128,
     over: bool,
+    refused: bool,
     every_ms: u64,
 }
 
 impl NoticeKind {
-    /// All kinds.
-    pub const ALL: [Self; 3] = [Self::NearLimit, Self::Refused, Self::Over];
-
-    /// One word.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::NearLimit => "near_limit",
-            Self::Refused => "refused",
-            Self::Over => "over",
-        }
-    }
-
-    /// The number for storage and messages.
+    /// The number for storage and messages: the percentage, or one above 100.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
-            Self::NearLimit => 1,
-            Self::Refused => 2,
-            Self::Over => 3,
+            Self::Used { percent } => percent,
+            Self::Over => 101,
+            Self::Refused => 102,
         }
     }
 
     /// The kind with that number; `None` for one of a later version.
     #[must_use]
     pub fn from_number(number: u64) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| u64::from(kind.number()) == number)
+        match number {
+            1..=100 => u8::try_from(number).ok().map(|percent| Self::Used { percent }),
+            101 => Some(Self::Over),
+            102 => Some(Self::Refused),
+            _ => None,
+        }
     }
 
     pub(super) fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.word() == word)
+        match word {
+            "over" => Some(Self::Over),
+            "refused" => Some(Self::Refused),
+            // No sign, and no zeros before it.
+            _ => (1..=100).map(|percent| Self::Used { percent }).find(|kind| kind.to_string() == word),
+        }
+    }
+}
+
+/// As in policies: `80%`, `over` or `refused`.
+impl fmt::Display for NoticeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Used { percent } => write!(f, "{percent}%"),
+            Self::Over => f.write_str("over"),
+            Self::Refused => f.write_str("refused"),
+        }
     }
 }
 
@@ -67,15 +81,19 @@ impl Notify {
     /// How long the row of the last notice may be kept.
     pub const MAX_EVERY_MS: u64 = 30 * 86_400_000;
 
+    /// The most kinds: one request may give a notice of each limit and each share.
+    pub const MAX_KINDS: usize = 10;
+
     /// `None` if there are no kinds.
     pub(super) fn new(kinds: &[NoticeKind], every_ms: u64) -> Option<Self> {
-        let has = |kind| kinds.contains(&kind);
-        let notify = Self {
-            near_limit: has(NoticeKind::NearLimit),
-            refused: has(NoticeKind::Refused),
-            over: has(NoticeKind::Over),
-            every_ms,
-        };
+        let mut notify = Self { used: 0, over: false, refused: false, every_ms };
+        for kind in kinds {
+            match kind {
+                NoticeKind::Used { percent } => notify.used |= bit(*percent),
+                NoticeKind::Over => notify.over = true,
+                NoticeKind::Refused => notify.refused = true,
+            }
+        }
         (!kinds.is_empty()).then_some(notify)
     }
 
@@ -83,20 +101,25 @@ impl Notify {
     #[must_use]
     pub const fn has(self, kind: NoticeKind) -> bool {
         match kind {
-            NoticeKind::NearLimit => self.near_limit,
-            NoticeKind::Refused => self.refused,
+            NoticeKind::Used { percent } => self.used & bit(percent) != 0,
             NoticeKind::Over => self.over,
+            NoticeKind::Refused => self.refused,
         }
     }
 
-    /// Minimum interval in milliseconds between notices of one kind about a key.
+    /// The kinds, those of a smaller share first.
+    pub fn kinds(self) -> impl Iterator<Item = NoticeKind> {
+        let used = (1..=100).map(|percent| NoticeKind::Used { percent });
+        used.chain([NoticeKind::Over, NoticeKind::Refused]).filter(move |kind| self.has(*kind))
+    }
+
+    /// Minimum interval in milliseconds between notices of one kind about a limit of a key.
     #[must_use]
     pub const fn every_ms(self) -> u64 {
         self.every_ms
     }
+}
 
-    /// The words of its kinds.
-    pub(super) fn words(self) -> impl Iterator<Item = &'static str> {
-        NoticeKind::ALL.into_iter().filter(move |kind| self.has(*kind)).map(NoticeKind::word)
-    }
+const fn bit(percent: u8) -> u128 {
+    1_u128.wrapping_shl(percent as u32)
 }

@@ -74,7 +74,7 @@ pub(super) struct Written {
     unsettled: &'static str,
     /// A version that does not know them gives no notices.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    notify: Vec<&'static str>,
+    notify: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     notify_every_ms: Option<u64>,
 }
@@ -99,7 +99,7 @@ impl ObjectTerms {
         Written {
             reservation_ttl_ms: ttl_ms,
             unsettled: word.unwrap_or_default(),
-            notify: self.notify.map(|notify| notify.words().collect()).unwrap_or_default(),
+            notify: self.notify.map(words).unwrap_or_default(),
             notify_every_ms: self.notify.map(Notify::every_ms),
         }
     }
@@ -146,14 +146,18 @@ fn notify(reader: &mut Reader<'_>) -> Option<Notify> {
     };
     let kinds = kinds(value);
     if kinds.is_none() {
-        let [first, second, last] = NoticeKind::ALL.map(NoticeKind::word);
-        let rule = format!("must be a list of \"{first}\", \"{second}\" or \"{last}\", not {}", shown_value(value));
-        reader.error("notify", rule);
+        let most = Notify::MAX_KINDS;
+        let rule = "shares of the limits that are used up, such as \"80%\", \"over\" or \"refused\"";
+        reader.error("notify", format!("must be a list of 1 to {most} different {rule}, not {}", shown_value(value)));
     }
     Notify::new(&kinds?, every_ms.unwrap_or(Notify::EVERY_MS))
 }
 
-/// A non-empty list of different kinds of notices.
+fn words(notify: Notify) -> Vec<String> {
+    notify.kinds().map(|kind| kind.to_string()).collect()
+}
+
+/// A list of different kinds of notices.
 fn kinds(value: Json<'_>) -> Option<Vec<NoticeKind>> {
     let words = value.array()?.into_iter();
     let kinds = words.map(|word| NoticeKind::from_word(&word.string()?)).collect::<Option<Vec<_>>>()?;
@@ -161,13 +165,13 @@ fn kinds(value: Json<'_>) -> Option<Vec<NoticeKind>> {
         .iter()
         .enumerate()
         .any(|(index, kind)| kinds.iter().skip(index.saturating_add(1)).any(|other| other == kind));
-    (!kinds.is_empty() && !is_repeated).then_some(kinds)
+    ((1..=Notify::MAX_KINDS).contains(&kinds.len()) && !is_repeated).then_some(kinds)
 }
 
 fn shown_notify(notify: Option<Notify>) -> String {
     let shown = |notify: Notify| {
         let every = length::shown(notify.every_ms());
-        format!("{} at most every {every}", notify.words().collect::<Vec<_>>().join(", "))
+        format!("{} at most every {every}", words(notify).join(", "))
     };
     notify.map_or_else(|| "none".to_owned(), shown)
 }

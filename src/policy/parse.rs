@@ -8,6 +8,7 @@ use super::mode::Mode;
 use super::name::{is_name, name_rule};
 use super::named::Policy;
 use super::named_limit::NamedLimit;
+use super::notify::NoticeKind;
 use super::object_terms::ObjectTerms;
 use super::on_error::OnError;
 #[cfg(feature = "service")]
@@ -223,6 +224,10 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
             format!("{} limits slots, which only reservations take, and none is granted unasked", slots.full_name());
         reader.error("on_error", problem);
     }
+    let is_soft = |(_, limit): &(Mode, NamedLimit)| limit.limit().is_soft();
+    if object.notify.is_some_and(|notify| notify.has(NoticeKind::Over)) && !limits.iter().any(is_soft) {
+        reader.error("notify", "\"over\" is for soft limits, and here is none".to_owned());
+    }
     let shards = reader.shards(&limits, frontend.lease.is_some(), object.notify.is_some(), registry.carry);
     if errors.len() > before {
         return None;
@@ -244,7 +249,7 @@ mod tests {
     use super::*;
     use crate::limit::{Carry, Config, Limit, MAX_TOKENS};
     use crate::policy::named_limit::names_in;
-    use crate::policy::{Cause, NoticeKind, OnError, ReservationTerms, Unsettled};
+    use crate::policy::{Cause, OnError, ReservationTerms, Unsettled};
 
     fn errors(json: &str) -> Vec<String> {
         Policies::parse(json).err().iter().flatten().map(ToString::to_string).collect()
@@ -783,19 +788,26 @@ mod tests {
         let notify = |fields: &str| {
             let policies = Policies::parse(&format!(r#"{{"p":{{"rate":"1/s"{fields}}}}}"#)).unwrap();
             let notify = policies.get("p").unwrap().object().notify?;
-            Some((NoticeKind::ALL.map(|kind| notify.has(kind)), notify.every_ms()))
+            Some((notify.kinds().map(|kind| kind.to_string()).collect::<Vec<_>>().join(" "), notify.every_ms()))
         };
         assert_eq!(notify(""), None);
-        assert_eq!(notify(r#","notify":["refused"]"#), Some(([false, true, false], 600_000)));
-        assert_eq!(notify(r#","notify":["near_limit"],"notify_every":"10s""#), Some(([true, false, false], 10_000)));
-        let all = r#","notify":["refused","over","near_limit"],"notify_every":"30days""#;
-        assert_eq!(notify(all), Some(([true; 3], 2_592_000_000)));
-        let rule = r#"POLICIES.p.notify: must be a list of "near_limit", "refused" or "over", not "#;
+        let of = |words: &str, every_ms| Some((words.to_owned(), every_ms));
+        assert_eq!(notify(r#","notify":["refused"]"#), of("refused", 600_000));
+        assert_eq!(notify(r#","notify":["80%"],"notify_every":"10s""#), of("80%", 10_000));
+        let all = r#","mode":"soft","notify":["refused","over","100%","1%","50%"],"notify_every":"30days""#;
+        assert_eq!(notify(all), of("1% 50% 100% over refused", 2_592_000_000));
+        let rule = "POLICIES.p.notify: must be a list of 1 to 10 different shares of the limits that are used up, such as \"80%\", \"over\" or \"refused\", not ";
         let every = "POLICIES.p.notify_every: must be from 10s to 30days, not ";
         for (fields, expected) in [
             (r#""notify":[]"#, format!("{rule}an array")),
             (r#""notify":["refused","refused"]"#, format!("{rule}an array")),
             (r#""notify":["refused","reset"]"#, format!("{rule}an array")),
+            (r#""notify":["0%"]"#, format!("{rule}an array")),
+            (r#""notify":["101%"]"#, format!("{rule}an array")),
+            (r#""notify":["05%"]"#, format!("{rule}an array")),
+            (r#""notify":["12.5%"]"#, format!("{rule}an array")),
+            (r#""notify":["1%","2%","3%","4%","5%","6%","7%","8%","9%","10%","11%"]"#, format!("{rule}an array")),
+            (r#""notify":["over"]"#, "POLICIES.p.notify: \"over\" is for soft limits, and here is none".to_owned()),
             (r#""notify":"refused""#, format!(r#"{rule}"refused""#)),
             (r#""notify":["refused"],"notify_every":"9999ms""#, format!(r#"{every}"9999ms""#)),
             (r#""notify":["refused"],"notify_every":"31days""#, format!(r#"{every}"31days""#)),

@@ -18,7 +18,7 @@
 //! then, if the request has costs of limits in shadow, a section with the same for each of these, or 3 where there is no
 //! answer
 //! then, of a request that changes levels from outside, a section with the level of each limit before it
-//! then, if any notices are due, a section with the position of the policy and the kind of each
+//! then, if any notices are due, a section with the positions of the policy and of its limit and the kind of each
 //! then, if a frontend may answer from it, an empty section
 //! then, if the frontend gets tokens in advance, a section: see `lease.rs`
 //! then, of a refund or a reset of the first of several shards, a section with when it was first done, and over how many shards
@@ -134,6 +134,8 @@ pub struct Spread {
 pub struct DueNotice {
     /// The policy's position.
     pub policy: u64,
+    /// The position of its limit; of a refusal that of the first limit that refused.
+    pub limit: u64,
     /// The kind.
     pub kind: NoticeKind,
 }
@@ -332,9 +334,10 @@ impl Decided {
             }
         }
         if !notices.is_empty() {
-            writer.section(NOTICES, notices.len().saturating_mul(2));
+            writer.section(NOTICES, notices.len().saturating_mul(3));
             for notice in notices {
                 writer.whole(notice.policy);
+                writer.whole(notice.limit);
                 writer.small(notice.kind.number());
             }
         }
@@ -388,9 +391,9 @@ impl Decided {
         let mut notices = Vec::new();
         if let Some(mut section) = rest.section(NOTICES)? {
             while !section.is_empty() {
-                let (policy, kind) = (section.whole()?, section.whole()?);
+                let (policy, limit, kind) = (section.whole()?, section.whole()?, section.whole()?);
                 // A notice of a later version is ignored.
-                notices.extend(NoticeKind::from_number(kind).map(|kind| DueNotice { policy, kind }));
+                notices.extend(NoticeKind::from_number(kind).map(|kind| DueNotice { policy, limit, kind }));
             }
         }
         let may_be_kept = rest.section(MAY_BE_KEPT)?.is_some();
@@ -545,8 +548,8 @@ mod tests {
         let decided = |is_replayed, reservation: Option<Reserved>, shadow| {
             let limits = limits.clone();
             let before = if is_replayed { vec![] } else { vec![-3, 0, most] };
-            let due = |kind| DueNotice { policy: 15, kind };
-            let notices = if is_replayed { NoticeKind::ALL.map(due).to_vec() } else { vec![] };
+            let due = |number| DueNotice { policy: 15, limit: 7, kind: NoticeKind::from_number(number).unwrap() };
+            let notices = if is_replayed { (1..=102).map(due).collect() } else { vec![] };
             ObjectReply::Decided(Decided {
                 now: -7,
                 is_replayed,
@@ -645,10 +648,10 @@ mod tests {
         let text = format!("3 0 9 1 2 6 7 {limit}");
         assert_eq!(ObjectReply::Decided(decided.clone()).to_text(Format::OLDEST, Rows::default()), text);
         let kind = NoticeKind::Refused;
-        let due = Decided { notices: vec![DueNotice { policy: 3, kind }], ..decided.clone() };
-        assert_eq!(ObjectReply::Decided(due).to_text(Format::OLDEST, Rows::default()), format!("{text} -5 2 3 2"));
-        let later = format!("{text} -5 4 3 9 3 1");
-        let notices = vec![DueNotice { policy: 3, kind: NoticeKind::NearLimit }];
+        let due = Decided { notices: vec![DueNotice { policy: 3, limit: 1, kind }], ..decided.clone() };
+        assert_eq!(ObjectReply::Decided(due).to_text(Format::OLDEST, Rows::default()), format!("{text} -5 3 3 1 102"));
+        let later = format!("{text} -5 6 3 1 103 3 1 80");
+        let notices = vec![DueNotice { policy: 3, limit: 1, kind: NoticeKind::Used { percent: 80 } }];
         let known = ObjectReply::Decided(Decided { notices, ..decided.clone() });
         assert_eq!(read(&later), Ok(known), "a kind of a later version");
         decided.shadow = shadow;

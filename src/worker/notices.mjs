@@ -1,4 +1,4 @@
-// Notifies the operator's webhook and queue of keys that come near a limit or are refused. Rust decides who receives which notice, how many
+// Notifies the operator's webhook and queue of keys that have used up a share of a limit or are refused. Rust decides who receives which notice, how many
 // are sent at once, and when to try again. No answer waits for it or fails with it.
 import { waitUntil } from "cloudflare:workers";
 import { within } from "./deadline.mjs";

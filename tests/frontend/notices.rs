@@ -88,7 +88,7 @@ fn data_of(notice: &Notice) -> Value {
 /// It is no decision, so that it is not counted.
 #[test]
 fn a_charge_that_leaves_little_gives_a_notice() {
-    let policies = r#"{"loud":{"rate":"2/1m","max_debt":9,"notify":["near_limit"]}}"#;
+    let policies = r#"{"loud":{"rate":"2/1m","max_debt":9,"notify":["80%"]}}"#;
     let mut world = World::of(&Deployment { policies, receivers: WEBHOOK, ..Deployment::default() });
     let notices = noticed(&mut world, "/v1/charge", ADJUSTER, 5);
     let numbers = |data: &Value| [&data["cost"], &data["remaining"], &data["owed"]].map(Value::as_u64);

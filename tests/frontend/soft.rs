@@ -283,7 +283,7 @@ fn in_a_snapshot_a_soft_limit_allows_everything() {
 
 #[test]
 fn operators_see_that_a_limit_is_soft_and_are_told_what_is_over() {
-    let policies = r#"{"quota":{"rate":"10/1m","mode":"soft","notify":["near_limit","over"]}}"#;
+    let policies = r#"{"quota":{"rate":"10/1m","mode":"soft","notify":["80%","over"]}}"#;
     let mut world = World::of(&Deployment {
         policies,
         receivers: Receivers { has_webhook: true, ..Receivers::default() },
@@ -301,7 +301,7 @@ fn operators_see_that_a_limit_is_soft_and_are_told_what_is_over() {
         notices.extend(given.iter().map(|(_, notice)| serde_json::from_str::<Value>(&notice.body).unwrap()));
     }
     let told = |notice: &Value| [notice["type"].clone(), notice["data"]["over"].clone()];
-    let expected = [[json!("key.near_limit"), Value::Null], [json!("key.over"), json!(1)]];
+    let expected = [[json!("key.used"), Value::Null], [json!("key.over"), json!(1)]];
     assert_eq!(notices.iter().map(told).collect::<Vec<_>>(), expected);
     let explained = post(&mut world, "/v1/keys/explain", "quota", r#","cost":3"#);
     let sentence = explained.body["explanation"].as_str().unwrap();

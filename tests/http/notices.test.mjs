@@ -1,11 +1,12 @@
-// Notices: a webhook and a queue learn about keys that come near a limit or are refused, at a bounded rate, signed, and never
-// delaying an answer. The receivers are servers here; the signature is checked as Standard Webhooks says, by node:crypto.
+// Notices: a webhook and a queue learn about keys that have used up a share of a limit or are refused, at a bounded rate, signed, and never
+// delaying an answer. The receivers are servers here; the signature is checked by the library of Standard Webhooks.
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
-import { readFileSync } from "node:fs";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { after, test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { Webhook } from "standardwebhooks";
 import { newToken } from "./credentials.mjs";
 import { writable } from "./rows.mjs";
 import { KEY_SECRET, NOW, start } from "./workerd.mjs";
@@ -19,7 +20,7 @@ const LATER = 2_000;
 
 const limit = { rate: 1, period: "1day", capacity: 10 };
 const POLICIES = {
-  api: { ...limit, notify: ["near_limit", "refused"] },
+  api: { ...limit, notify: ["90%", "refused"] },
   hourly: { ...limit, notify: ["refused"], notify_every: "1h" },
   quiet: limit,
 };
@@ -70,16 +71,41 @@ async function until(isSo, what) {
 
 /** The event of a message, whose signature must be valid by the specification. */
 function verified({ method, headers, body }) {
-  const [id, timestamp, signature] = ["id", "timestamp", "signature"].map((name) => headers[`webhook-${name}`]);
-  const secret = Buffer.from(SECRET.slice("whsec_".length), "base64");
-  const expected = createHmac("sha256", secret).update(`${id}.${timestamp}.${body}`).digest("base64");
-  assert.equal(signature, `v1,${expected}`);
-  assert.ok(Math.abs(Date.now() / 1_000 - Number(timestamp)) < 60, timestamp);
+  const event = new Webhook(SECRET).verify(body, headers);
   assert.deepEqual([method, headers["content-type"]], ["POST", "application/json"]);
-  const event = JSON.parse(body);
-  assert.equal(event.id, id);
+  assert.equal(event.id, headers["webhook-id"]);
   return event;
 }
+
+test("the documented Worker passes genuine notices on, to Slack and by e-mail", async () => {
+  const [, code] = readFileSync(new URL("../../docs/recipes.md", import.meta.url), "utf8").match(
+    /```js\n(\/\/ notices\.js\n.*?)```/s,
+  );
+  // Beside the packages that it imports.
+  const file = new URL(`../../build/notices-${process.pid}.mjs`, import.meta.url);
+  writeFileSync(file, code);
+  after(() => rmSync(file));
+  const { default: worker } = await import(file);
+  const slack = await receiver();
+  const env = { SLACK_URL: slack.url, TOLLGATE_WEBHOOK_SECRET: SECRET };
+  const { received, url } = await receiver();
+  const tollgate = await started({ webhookUrl: url, webhookSecret: SECRET, noticeKeys: true });
+  await tollgate.consume({ policy: "api", key: KEY, cost: 9 });
+  await tollgate.consume({ policy: "api", key: KEY, cost: 9 });
+  const messages = await arrived(received, 2);
+  for (const { headers, body } of messages) {
+    const sent = (body) => worker.fetch(new Request("https://example.com", { method: "POST", headers, body }), env);
+    assert.equal((await sent(body)).status, 200);
+    assert.equal((await sent(`${body} `)).status, 401);
+  }
+  const lines = slack.received.map(({ body }) => JSON.parse(body).text).toSorted();
+  assert.deepEqual(lines, [`90 % used up: api, key "${KEY}", 1 of 10 left`, `Refused: api, key "${KEY}"`]);
+  const sent = [];
+  const EMAIL = { send: async (message) => sent.push(message) };
+  const bodies = messages.map(({ body }) => ({ body: JSON.parse(body) }));
+  await worker.queue({ messages: bodies }, { EMAIL, FROM: "a@example.com", TO: "b@example.com" });
+  assert.deepEqual(sent.map(({ subject }) => subject).toSorted(), lines);
+});
 
 test("the documented check accepts a genuine message, and no other", async () => {
   const text = readFileSync(new URL("../../docs/admin.md", import.meta.url), "utf8");
@@ -106,7 +132,7 @@ test("the documented check accepts a genuine message, and no other", async () =>
 const kinds = (received) => received.map((message) => verified(message).type);
 const hash = createHmac("sha256", KEY_SECRET).update(KEY).digest("hex").slice(0, 32);
 
-test("a key near its limit and a refused one are each reported once in ten minutes, signed", async () => {
+test("a key that has used up a share and a refused one are each reported once in ten minutes, signed", async () => {
   const { received, url } = await receiver();
   const tollgate = await started({ webhookUrl: url, webhookSecret: SECRET });
   const consume = async (cost, now, status) =>
@@ -118,12 +144,12 @@ test("a key near its limit and a refused one are each reported once in ten minut
   for (let i = 0; i < 5; i++) await consume(5, NOW + 3 + i * LATER, 429);
   await arrived(received, 2);
   const [near, refused] = received.map(verified);
-  const of = (data) => ({ policy: "api", object: hash, decided_by: "api", limit: 10, remaining: 1, ...data });
+  const of = (data) => ({ policy: "api", object: hash, of_limit: "api", limit: 10, remaining: 1, ...data });
   assert.deepEqual(near, {
     id: near.id,
-    type: "key.near_limit",
+    type: "key.used",
     timestamp: "2023-11-14T22:13:20.001Z",
-    data: of({ cost: 1, now: NOW + 1, reset_at: near.data.reset_at }),
+    data: of({ used_percent: 90, cost: 1, now: NOW + 1, reset_at: near.data.reset_at }),
   });
   assert.deepEqual(refused, {
     id: refused.id,
@@ -165,7 +191,7 @@ test("no notice without tokens taken, without `notify` in the policy, or without
   assert.equal((await tollgate.consume({ policy: "quiet", key: KEY })).status, 429);
   assert.equal((await tollgate.post("charge", { policy: "api", key: KEY, cost: 9 })).body.near_limit, true);
   await arrived(received, 1);
-  assert.deepEqual(kinds(received), ["key.near_limit"]);
+  assert.deepEqual(kinds(received), ["key.used"]);
 
   // Then no notice is given, so none is missing once there is a receiver.
   await tollgate.kill();
@@ -180,7 +206,7 @@ test("no notice without tokens taken, without `notify` in the policy, or without
   await arrived(received, 2);
 });
 
-test("a batch over several keys reports the one that refuses, or if all are granted those near their limit", async () => {
+test("a batch over several keys reports the one that refuses, or if all are granted those that have used up a share", async () => {
   const { received, url } = await receiver();
   const tollgate = await started({ webhookUrl: url, webhookSecret: SECRET, noticeKeys: true });
   const batch = async (status, ...asks) => {
@@ -194,7 +220,7 @@ test("a batch over several keys reports the one that refuses, or if all are gran
   await arrived(received, 2);
   const found = received.map(verified).map(({ type, data: { key, policy } }) => [type, policy, key]);
   assert.deepEqual(found.toSorted(), [
-    ["key.near_limit", "api", "a"],
+    ["key.used", "api", "a"],
     ["key.refused", "hourly", "b"],
   ]);
 });
@@ -293,7 +319,7 @@ test("the runtime's own queue receives notices, with or without a webhook", asyn
   await arrived(queue.received, 1);
   const [{ method, body }] = queue.received;
   const event = JSON.parse(body);
-  assert.deepEqual([method, event.type, event.data.object], ["POST", "key.near_limit", hash]);
+  assert.deepEqual([method, event.type, event.data.object], ["POST", "key.used", hash]);
   assert.match(event.id, /^msg_[0-9a-f]{32}$/);
   const both = await started({ queue: queue.port, webhookUrl: hook.url, webhookSecret: SECRET });
   await both.consume({ policy: "hourly", key: KEY, cost: 10 });
@@ -319,7 +345,7 @@ test("a request over a service binding gives the same notice as over HTTP", asyn
   for (const status of [200, 429]) assert.equal((await tollgate.send({ path: "/rpc", body })).status, status);
   await arrived(received, 2);
   const found = received.map(verified);
-  assert.deepEqual(found.map(({ type }) => type).toSorted(), ["key.near_limit", "key.refused"]);
+  assert.deepEqual(found.map(({ type }) => type).toSorted(), ["key.used", "key.refused"]);
   assert.ok(found.every(({ data }) => data.object === hash));
 });
 

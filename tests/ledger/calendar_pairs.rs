@@ -315,20 +315,21 @@ fn a_calendar_in_shadow_opens_at_its_own_midnight_and_changes_nothing_else() {
 
 #[test]
 fn each_window_that_is_exhausted_gives_its_own_notices() {
-    use NoticeKind::{NearLimit, Refused};
+    const USED: NoticeKind = NoticeKind::Used { percent: 80 };
+    const REFUSED: NoticeKind = NoticeKind::Refused;
     for (opens, hours) in DAYS {
         for (every, at_once) in [("10m", true), ("12h", true), ("23h", false)] {
-            let fields = format!(r#","notify":["near_limit","refused"],"notify_every":"{every}""#);
+            let fields = format!(r#","notify":["80%","refused"],"notify_every":"{every}""#);
             let mut world = World { wants_notices: true, ..at(&daily(&fields), opens - 13 * HOUR_MS) };
             let again = |kind| if at_once { vec![kind] } else { vec![] };
             for (now, cost, expected) in [
-                (opens - 13 * HOUR_MS, 9, vec![NearLimit]),
-                (opens - 13 * HOUR_MS, 2, vec![Refused]),
+                (opens - 13 * HOUR_MS, 9, vec![USED]),
+                (opens - 13 * HOUR_MS, 2, vec![REFUSED]),
                 (opens, 2, vec![]),
-                (opens, 7, again(NearLimit)),
-                (opens, 2, again(Refused)),
+                (opens, 7, again(USED)),
+                (opens, 2, again(REFUSED)),
                 (opens, 2, vec![]),
-                (opens + 10 * HOUR_MS, 2, if every == "12h" { vec![] } else { vec![Refused] }),
+                (opens + 10 * HOUR_MS, 2, if every == "12h" { vec![] } else { vec![REFUSED] }),
             ] {
                 world.now = now;
                 let kinds: Vec<_> =

@@ -91,7 +91,7 @@ fn an_undecidable_request_changes_nothing() {
 /// The answer has the due notice, and everything that does not depend on its row is done.
 #[test]
 fn a_notice_that_cannot_be_recorded_is_given_anyway() {
-    let mut key = Key::new(r#","write_ahead":4,"notify":["near_limit","refused"]"#);
+    let mut key = Key::new(r#","write_ahead":4,"notify":["80%","refused"]"#);
     key.disk.get_mut().failing = Some("n:");
     let mut notices = 0;
     for cost in [1, 1, 1, 1, 1, 1, 1, 1, 1, 20, 20] {

@@ -110,7 +110,8 @@ fn policy(random: &mut Random) -> String {
     let carry = ["as_is", "proportional", "additive"][random.below(3)];
     let has_none = ["slots", "rolling", "soft"].iter().any(|word| limits.contains(word));
     let lease = if has_none { "" } else { r#""lease":"2s","# };
-    let terms = r#""unsettled":"refund","reservation_ttl":"1s","notify":["near_limit","refused","over"]"#;
+    let over = if limits.contains("soft") { r#","over""# } else { "" };
+    let terms = format!(r#""unsettled":"refund","reservation_ttl":"1s","notify":["50%","80%","refused"{over}]"#);
     format!(r#"{{{limits},"carry":"{carry}",{lease}{terms}}}"#)
 }
 

@@ -97,7 +97,7 @@ impl Reports {
                 took_ms,
             });
         }
-        self.notices.extend(budget.notice(terms.receivers.get_keys));
+        self.notices.extend(budget.notices(terms.receivers.get_keys));
     }
 
     pub(super) const fn is_empty(&self) -> bool {

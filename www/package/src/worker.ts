@@ -65,8 +65,8 @@ export interface PolicyTerms {
   /** How many characters of a key operators are shown beside its hash: 0 to 64. Default: 0. */
   readonly show_key_prefix?: number;
   /** Events reported to a webhook or a queue. Default: none. */
-  readonly notify?: readonly ("near_limit" | "refused" | "over")[];
-  /** Minimum interval between notices of one kind about one key. Default: `"10m"`. */
+  readonly notify?: readonly (`${number}%` | "over" | "refused")[];
+  /** Minimum interval between notices of one kind about a limit of one key. Default: `"10m"`. */
   readonly notify_every?: string;
   /** `[]`: one budget for all, whose requests have no `key`, or `[]`. By default each key has a budget. */
   readonly key?: readonly [];
