@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use tollgate::edge::ObjectCall;
-use tollgate::frontend::{Asked, Call, Now, Service, Settings, Step, own_policies};
+use tollgate::frontend::{Asked, Call, Now, Receivers, Service, Settings, Step, own_policies};
 use tollgate::protocol::{Definitions, ObjectReply, Rows};
 
 use crate::key::{Deployed, Key};
@@ -18,7 +18,8 @@ pub(crate) struct Frontend {
 impl Frontend {
     /// A frontend of a deployment with these policies.
     pub(crate) fn new(policies: &str, seed: u64) -> Self {
-        let settings = Settings::trusting(own_policies(&Deployed(policies)).0);
+        let receivers = Receivers { has_webhook: true, ..Receivers::default() };
+        let settings = Settings { receivers, ..Settings::trusting(own_policies(&Deployed(policies)).0) };
         Self { service: Service::new(Ok(settings), Rc::default()), random: Random(seed) }
     }
 

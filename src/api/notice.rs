@@ -1,4 +1,4 @@
-//! Notices for the operator's webhook or queue about a key that nears a limit, exceeds a soft one or is refused.
+//! Notices for the operator's webhook or queue about a key that has used up a share of a limit, exceeds a soft one or is refused.
 
 use std::slice;
 

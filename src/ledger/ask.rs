@@ -8,8 +8,10 @@ use super::reserve::is_theirs;
 use super::row::{Registered, StoredRow};
 use super::{Ledger, LedgerError, Slot, Writes};
 use crate::limit::{Decision, Verb};
-use crate::policy::Policy;
-use crate::protocol::{Action, ComingBack, Decided, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Spread};
+use crate::policy::{NamedLimit, NoticeKind, Policy};
+use crate::protocol::{
+    Action, ComingBack, Decided, DueNotice, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Spread,
+};
 
 impl Ledger {
     /// Answers a request about the buckets of the policies `asked`; `random` gives the ids of reservations. A bucket last requested under
@@ -70,7 +72,7 @@ impl Ledger {
         self.open_shadows(asked, as_of, now);
         self.end_expired(now);
         self.return_leases(asked, request.lease.as_ref(), now)?;
-        self.arm_notices(asked, request.action, now, &mut writes)?;
+        let levels_before = self.levels_before(asked, request.action, now)?;
         // Before a replay: a try must share what another try of its batch holds or has committed.
         let of_hold = match request.action {
             Action::Look(verb) => self.look_beside_own_hold(asked, verb, request, now)?,
@@ -95,13 +97,14 @@ impl Ledger {
                 decided.coming_back = self.coming_back(asked);
             }
             self.recent.record(asked, request, decided);
-            decided.notices = self.give_notices(asked, request, decided, &mut writes);
+            decided.notices = self.give_notices(asked, request, (levels_before.as_deref(), decided), &mut writes);
             if !decided.is_replayed {
                 self.lease(asked, request, decided, random)?;
             }
         }
         if let (ObjectReply::Decided(decided), false) = (&mut reply, newer.is_empty()) {
             decided.limits = self.answers_of(began_with, asked, &decided.limits, now);
+            decided.notices.retain_mut(|due| is_of(due, began_with, asked));
         }
         if is_repeated {
             // The missing ones were made for the answer alone, and nothing was taken from them.
@@ -287,4 +290,19 @@ fn must_be_remembered(request: &ObjectRequest) -> bool {
         // Extending it once more makes no difference.
         Action::Extend(_) => asks_for_any(request),
     }
+}
+
+/// Gives a notice about a limit of the `asked` policies the position of that limit in those that they replace. `false` if it is not there.
+fn is_of(due: &mut DueNotice, began_with: &[Arc<Policy>], asked: &[Arc<Policy>]) -> bool {
+    // It is about no limit.
+    if due.kind == NoticeKind::Refused {
+        return true;
+    }
+    let place = |number: u64| usize::try_from(number).ok();
+    let of = |policies: &[Arc<Policy>]| policies.get(place(due.policy)?).map(Arc::clone);
+    let Some((before, after)) = of(began_with).zip(of(asked)) else { return false };
+    let account = place(due.limit).and_then(|limit| after.limits().get(limit)).map(NamedLimit::account);
+    let limit = account.and_then(|account| before.limits().iter().position(|limit| limit.account() == account));
+    due.limit = limit.map_or(due.limit, |limit| limit as u64);
+    limit.is_some()
 }

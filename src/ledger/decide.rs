@@ -30,10 +30,11 @@ impl Ledger {
             }
             self.bucket(policy)?.fill_slots(now, phase);
             self.bucket(policy)?.bring_back(now);
-            if let Some(renamed) = self.bucket(policy)?.take_renamed()
-                && self.rename_taken(policy.name(), &renamed)
-            {
-                self.bucket(policy)?.need(Need::Exact); // in one write with them
+            if let Some(renamed) = self.bucket(policy)?.take_renamed() {
+                self.notices.rename(policy.name(), &renamed);
+                if self.rename_taken(policy.name(), &renamed) {
+                    self.bucket(policy)?.need(Need::Exact); // in one write with them
+                }
             }
             return Ok(());
         }

@@ -1,24 +1,27 @@
 //! Notices that are due when a share of a limit is used up, a soft one is exceeded, or a request is refused.
 //!
-//! Each share is told once: again in the next window, or when the level has risen above it by a tenth of the capacity, so that a level which
-//! hovers about it gives one notice and not many. Of one kind and limit there is at most one within the policy's interval.
+//! Each share gives one: the next in the next window, or for a limit without windows when its level was above the share by a tenth of the
+//! capacity, so that a level which hovers about it gives one notice and not many. Other numbers are news, too. Of one kind and limit there is
+//! at most one within the policy's interval.
 //!
-//! What was told is in a row, so that neither a crash nor an eviction repeats a notice. It is written before a reply that has a notice, and
-//! when a share can be told again: a refusal without a notice still writes nothing. A version that does not know such rows leaves them
-//! alone.
+//! What was given is in a row, so that neither a crash nor an eviction repeats a notice. It is written before a reply that has a notice, and
+//! with the next granted request when another may be given: a refusal without a notice still writes nothing. A version that does not know
+//! such rows leaves them alone.
 //!
 //! ```text
 //! byte 0     2: this format
 //! 8 bytes    from when on the row may be deleted, with the bucket
 //! then for each kind and limit of which there was a notice
 //!   1 byte   the kind
-//!   1 byte   1 if it can be told again
-//!   8 bytes  when it was told
+//!   1 byte   1 if the next may be given
+//!   8 bytes  when it was given
 //!   8 bytes  the window's opening
+//!   8 bytes  the capacity
 //!   1 byte   the length of the limit's name, and the name; nothing if it has none
 //! ```
 
 use super::bytes::Bytes;
+use super::names::Renamed;
 use super::writes::{RowWrite, Writes};
 use crate::policy::{NoticeKind, Notify};
 
@@ -35,23 +38,26 @@ pub(super) struct Told {
     notices: Vec<Last>,
     /// When the interval after the last of them is over.
     expires_at: i64,
+    /// Whether the row does not have what may be given again.
+    is_unsaved: bool,
 }
 
-/// The last notice of one kind about one limit.
+/// The last notice of one kind about one limit. Refusals have no limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Last {
-    of: Of,
-    is_armed: bool,
-    at: i64,
-    /// The opening of the window that it was about; 0 if windows do not matter.
-    window_at: i64,
-}
-
-/// What a notice is about. Refusals have no limit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Of {
+pub(super) struct Last {
     pub(super) kind: NoticeKind,
     pub(super) limit: Option<String>,
+    is_armed: bool,
+    at: i64,
+    under: Under,
+}
+
+/// What a notice is about: in another window, or with other numbers, it is another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Under {
+    pub(super) capacity: u64,
+    /// 0 if windows do not matter.
+    pub(super) window_at: i64,
 }
 
 impl Notices {
@@ -62,7 +68,7 @@ impl Notices {
         true
     }
 
-    /// Applies `change` to what was told of a policy. If it says that it changed anything, the row is written.
+    /// Applies `change` to the notices of a policy. If it says so, the row is written.
     pub(super) fn change(&mut self, policy: &str, writes: &mut Writes, change: impl FnOnce(&mut Told) -> bool) {
         let known = self.0.iter().position(|(name, _)| name == policy);
         let mut new = Told::default();
@@ -70,9 +76,8 @@ impl Notices {
         if !change(told) {
             return;
         }
-        let row = format!("{NOTICES}{policy}");
-        writes.notices.retain(|(name, _)| *name != row);
-        writes.notices.push((row, told.encode()));
+        told.is_unsaved = false;
+        writes.notices.push((format!("{NOTICES}{policy}"), told.encode()));
         if told.notices.is_empty() {
             self.0.retain(|(name, _)| name != policy);
         } else if known.is_none() {
@@ -80,9 +85,17 @@ impl Notices {
         }
     }
 
-    /// Whether anything of a policy waits to be told again.
-    pub(super) fn is_unarmed(&self, policy: &str) -> bool {
+    /// Whether the next notice of anything waits for the level of a policy's limits.
+    pub(super) fn waits(&self, policy: &str) -> bool {
         self.0.iter().any(|(name, told)| name == policy && told.waits(|| true))
+    }
+
+    /// Gives a limit its new name.
+    pub(super) fn rename(&mut self, policy: &str, Renamed { from, to }: &Renamed) {
+        let own = self.0.iter_mut().filter(|(name, _)| name == policy).flat_map(|(_, told)| &mut told.notices);
+        for last in own.filter(|last| last.kind != NoticeKind::Refused && last.limit == *from) {
+            last.limit.clone_from(to);
+        }
     }
 
     /// Deletes rows on which nothing depends: no bucket is left that could still be below a share.
@@ -108,60 +121,67 @@ impl Notices {
 }
 
 impl Told {
-    /// Forgets all of it. Returns whether there was anything.
-    pub(super) fn clear(&mut self) -> bool {
-        let was_empty = self.notices.is_empty();
-        self.notices.clear();
-        !was_empty
+    /// Forgets all but refusals. Returns whether there was anything.
+    pub(super) fn reset(&mut self) -> bool {
+        let before = self.notices.len();
+        self.retain(|last| last.kind == NoticeKind::Refused);
+        self.notices.len() < before
     }
 
-    /// Lets those be told again for which `is_back`, a limit's name and the kind. Returns whether that changed anything.
-    pub(super) fn arm(&mut self, is_back: impl Fn(&Of) -> bool) -> bool {
-        let mut has_changed = false;
-        for last in self.notices.iter_mut().filter(|last| !last.is_armed && is_back(&last.of)) {
-            (last.is_armed, has_changed) = (true, true);
+    /// Lets the next notice be given of those for which `is_back`.
+    pub(super) fn arm(&mut self, is_back: impl Fn(&Last) -> bool) {
+        for last in &mut self.notices {
+            if !last.is_armed && is_back(last) {
+                last.is_armed = true;
+                self.is_unsaved = true;
+            }
         }
-        has_changed
     }
 
-    /// Whether a notice is due now; then it counts as told.
-    pub(super) fn tell(&mut self, of: Of, window_at: i64, notify: Notify, now: i64) -> bool {
-        let known = self.notices.iter().position(|last| last.of == of);
-        if let Some(last) = known.and_then(|index| self.notices.get(index)) {
-            let is_new = last.is_armed || last.window_at != window_at || of.kind == NoticeKind::Refused;
+    /// Whether a notice is due now; then it counts as given.
+    pub(super) fn give(
+        &mut self,
+        (kind, limit): (NoticeKind, Option<&str>),
+        under: Under,
+        notify: Notify,
+        now: i64,
+    ) -> bool {
+        let known = self.notices.iter_mut().find(|last| last.kind == kind && last.limit.as_deref() == limit);
+        if let Some(last) = known {
+            let is_new = last.is_armed || last.under != under || kind == NoticeKind::Refused;
             // A clock that stepped back far must not silence a key until it has caught up.
             if !is_new || now.abs_diff(last.at) < notify.every_ms() {
                 return false;
             }
-        }
-        let last = Last { of, is_armed: false, at: now, window_at };
-        match known.and_then(|index| self.notices.get_mut(index)) {
-            Some(known) => *known = last,
-            None => self.notices.push(last),
+            (last.is_armed, last.at, last.under) = (false, now, under);
+        } else {
+            self.notices.push(Last { kind, limit: limit.map(str::to_owned), is_armed: false, at: now, under });
         }
         let last_at = self.notices.iter().map(|last| last.at).max();
         self.expires_at = last_at.unwrap_or(now).saturating_add_unsigned(notify.every_ms());
         true
     }
 
-    /// Forgets limits that there are no longer.
-    pub(super) fn retain(&mut self, is_limit: impl Fn(Option<&str>) -> bool) {
-        self.notices.retain(|last| last.of.kind == NoticeKind::Refused || is_limit(last.of.limit.as_deref()));
+    pub(super) fn retain(&mut self, matters: impl Fn(&Last) -> bool) {
+        self.notices.retain(matters);
+    }
+
+    pub(super) const fn is_unsaved(&self) -> bool {
+        self.is_unsaved
     }
 
     /// Whether any of it matters until the bucket is full, if there is one.
     fn waits(&self, has_bucket: impl Fn() -> bool) -> bool {
-        self.notices.iter().any(|last| !last.is_armed && last.of.kind != NoticeKind::Refused) && has_bucket()
+        self.notices.iter().any(|last| !last.is_armed && last.kind != NoticeKind::Refused) && has_bucket()
     }
 
     /// `None` if there is nothing to write.
     fn encode(&self) -> Option<Vec<u8>> {
         let mut row = vec![FORMAT];
         row.extend(self.expires_at.to_le_bytes());
-        for Last { of: Of { kind, limit }, is_armed, at, window_at } in &self.notices {
+        for Last { kind, limit, is_armed, at, under: Under { capacity, window_at } } in &self.notices {
             row.extend([kind.number(), u8::from(*is_armed)]);
-            row.extend(at.to_le_bytes());
-            row.extend(window_at.to_le_bytes());
+            row.extend([at.to_le_bytes(), window_at.to_le_bytes(), capacity.to_le_bytes()].as_flattened());
             let name = limit.as_deref().unwrap_or_default();
             row.push(u8::try_from(name.len()).unwrap_or(u8::MAX)); // names are shorter
             row.extend(name.as_bytes().iter().take(u8::MAX.into()));
@@ -178,9 +198,10 @@ impl Told {
         let mut told = Self { expires_at: bytes.i64()?, ..Self::default() };
         while !bytes.is_empty() {
             let (kind, is_armed) = (bytes.byte()?, bytes.byte()? != 0);
-            let (at, window_at, name) = (bytes.i64()?, bytes.i64()?, bytes.short_text()?);
+            let (at, window_at, capacity) = (bytes.i64()?, bytes.i64()?, bytes.u64()?);
+            let name = bytes.short_text()?;
             let limit = (!name.is_empty()).then(|| name.to_owned());
-            let last = |kind| Last { of: Of { kind, limit }, is_armed, at, window_at };
+            let last = |kind| Last { kind, limit, is_armed, at, under: Under { capacity, window_at } };
             told.notices.extend(NoticeKind::from_number(kind.into()).map(last));
         }
         Some(told)
@@ -194,22 +215,25 @@ mod tests {
     use super::*;
 
     fn told() -> Told {
-        let of = Of { kind: NoticeKind::Used { percent: 80 }, limit: None };
-        Told { notices: vec![Last { of, is_armed: true, at: 7, window_at: -1 }], expires_at: 9 }
+        let (kind, under) = (NoticeKind::Used { percent: 80 }, Under { capacity: 5, window_at: -1 });
+        let last = Last { kind, limit: None, is_armed: true, at: 7, under };
+        Told { notices: vec![last], expires_at: 9, is_unsaved: false }
     }
 
     /// The format in the storage of every deployment. If it changes, old rows must still be readable.
     #[test]
     fn the_stored_format_is_unchanged() {
-        let row = [2, 9, 0, 0, 0, 0, 0, 0, 0, 80, 1, 7, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 0];
-        assert_eq!((told().encode().as_deref(), Told::decode(&row)), (Some(&row[..]), Some(told())));
+        let row =
+            [&[2, 9, 0, 0, 0, 0, 0, 0, 0, 80, 1, 7, 0, 0, 0, 0, 0, 0, 0][..], &[255; 8], &[5, 0, 0, 0, 0, 0, 0, 0, 0]]
+                .concat();
+        assert_eq!((told().encode().as_ref(), Told::decode(&row)), (Some(&row), Some(told())));
         let mut more = told();
         for (kind, limit) in [(NoticeKind::Over, Some("day")), (NoticeKind::Refused, None)] {
-            let of = Of { kind, limit: limit.map(str::to_owned) };
-            more.notices.push(Last { of, is_armed: false, at: -8, window_at: 5 });
+            let limit = limit.map(str::to_owned);
+            more.notices.push(Last { kind, limit, is_armed: false, at: -8, under: Under::default() });
         }
         assert_eq!(Told::decode(&more.encode().unwrap()), Some(more));
-        let later = [&row[..], &[103], &[0; 18]].concat();
+        let later = [&row[..], &[103], &[0; 26]].concat();
         assert_eq!(Told::decode(&later), Some(told()), "a kind of a later version");
         assert_eq!(Told::default().encode(), None);
     }
@@ -217,7 +241,7 @@ mod tests {
     #[test]
     fn an_unreadable_row_counts_as_no_notices() {
         let good = told().encode().unwrap();
-        for row in [&[][..], &[1], &good[..5], &good[..10], &good[..27], &[&[3], &good[1..]].concat()] {
+        for row in [&[][..], &[1], &good[..5], &good[..10], &good[..35], &[&[3], &good[1..]].concat()] {
             assert_eq!(Told::decode(row), None, "{row:?}");
         }
         let mut notices = Notices::default();

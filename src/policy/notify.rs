@@ -1,6 +1,6 @@
 //! Which events of a key operators are notified of, and how often.
 
-use std::fmt;
+use std::{fmt, iter};
 
 /// The event of a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,8 +109,13 @@ impl Notify {
 
     /// The kinds, those of a smaller share first.
     pub fn kinds(self) -> impl Iterator<Item = NoticeKind> {
-        let used = (1..=100).map(|percent| NoticeKind::Used { percent });
-        used.chain([NoticeKind::Over, NoticeKind::Refused]).filter(move |kind| self.has(*kind))
+        let mut used = self.used;
+        let shares = iter::from_fn(move || {
+            let percent = u8::try_from(used.trailing_zeros()).ok().filter(|_| used != 0)?;
+            used &= used.wrapping_sub(1); // without its lowest bit
+            Some(NoticeKind::Used { percent })
+        });
+        shares.chain([NoticeKind::Over, NoticeKind::Refused].into_iter().filter(move |kind| self.has(*kind)))
     }
 
     /// Minimum interval in milliseconds between notices of one kind about a limit of a key.

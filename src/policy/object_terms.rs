@@ -17,8 +17,8 @@ use crate::length;
 /// |---|---|---|
 /// | `reservation_ttl` | how long a reservation lasts, from its start or its last extension | `"10m"` |
 /// | `unsettled` | what an unsettled reservation costs when it expires: `"keep"` all of it, `"refund"` nothing | `"keep"` |
-/// | `notify` | events that the webhook or the queue receives: a list of `"near_limit"`, `"refused"` | nothing |
-/// | `notify_every` | minimum interval between notices of one kind about a key: `"10s"` to `"30days"` | `"10m"` |
+/// | `notify` | events that the webhook or the queue receives: a list of `"1%"` to `"100%"` of a limit, `"over"`, `"refused"` | nothing |
+/// | `notify_every` | minimum interval between notices of one kind about a limit of a key: `"10s"` to `"30days"` | `"10m"` |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ObjectTerms {
@@ -144,28 +144,39 @@ fn notify(reader: &mut Reader<'_>) -> Option<Notify> {
         }
         return None;
     };
-    let kinds = kinds(value);
-    if kinds.is_none() {
-        let most = Notify::MAX_KINDS;
-        let rule = "shares of the limits that are used up, such as \"80%\", \"over\" or \"refused\"";
-        reader.error("notify", format!("must be a list of 1 to {most} different {rule}, not {}", shown_value(value)));
+    match kinds(value) {
+        Ok(kinds) => Notify::new(&kinds, every_ms.unwrap_or(Notify::EVERY_MS)),
+        Err(problem) => {
+            reader.error("notify", problem);
+            None
+        }
     }
-    Notify::new(&kinds?, every_ms.unwrap_or(Notify::EVERY_MS))
 }
 
 fn words(notify: Notify) -> Vec<String> {
     notify.kinds().map(|kind| kind.to_string()).collect()
 }
 
-/// A list of different kinds of notices.
-fn kinds(value: Json<'_>) -> Option<Vec<NoticeKind>> {
-    let words = value.array()?.into_iter();
-    let kinds = words.map(|word| NoticeKind::from_word(&word.string()?)).collect::<Option<Vec<_>>>()?;
-    let is_repeated = kinds
-        .iter()
-        .enumerate()
-        .any(|(index, kind)| kinds.iter().skip(index.saturating_add(1)).any(|other| other == kind));
-    ((1..=Notify::MAX_KINDS).contains(&kinds.len()) && !is_repeated).then_some(kinds)
+/// A list of different kinds of notices, or what is wrong with it.
+fn kinds(value: Json<'_>) -> Result<Vec<NoticeKind>, String> {
+    let rule = "\"1%\" to \"100%\" of a limit, \"over\" or \"refused\"";
+    let Some(words) = value.array() else {
+        return Err(format!("must be a list of {rule}, not {}", shown_value(value)));
+    };
+    let (count, most) = (words.len(), Notify::MAX_KINDS);
+    if !(1..=most).contains(&count) {
+        return Err(format!("must have 1 to {most} entries, not {count}"));
+    }
+    let mut kinds = Vec::new();
+    for word in words {
+        let kind = word.string().and_then(|word| NoticeKind::from_word(&word));
+        let kind = kind.ok_or_else(|| format!("each must be {rule}, not {}", shown_value(word)))?;
+        if kinds.contains(&kind) {
+            return Err(format!("has \"{kind}\" twice"));
+        }
+        kinds.push(kind);
+    }
+    Ok(kinds)
 }
 
 fn shown_notify(notify: Option<Notify>) -> String {

@@ -224,7 +224,7 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
             format!("{} limits slots, which only reservations take, and none is granted unasked", slots.full_name());
         reader.error("on_error", problem);
     }
-    let is_soft = |(_, limit): &(Mode, NamedLimit)| limit.limit().is_soft();
+    let is_soft = |(mode, _): &(Mode, NamedLimit)| *mode == Mode::Soft;
     if object.notify.is_some_and(|notify| notify.has(NoticeKind::Over)) && !limits.iter().any(is_soft) {
         reader.error("notify", "\"over\" is for soft limits, and here is none".to_owned());
     }
@@ -796,19 +796,27 @@ mod tests {
         assert_eq!(notify(r#","notify":["80%"],"notify_every":"10s""#), of("80%", 10_000));
         let all = r#","mode":"soft","notify":["refused","over","100%","1%","50%"],"notify_every":"30days""#;
         assert_eq!(notify(all), of("1% 50% 100% over refused", 2_592_000_000));
-        let rule = "POLICIES.p.notify: must be a list of 1 to 10 different shares of the limits that are used up, such as \"80%\", \"over\" or \"refused\", not ";
+        let each = r#"POLICIES.p.notify: each must be "1%" to "100%" of a limit, "over" or "refused", not "#;
         let every = "POLICIES.p.notify_every: must be from 10s to 30days, not ";
         for (fields, expected) in [
-            (r#""notify":[]"#, format!("{rule}an array")),
-            (r#""notify":["refused","refused"]"#, format!("{rule}an array")),
-            (r#""notify":["refused","reset"]"#, format!("{rule}an array")),
-            (r#""notify":["0%"]"#, format!("{rule}an array")),
-            (r#""notify":["101%"]"#, format!("{rule}an array")),
-            (r#""notify":["05%"]"#, format!("{rule}an array")),
-            (r#""notify":["12.5%"]"#, format!("{rule}an array")),
-            (r#""notify":["1%","2%","3%","4%","5%","6%","7%","8%","9%","10%","11%"]"#, format!("{rule}an array")),
+            (r#""notify":[]"#, "POLICIES.p.notify: must have 1 to 10 entries, not 0".to_owned()),
+            (r#""notify":["80%","80%"]"#, "POLICIES.p.notify: has \"80%\" twice".to_owned()),
+            (r#""notify":["refused","reset"]"#, format!(r#"{each}"reset""#)),
+            (r#""notify":["0%"]"#, format!(r#"{each}"0%""#)),
+            (r#""notify":["101%"]"#, format!(r#"{each}"101%""#)),
+            (r#""notify":["05%"]"#, format!(r#"{each}"05%""#)),
+            (r#""notify":["12.5%"]"#, format!(r#"{each}"12.5%""#)),
+            (r#""notify":[80]"#, format!("{each}80")),
+            (
+                r#""notify":["1%","2%","3%","4%","5%","6%","7%","8%","9%","10%","11%"]"#,
+                "POLICIES.p.notify: must have 1 to 10 entries, not 11".to_owned(),
+            ),
             (r#""notify":["over"]"#, "POLICIES.p.notify: \"over\" is for soft limits, and here is none".to_owned()),
-            (r#""notify":"refused""#, format!(r#"{rule}"refused""#)),
+            (
+                r#""notify":"refused""#,
+                r#"POLICIES.p.notify: must be a list of "1%" to "100%" of a limit, "over" or "refused", not "refused""#
+                    .to_owned(),
+            ),
             (r#""notify":["refused"],"notify_every":"9999ms""#, format!(r#"{every}"9999ms""#)),
             (r#""notify":["refused"],"notify_every":"31days""#, format!(r#"{every}"31days""#)),
             (

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tollgate::limit::{Carry, Decision, Snapshot, Verb};
-use tollgate::policy::{Policies, Policy};
-use tollgate::protocol::{Action, Decided, ObjectReply, Reserved};
+use tollgate::policy::{NoticeKind, Policies, Policy};
+use tollgate::protocol::{Action, Decided, DueNotice, ObjectReply, Reserved};
 
 use crate::world::{START, World, decided, policies, request_id, tokens};
 
@@ -171,7 +171,7 @@ fn a_committed_hold_can_be_undone_for_ten_seconds() {
 #[test]
 fn a_commit_after_a_newer_version_was_asked_is_answered_for_the_limits_it_began_with() {
     let version = |limits: &str| {
-        let json = format!(r#"{{"p":{{"limits":[{limits}]}}}}"#);
+        let json = format!(r#"{{"p":{{"limits":[{limits}],"notify":["30%"]}}}}"#);
         Policy::clone(Policies::parse(&json).unwrap().get("p").unwrap())
     };
     let [a, b] = [r#"{"name":"a","rate":"9/1h"}"#, r#"{"name":"b","rate":"7/1h"}"#];
@@ -185,7 +185,11 @@ fn a_commit_after_a_newer_version_was_asked_is_answered_for_the_limits_it_began_
     assert_eq!(world.levels(), [6]);
     world.policy = first;
     world.as_of = Some(START - 5);
+    world.wants_notices = true;
     let committed = world.decided(Action::Settle(5), vec![2, 3]);
+    // Which the frontend knows as the second.
+    let kind = NoticeKind::Used { percent: 30 };
+    assert_eq!(committed.notices, [DueNotice { policy: 0, limit: 1, kind }]);
     let answers = committed.limits.iter().map(|limit| (tokens(limit), limit.remaining));
     assert_eq!(answers.collect::<Vec<_>>(), [(0, 7), (3, 6)]);
 }

@@ -59,18 +59,20 @@ fn a_key_that_has_used_up_a_share_and_a_refused_key_each_give_a_notice() {
         (600_000, CONSUME, 1, vec![], 1),               // it has been told, and was not back since
         (0, REFUND, 1, vec![], 1),
         (0, CONSUME, 0, vec![], 0),
-        (0, REFUND, 1, vec![], 1),
-        (0, CONSUME, 0, vec![], 1), // 3 are left: a tenth above the share, which can be told again
+        (0, REFUND, 1, vec![], 2),
+        (0, CONSUME, 20, vec![REFUSED], 1), // 3 are left: a tenth above the share, and the next notice may be given
+        (0, CONSUME, 0, vec![], 0),
         (0, CONSUME, 1, vec![USED], 2),
-        (0, REFUND, 8, vec![], 1),
-        (0, CONSUME, 0, vec![], 1),
+        (0, REFUND, 8, vec![], 2),
+        (0, CONSUME, 20, vec![], 0),              // a refusal writes nothing
         (599_999, Action::Hold(7), 9, vec![], 0), // nothing is taken yet
-        (0, Action::Settle(7), 0, vec![], 1),     // it is too early by a millisecond, and can still be told
+        (0, Action::Settle(7), 0, vec![], 1),     // it is too early by a millisecond, but may be given
         (1, Action::Take(Verb::Charge), 0, vec![USED], 1),
         (0, Action::Hold(8), 9, vec![REFUSED], 1),
         (600_000, Action::Look(Verb::Consume), 9, vec![REFUSED], 1), // the first step of a batch
         (0, Action::Take(Verb::Reset), 0, vec![], 2),
         (0, Action::Reserve(Verb::Reserve { max_wait_ms: None }), 9, vec![USED], 3), // at once after a reset
+        (0, CONSUME, 9, vec![], 0), // but a refusal is news only after ten minutes
     ] {
         world.now += wait_ms;
         let costs = if matches!(action, Action::Settle(_)) { None } else { Some(vec![cost]) };
@@ -122,6 +124,51 @@ fn a_new_window_can_be_told_anew_even_if_it_begins_with_less() {
             }
         }
     }
+}
+
+/// Reserving much and settling little again and again is news once.
+#[test]
+fn within_a_window_a_level_that_rises_again_is_no_news() {
+    for (kind, notices) in [
+        (r#""kind":"fixed_window","offset":"0s""#, 1),
+        (r#""kind":"fixed_window","offset":"first_use""#, 1),
+        (r#""kind":"rolling_window""#, 4),
+        (r#""kind":"token_bucket""#, 4),
+    ] {
+        let json = format!(r#"{{"p":{{{kind},"rate":100,"period":"1day","write_ahead":0,"notify":["80%"]}}}}"#);
+        let mut world = wanting(Policies::parse(&json).unwrap().get("p").unwrap());
+        let mut given = Vec::new();
+        for _ in 0..4 {
+            let reserved = world.decided(Action::Reserve(Verb::Reserve { max_wait_ms: Some(0) }), vec![85]);
+            given.extend(kinds(&reserved));
+            let id = reserved.reservation.unwrap().id;
+            given.extend(kinds(&world.decided(Action::Settle(id), vec![5])));
+            world.now += 600_000;
+        }
+        assert_eq!(given, vec![USED; notices], "{kind}");
+    }
+}
+
+#[test]
+fn a_share_of_other_numbers_is_news_and_a_new_name_is_none() {
+    let policy = |limit: &str| {
+        let json =
+            format!(r#"{{"p":{{{limit},"kind":"fixed_window","offset":"0s","period":"1day","notify":["80%"]}}}}"#);
+        Policy::clone(Policies::parse(&json).unwrap().get("p").unwrap())
+    };
+    let named = |name: &str, rate: u64| {
+        let limit = format!(r#"{{"name":"{name}","kind":"fixed_window","offset":"0s","rate":{rate},"period":"1day"}}"#);
+        let json = format!(r#"{{"p":{{"limits":[{limit}],"notify":["80%"]}}}}"#);
+        Policy::clone(Policies::parse(&json).unwrap().get("p").unwrap())
+    };
+    let mut world = wanting(&Arc::new(policy(r#""rate":100"#)));
+    assert_eq!(given(&mut world, CONSUME, 85).0, [USED]);
+    world.policy = Arc::new(named("a", 100));
+    world.now += 600_000;
+    assert_eq!(given(&mut world, CONSUME, 1).0, []);
+    world.policy = Arc::new(named("a", 1_000));
+    assert_eq!(given(&mut world, CONSUME, 1).0, []);
+    assert_eq!(given(&mut world, CONSUME, 800).0, [USED]);
 }
 
 /// A level that hovers about a share is news once.
@@ -255,18 +302,41 @@ fn each_of_several_policies_has_its_own_notices() {
 struct Model {
     every_ms: u64,
     kinds: Vec<NoticeKind>,
-    /// By limit and kind: when, the opening of the window, and whether the level has been back since.
-    told: BTreeMap<(usize, u8), (i64, i64, bool)>,
+    /// By limit and kind.
+    told: BTreeMap<(usize, u8), Told>,
+}
+
+#[derive(Clone, Copy)]
+struct Told {
+    at: i64,
+    /// The opening of the window.
+    window_at: i64,
+    /// Whether the level of a limit without windows has been back since.
+    is_back: bool,
+    /// The same, but forgotten in a crash: a refusal or a hold has seen it.
+    is_seen_back: bool,
 }
 
 impl Model {
     /// Notes the levels before a request, in tokens, below zero if owed.
-    fn before(&mut self, levels: &[i64], capacities: &[u64]) {
-        for ((limit, kind), (_, _, is_back)) in &mut self.told {
+    fn before(&mut self, levels: &[i64], policy: &Policy) {
+        for ((limit, kind), told) in &mut self.told {
             let Some(NoticeKind::Used { percent }) = NoticeKind::from_number((*kind).into()) else { continue };
-            let (level, capacity) = (levels[*limit] as f64, capacities[*limit] as f64);
-            *is_back |= level / capacity >= f64::from((110 - percent).min(100)) / 100.0;
+            let config = policy.limits()[*limit].limit().config();
+            if config.kind == Kind::FixedWindow {
+                continue;
+            }
+            let (level, capacity) = (levels[*limit] as f64, config.capacity as f64);
+            told.is_seen_back |= level / capacity >= f64::from((110 - percent).min(100)) / 100.0;
         }
+    }
+
+    fn save(&mut self) {
+        self.told.values_mut().for_each(|told| told.is_back |= told.is_seen_back);
+    }
+
+    fn crash(&mut self) {
+        self.told.values_mut().for_each(|told| told.is_seen_back = told.is_back);
     }
 
     /// The notices of this answer.
@@ -277,7 +347,7 @@ impl Model {
             return due;
         }
         if matches!(action, Action::Take(Verb::Reset)) {
-            self.told.clear();
+            self.told.retain(|(_, kind), _| *kind == REFUSED.number());
         }
         let is_silent = matches!(
             action,
@@ -303,18 +373,23 @@ impl Model {
                 }
             }
         }
+        let is_written = !is_refused && !matches!(action, Action::Look(_) | Action::Hold(_));
+        if is_written || !due.is_empty() {
+            self.save();
+        }
         due
     }
 
     fn tell(&mut self, limit: usize, kind: NoticeKind, window_at: i64, now: i64) -> Option<NoticeKind> {
         let known = self.told.get(&(limit, kind.number()));
-        let is_due = known.is_none_or(|(at, window, is_back)| {
-            let is_new = kind == REFUSED || *is_back || *window != window_at;
-            is_new && now.abs_diff(*at) >= self.every_ms
+        let is_due = known.is_none_or(|told| {
+            let is_new = kind == REFUSED || told.is_seen_back || told.window_at != window_at;
+            is_new && now.abs_diff(told.at) >= self.every_ms
         });
         let is_due = is_due && self.kinds.contains(&kind);
         if is_due {
-            self.told.insert((limit, kind.number()), (now, window_at, false));
+            let told = Told { at: now, window_at, is_back: false, is_seen_back: false };
+            self.told.insert((limit, kind.number()), told);
         }
         is_due.then_some(kind)
     }
@@ -395,17 +470,20 @@ proptest! {
                 }
                 Step::Crash(arrived) => {
                     world.crash(arrived);
+                    model.crash();
                     continue;
                 }
             };
             let costs = costs.map(|costs| costs[..capacities.len()].to_vec());
             let row = world.storage.get("n:p").cloned();
-            if !matches!(action, Action::Look(_)) {
-                let nothing = Some(vec![0; capacities.len()]);
-                let before = decided(world.ask(Action::Look(Verb::Refund), nothing, None));
-                model.before(&before.limits.iter().map(LimitAnswer::level).collect::<Vec<_>>(), &capacities);
-            }
+            let nothing = Some(vec![0; capacities.len()]);
+            let before = decided(world.ask(Action::Look(Verb::Refund), nothing, None));
             let ObjectReply::Decided(decided) = world.ask(action, costs, None) else { continue };
+            // What gives back is seen at once.
+            let raised = matches!(action, Action::Take(Verb::Refund) | Action::Cancel(_)).then_some(&decided);
+            for seen in [Some(&before), raised].into_iter().flatten().filter(|_| !matches!(action, Action::Look(_))) {
+                model.before(&seen.limits.iter().map(LimitAnswer::level).collect::<Vec<_>>(), &world.policy);
+            }
             match action {
                 Action::Hold(_) => holds.extend(decided.reservation.map(|opened| opened.id)),
                 Action::Extend(_) => {}
