@@ -90,56 +90,7 @@ fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>
             }
             (None, None) => continue,
         };
-        let (is_other_kind, old_is_slots) = (old.kind() != new.kind(), old.is_slots());
-        match (old.limit().is_soft(), new.limit().is_soft()) {
-            (false, true) => lines.push(format!("{shown} no longer refuses")),
-            (true, false) => {
-                let is_kept = if is_other_kind { carry == Carry::Additive } else { carry != Carry::Reset };
-                let owes = if is_kept { "; what is over is owed" } else { "" };
-                lines.push(format!("{shown} refuses from then on{owes}"));
-            }
-            _ => {}
-        }
-        if old.is_slots() && new.is_slots() {
-            if old.limit() != new.limit() {
-                let was = old.limit().config().capacity;
-                lines.push(format!("{shown}: {} instead of {was}; those in use count", at_once(new)));
-            }
-            continue;
-        }
-        if new.is_slots() {
-            lines.push(format!("{shown} now limits slots: {}", at_once(new)));
-            continue;
-        }
-        if new.limit().is_rolling() && !is_other_kind && old.grains() != new.grains() {
-            lines.push(format!("{shown}: {} grains instead of {}", new.grains(), old.grains()));
-        }
-        let (old, new, start) = (old.limit().config(), new.limit().config(), initial(new));
-        if old == new && !is_other_kind && carry != Carry::Reset {
-            continue;
-        }
-        if is_other_kind {
-            let tokens = if carry == Carry::Additive && !old_is_slots {
-                carried(old, new, carry)
-            } else {
-                format!("every key starts with {}", count(start))
-            };
-            lines.push(format!("{shown} is of another kind: {tokens}"));
-            continue;
-        }
-        if (old.rate, old.period_ms, old.calendar) != (new.rate, new.period_ms, new.calendar) {
-            let paces = format!("{} instead of {}", pace(new), pace(old));
-            let before = match new.kind {
-                Kind::RollingWindow => "what was taken before the change is back a new period after it was taken",
-                _ => "time before the change counts at the old rate",
-            };
-            lines.push(format!("{shown}: {paces}; {before}"));
-        }
-        if !old.is_soft && !new.is_soft && old.max_debt != new.max_debt {
-            let debts = format!("{} instead of {}", count(new.max_debt), count(old.max_debt));
-            lines.push(format!("{shown}: a debt of at most {debts}"));
-        }
-        lines.push(format!("{shown}: {}", carried(old, new, carry)));
+        changed_limit(&shown, old, new, carry, lines);
     }
     let is_gone = |name: Option<&str>| match name {
         None if unnamed.is_some() => false,
@@ -152,6 +103,60 @@ fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>
             if is_slots { "its slots count again if it returns" } else { "its state is kept until it would be full" };
         lines.push(format!("{shown} is no longer a limit; {state}"));
     }
+}
+
+/// What becomes of a limit that was there before, in the same mode or between soft and enforced.
+fn changed_limit(shown: &str, old: &NamedLimit, new: &NamedLimit, carry: Carry, lines: &mut Vec<String>) {
+    let (is_other_kind, old_is_slots) = (old.kind() != new.kind(), old.is_slots());
+    match (old.limit().is_soft(), new.limit().is_soft()) {
+        (false, true) => lines.push(format!("{shown} no longer refuses")),
+        (true, false) => {
+            let is_kept = if is_other_kind { carry == Carry::Additive } else { carry != Carry::Reset };
+            let owes = if is_kept { "; what is over is owed" } else { "" };
+            lines.push(format!("{shown} refuses from then on{owes}"));
+        }
+        _ => {}
+    }
+    if old.is_slots() && new.is_slots() {
+        if old.limit() != new.limit() {
+            let was = old.limit().config().capacity;
+            lines.push(format!("{shown}: {} instead of {was}; those in use count", at_once(new)));
+        }
+        return;
+    }
+    if new.is_slots() {
+        lines.push(format!("{shown} now limits slots: {}", at_once(new)));
+        return;
+    }
+    if new.limit().is_rolling() && !is_other_kind && old.grains() != new.grains() {
+        lines.push(format!("{shown}: {} grains instead of {}", new.grains(), old.grains()));
+    }
+    let (old, new, start) = (old.limit().config(), new.limit().config(), initial(new));
+    if old == new && !is_other_kind && carry != Carry::Reset {
+        return;
+    }
+    if is_other_kind {
+        let tokens = if carry == Carry::Additive && !old_is_slots {
+            carried(old, new, carry)
+        } else {
+            format!("every key starts with {}", count(start))
+        };
+        lines.push(format!("{shown} is of another kind: {tokens}"));
+        return;
+    }
+    if (old.rate, old.period_ms, old.calendar) != (new.rate, new.period_ms, new.calendar) {
+        let paces = format!("{} instead of {}", pace(new), pace(old));
+        let before = match new.kind {
+            Kind::RollingWindow => "what was taken before the change is back a new period after it was taken",
+            _ => "time before the change counts at the old rate",
+        };
+        lines.push(format!("{shown}: {paces}; {before}"));
+    }
+    if !old.is_soft && !new.is_soft && old.max_debt != new.max_debt {
+        let debts = format!("{} instead of {}", count(new.max_debt), count(old.max_debt));
+        lines.push(format!("{shown}: a debt of at most {debts}"));
+    }
+    lines.push(format!("{shown}: {}", carried(old, new, carry)));
 }
 
 impl Policy {

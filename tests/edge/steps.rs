@@ -484,14 +484,13 @@ fn an_item_with_only_soft_limits_is_granted_whatever_fails_but_refuses_a_banned_
     let answers = [|_: u64| grant(), held, |_: u64| grant()];
     for failing in 0..3 {
         let mut batch = beside_soft();
-        for step in 0..3 {
+        for (step, answer) in answers.iter().enumerate() {
             let calls = due(&mut batch, NOW);
             assert_eq!(calls.len(), if step <= failing { 2 } else { 1 }, "failing at {failing}: {calls:?}");
             if step <= failing {
-                let answer = if step == failing { Err(failure(Cause::Timeout)) } else { Ok(answers[step](101)) };
-                batch.answered(1, answer);
+                batch.answered(1, if step == failing { Err(failure(Cause::Timeout)) } else { Ok(answer(101)) });
             }
-            batch.answered(0, Ok(answers[step](100)));
+            batch.answered(0, Ok(answer(100)));
         }
         let Some(Outcome::Decided(replies)) = batch.outcome() else { panic!("failing at {failing}: {batch:?}") };
         assert_eq!((&replies[0], &replies[1]), (&Ok(grant()), &Err(Cause::Timeout)));
@@ -499,10 +498,10 @@ fn an_item_with_only_soft_limits_is_granted_whatever_fails_but_refuses_a_banned_
     }
     for banned_at in 0..2 {
         let mut batch = beside_soft();
-        for step in 0..=banned_at {
+        for (step, answer) in answers.iter().take(banned_at + 1).enumerate() {
             due(&mut batch, NOW);
-            batch.answered(1, Ok(if step == banned_at { refusal() } else { answers[step](101) }));
-            batch.answered(0, Ok(answers[step](100)));
+            batch.answered(1, Ok(if step == banned_at { refusal() } else { answer(101) }));
+            batch.answered(0, Ok(answer(100)));
         }
         assert!(matches!(batch.outcome(), Some(Outcome::Decided(replies)) if replies[1] == Ok(refusal())), "{batch:?}");
         assert_eq!(due(&mut batch, NOW).len(), banned_at, "what the other holds is given back");

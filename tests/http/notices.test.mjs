@@ -102,8 +102,11 @@ test("the documented Worker passes genuine notices on, to Slack and by e-mail", 
   assert.deepEqual(lines, [`90 % used up: api, key "${KEY}", 1 of 10 left`, `Refused: api, key "${KEY}"`]);
   const sent = [];
   const EMAIL = { send: async (message) => sent.push(message) };
-  const bodies = messages.map(({ body }) => ({ body: JSON.parse(body) }));
-  await worker.queue({ messages: bodies }, { EMAIL, FROM: "a@example.com", TO: "b@example.com" });
+  const sentBeforeAck = [];
+  const ack = () => sentBeforeAck.push(sent.length);
+  const queued = messages.map(({ body }) => ({ body: JSON.parse(body), ack }));
+  await worker.queue({ messages: queued }, { EMAIL, FROM: "a@example.com", TO: "b@example.com" });
+  assert.deepEqual(sentBeforeAck, [1, 2], "acknowledged one by one");
   assert.deepEqual(sent.map(({ subject }) => subject).toSorted(), lines);
 });
 

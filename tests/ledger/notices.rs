@@ -326,8 +326,8 @@ impl Model {
             if config.kind == Kind::FixedWindow {
                 continue;
             }
-            let (level, capacity) = (levels[*limit] as f64, config.capacity as f64);
-            told.is_seen_back |= level / capacity >= f64::from((110 - percent).min(100)) / 100.0;
+            let share = (110 - percent).min(100);
+            told.is_seen_back |= i128::from(levels[*limit]) * 100 >= i128::from(config.capacity) * i128::from(share);
         }
     }
 
@@ -358,7 +358,6 @@ impl Model {
         } else if !is_silent {
             for (limit, (named, answer)) in policy.limits().iter().zip(&decided.limits).enumerate() {
                 let config = named.limit().config();
-                let left = answer.level() as f64 / config.capacity as f64;
                 let is_window = config.kind == Kind::FixedWindow;
                 // The windows of `LIMITS` open at the epoch's minutes. After a step back the later one goes on.
                 let now = decided.now.max(answer.snapshot.at);
@@ -367,7 +366,8 @@ impl Model {
                 kinds.sort_by_key(|kind| kind.number());
                 for kind in kinds {
                     let NoticeKind::Used { percent } = kind else { continue };
-                    if left <= f64::from(100 - percent) / 100.0 {
+                    let share = i128::from(config.capacity) * i128::from(100 - percent);
+                    if i128::from(answer.level()) * 100 <= share {
                         due.extend(self.tell(limit, kind, window_at, decided.now));
                     }
                 }
