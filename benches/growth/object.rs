@@ -69,7 +69,7 @@ pub(crate) fn request(action: Action, policy: &Policy) -> ObjectRequest {
         costs: vec![vec![1; policy.limits().len()]],
         shadow_costs: vec![],
         known: None,
-        wants_notices: false,
+        has_consequences: false,
         lease: None,
     }
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::api::{Cause, Cost, Problem, Reply, ResolvedRequest};
 use crate::exchange::replace;
 use crate::limit::{Decision, Snapshot};
-use crate::policy::{NamedLimit, Policies, Policy, Standing};
+use crate::policy::{Ban, NamedLimit, Policies, Policy};
 use crate::protocol::{Decided, LimitAnswer, ObjectReply};
 
 /// The policy of the limiter.
@@ -40,10 +40,7 @@ pub extern "C" fn answer_policy() -> usize {
 pub extern "C" fn answer_decided(is_banned: bool) -> usize {
     replace(|text| {
         let policy = POLICY.lock().unwrap_or_else(PoisonError::into_inner);
-        let reply = policy
-            .as_ref()
-            .ok_or(UNKNOWN)
-            .and_then(|policy| if is_banned { decided(&banned(policy), text) } else { decided(policy, text) });
+        let reply = policy.as_ref().ok_or(UNKNOWN).and_then(|policy| decided(policy, text, is_banned));
         written(&reply.unwrap_or_else(Reply::from))
     })
 }
@@ -68,7 +65,7 @@ pub extern "C" fn answer_no_room() -> usize {
     replace(|text| written(&Problem::NoRoom { retry_after_ms: text.parse().ok() }.reply()))
 }
 
-fn decided(policy: &Arc<Policy>, text: &str) -> Result<Reply, Problem> {
+fn decided(policy: &Arc<Policy>, text: &str, is_banned: bool) -> Result<Reply, Problem> {
     let numbers: Vec<i64> = text.split_whitespace().filter_map(|number| number.parse().ok()).collect();
     let (now, each) = numbers.split_first().ok_or(UNKNOWN)?;
     let each: Vec<_> = policy.limits().iter().zip(each.chunks_exact(7)).collect();
@@ -85,13 +82,11 @@ fn decided(policy: &Arc<Policy>, text: &str) -> Result<Reply, Problem> {
         }
     };
     let request = ResolvedRequest::consume(policy, &cost)?;
-    let answers = each.iter().filter_map(|(limit, numbers)| answer(limit, numbers, *now)).collect();
+    let mut answers: Vec<_> = each.iter().filter_map(|(limit, numbers)| answer(limit, numbers, *now)).collect();
+    for answer in answers.iter_mut().filter(|_| is_banned) {
+        answer.ban = Some(Ban { until: answer.retry_at() });
+    }
     request.reply(&ObjectReply::Decided(Decided::new(*now, answers)))
-}
-
-/// The policy for a banned key. Until when is in the decisions.
-fn banned(policy: &Policy) -> Arc<Policy> {
-    Arc::new(policy.clone().with_standing(Standing::Banned { until: None }, true))
 }
 
 /// The answer if there are no numbers, or none that the policy can have.
@@ -132,15 +127,12 @@ mod tests {
 
     /// The answer to a request whose limits have these numbers, as JSON, and its body.
     fn answered(settings: &str, numbers: &str) -> (Value, Value) {
-        answered_under(&policy(settings), numbers)
+        answer_of(settings, numbers, false)
     }
 
-    fn policy(settings: &str) -> Arc<Policy> {
-        Arc::clone(Policies::parse(&format!(r#"{{"p":{settings}}}"#)).unwrap().get("p").unwrap())
-    }
-
-    fn answered_under(policy: &Arc<Policy>, numbers: &str) -> (Value, Value) {
-        let reply = decided(policy, numbers).unwrap_or_else(Reply::from);
+    fn answer_of(settings: &str, numbers: &str, is_banned: bool) -> (Value, Value) {
+        let policies = Policies::parse(&format!(r#"{{"p":{settings}}}"#)).unwrap();
+        let reply = decided(policies.get("p").unwrap(), numbers, is_banned).unwrap_or_else(Reply::from);
         let answer: Value = serde_json::from_str(&written(&reply)).unwrap();
         let body = serde_json::from_str(answer["body"].as_str().unwrap()).unwrap();
         (answer, body)
@@ -175,7 +167,7 @@ mod tests {
             ("500 3 1 2500 0 1 0 500", "retry in 2000 ms", r#""p";r=0;t=2"#),
             ("500 3 2 0 0 1 0 500", "the ban has no end", r#""p";r=0"#),
         ] {
-            let (answer, body) = answered_under(&banned(&policy(ONE)), numbers);
+            let (answer, body) = answer_of(ONE, numbers, true);
             assert_eq!((&answer["status"], &answer["headers"]["ratelimit"]), (&429.into(), &field.into()));
             assert_eq!((&body["banned"], &body["limit"], &body["remaining"]), (&true.into(), &0.into(), &0.into()));
             assert_eq!(body["detail"], format!("this key is banned from policy p; {when}"));

@@ -146,7 +146,7 @@ mod tests {
         let resolved = ResolvedRequest::new(&request, &policies, &Caller::TRUSTED, 0).unwrap();
         let decision = Decision::Allow { tokens, ready_at: 0 };
         let snapshot = Snapshot { tokens: 0, drops: 0, at: 0 };
-        let limits = vec![LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot }];
+        let limits = vec![LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot, ban: None }];
         let decided = Decided { reserved_costs: reserved_costs.into(), ..Decided::new(0, limits) };
         let reply = resolved.reply(&ObjectReply::Decided(decided)).unwrap();
         let body = reply.body();
@@ -179,7 +179,7 @@ mod tests {
         let snapshot = Snapshot { tokens: 0, drops: 0, at: 0 };
         for (tokens, unpaid) in [([5, 2], Some(3)), ([2, 5], Some(3)), ([5, 5], None)] {
             let decisions = tokens.map(|tokens| Decision::Allow { tokens, ready_at: 0 });
-            let limit = |decision| LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot };
+            let limit = |decision| LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot, ban: None };
             let reserved_costs = if unpaid.is_some() { [5, 5].into() } else { Box::default() };
             let decided = Decided { reserved_costs, ..Decided::new(0, decisions.map(limit).to_vec()) };
             let body: Value =
@@ -218,7 +218,7 @@ mod tests {
         let request = Request::parse(endpoint, body.as_bytes()).unwrap();
         let resolved = ResolvedRequest::new(&request, &policies, &Caller::TRUSTED, 500).unwrap();
         let snapshot = Snapshot { tokens: 0, drops: 0, at: 500 };
-        let limit = |decision| LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot };
+        let limit = |decision| LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot, ban: None };
         let decided = Decided::new(500, decisions.map(limit).to_vec());
         serde_json::from_str(&resolved.reply(&ObjectReply::Decided(decided)).unwrap().body()).unwrap()
     }
@@ -256,7 +256,8 @@ mod tests {
             let request = Request::parse(endpoint, body.as_bytes()).unwrap();
             let resolved = ResolvedRequest::new(&request, &policies, &Caller::TRUSTED, 500).unwrap().spread(|| random);
             let decision = Decision::Wait { retry_at: 1_500 };
-            let limits = vec![LimitAnswer { decision, remaining: 0, owed: 0, reset_at: Some(10_500), snapshot }];
+            let limits =
+                vec![LimitAnswer { decision, remaining: 0, owed: 0, reset_at: Some(10_500), snapshot, ban: None }];
             let reply = ObjectReply::Decided(Decided::new(500, limits));
             let reply = match endpoint {
                 Endpoint::Batch => resolved.batch_reply(&[(&[0], Ok(reply))]),
@@ -289,7 +290,8 @@ mod tests {
         let request = Request::parse(endpoint, body.as_bytes()).unwrap();
         let resolved = ResolvedRequest::new(&request, &policies, &Caller::TRUSTED, 500).unwrap();
         let snapshot = Snapshot { tokens: 3, drops: 0, at: 500 };
-        let limits = vec![LimitAnswer { decision, remaining: 3, owed: 0, reset_at: Some(7_500), snapshot }];
+        let ban = resolved.items()[0].policy.ban(None, 500); // as the object says it
+        let limits = vec![LimitAnswer { decision, remaining: 3, owed: 0, reset_at: Some(7_500), snapshot, ban }];
         let decided = Decided::new(500, limits);
         let reply = resolved.reply(&ObjectReply::Decided(decided)).unwrap();
         let (body, status, headers) = (reply.body(), reply.status, reply.headers);

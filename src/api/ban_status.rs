@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::verdict::is_false;
-use crate::policy::{Policy, Standing};
+use crate::policy::{Ban, Policy, Standing};
 
-/// The standing that a policy gives to its key; nothing for one that is limited.
+/// Whether a key is banned from a policy or unlimited; nothing for one that is limited.
 #[derive(Default, Serialize)]
 pub(super) struct BanStatus {
     #[serde(skip_serializing_if = "is_false")]
@@ -17,11 +17,11 @@ pub(super) struct BanStatus {
 }
 
 impl BanStatus {
-    pub(super) fn of(policy: &Policy) -> Self {
-        match policy.standing() {
-            Standing::Limited => Self::default(),
-            Standing::Unlimited => Self { unlimited: true, ..Self::default() },
-            Standing::Banned { until } => Self { banned: true, banned_until: until, ..Self::default() },
+    pub(super) fn of(policy: &Policy, ban: Option<Ban>) -> Self {
+        Self {
+            banned: ban.is_some(),
+            banned_until: ban.and_then(|ban| ban.until),
+            unlimited: policy.standing() == Standing::Unlimited,
         }
     }
 }

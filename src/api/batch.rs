@@ -162,7 +162,7 @@ mod tests {
 
     fn object_reply(decision: Decision) -> ObjectReply {
         let snapshot = Snapshot { tokens: 0, drops: 0, at: NOW };
-        let limits = vec![LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot }];
+        let limits = vec![LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot, ban: None }];
         ObjectReply::Decided(Decided::new(NOW, limits))
     }
 

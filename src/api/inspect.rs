@@ -47,7 +47,7 @@ pub(super) fn inspection<'a>(
     let (policy, snapshot) = (item.policy.name(), item.snapshot(answers, now));
     let (limits, shadow) = (levels(answers), levels(tried));
     let off = item.policy.off_limits().iter().filter_map(Option::as_deref).collect();
-    let ban_status = BanStatus::of(&item.policy);
+    let ban_status = BanStatus::of(&item.policy, answers.first().and_then(|(.., answer)| answer.ban));
     let body = Body { policy, now, open_reservations, limits, shadow, off, snapshot, ban_status };
     Reply::json(200, "application/json", &body)
 }

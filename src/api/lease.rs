@@ -188,7 +188,7 @@ mod tests {
     fn an_answer_has_the_lease_or_when_there_could_be_one() {
         let answer = |decision| {
             let snapshot = Snapshot { tokens: 3, drops: 0, at: 500 };
-            LimitAnswer { decision, remaining: 3, owed: 0, reset_at: Some(900), snapshot }
+            LimitAnswer { decision, remaining: 3, owed: 0, reset_at: Some(900), snapshot, ban: None }
         };
         let (allow, wait) = (Decision::Allow { tokens: 1, ready_at: 500 }, Decision::Wait { retry_at: 700 });
         let lease = |tokens: &[u64]| Some(Lease { id: 255, from: 500, until: 2_500, tokens: tokens.to_vec() });

@@ -158,7 +158,7 @@ mod tests {
     fn reply(limits: &[(Decision, u64)], notices: Vec<DueNotice>) -> ObjectReply {
         let limits = limits.iter().map(|&(decision, remaining)| {
             let snapshot = Snapshot { tokens: 0, drops: 0, at: NOW };
-            LimitAnswer { decision, remaining, owed: 0, reset_at: Some(NOW + 9_000), snapshot }
+            LimitAnswer { decision, remaining, owed: 0, reset_at: Some(NOW + 9_000), snapshot, ban: None }
         });
         ObjectReply::Decided(Decided { notices, ..Decided::new(NOW, limits.collect()) })
     }

@@ -159,7 +159,7 @@ mod tests {
             *state = next;
             let (remaining, owed) = (limit.remaining(state, now), limit.owed(state, now));
             let (reset_at, snapshot) = (limit.full_at(state, now), limit.snapshot(state));
-            (named, cost, LimitAnswer { decision, remaining, owed, reset_at, snapshot })
+            (named, cost, LimitAnswer { decision, remaining, owed, reset_at, snapshot, ban: None })
         });
         each.collect()
     }
@@ -228,7 +228,14 @@ mod tests {
         let limit = named.limit();
         let empty = limit.lowered(&limit.new_state(0, 0), 5);
         let decision = Decision::Wait { retry_at: 9_500 };
-        let answer = LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot: limit.snapshot(&empty) };
+        let answer = LimitAnswer {
+            decision,
+            remaining: 0,
+            owed: 0,
+            reset_at: None,
+            snapshot: limit.snapshot(&empty),
+            ban: None,
+        };
         assert_eq!(limit_field(&[(named, 1, answer)], 0, Some(10)), r#""p";r=0;t=10"#);
     }
 }

@@ -70,6 +70,12 @@ impl ResolvedRequest {
         }
     }
 
+    /// Whether the object should count a refusal: a policy bans keys for them.
+    #[must_use]
+    pub fn may_ban(&self) -> bool {
+        self.action.taking().is_some() && self.items.iter().any(|item| item.policy.object().ban.is_some())
+    }
+
     /// Reports the outcome for each budget, from each object's items (as indices) and its reply, or why there is none. Replies that are not
     /// decisions are the client's errors, and nothing is reported.
     pub fn tally<'a>(
@@ -94,7 +100,7 @@ impl ResolvedRequest {
                 let start = Decision::Allow { tokens: 0, ready_at: 0 };
                 let standing = item.policy.standing();
                 let outcome = match own.iter().fold(start, |all, limit| all.and(limit.decision)) {
-                    Decision::Wait { .. } | Decision::Never { .. } if matches!(standing, Standing::Banned { .. }) => {
+                    Decision::Wait { .. } | Decision::Never { .. } if own.iter().any(|answer| answer.ban.is_some()) => {
                         Outcome::Banned
                     }
                     Decision::Wait { .. } => Outcome::Refused,
@@ -163,7 +169,7 @@ mod tests {
 
     fn answer(decision: Decision) -> LimitAnswer {
         let snapshot = Snapshot { tokens: 0, drops: 0, at: 0 };
-        LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot }
+        LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot, ban: None }
     }
 
     fn reply(is_replayed: bool, limits: &[Decision], shadow: &[Decision]) -> ObjectReply {

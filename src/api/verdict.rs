@@ -65,7 +65,7 @@ pub(super) struct Verdict<'a> {
     pub(super) shadow: Vec<Details<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) snapshot: Vec<LimitBody<'a, Exact>>,
-    /// Whether an override refused the key regardless of what is left.
+    /// Whether a ban refused the key regardless of what is left.
     #[serde(skip_serializing_if = "is_false")]
     pub(super) banned: bool,
     /// Whether an override grants all requests of the key.
@@ -127,10 +127,13 @@ impl ResolvedRequest {
     ) -> Verdict<'a> {
         let now = decided.now;
         let mut details: Vec<_> = answers.iter().map(|answered| self.details(answered, now)).collect();
+        let ban = answers.first().and_then(|(.., answer)| answer.ban);
         for details in &mut details {
-            details.wait_until(now, |retry_at| self.with_jitter(item, retry_at));
+            details.wait_until(now, |retry_at| if ban.is_some() { retry_at } else { self.with_jitter(item, retry_at) });
         }
-        let (banned, unlimited) = self.standing(item, &details);
+        let unlimited = self.verb().takes() && item.policy.standing() == Standing::Unlimited;
+        // A repeated request may have been granted before.
+        let banned = ban.is_some() && self.verb().takes() && details.iter().all(|details| !details.allowed);
         // One shard's rest is compared with that shard's limit.
         let shard = self.shard_of(item);
         for (details, limit) in details.iter_mut().zip(shard.map_or(&[][..], |shard| shard.limits())) {
@@ -180,17 +183,6 @@ impl ResolvedRequest {
             },
             banned,
             unlimited,
-        }
-    }
-
-    /// Whether an override has refused, or granted, the request.
-    fn standing(&self, item: &ResolvedItem, details: &[Details<'_>]) -> (bool, bool) {
-        match item.policy.standing() {
-            _ if !self.verb().takes() => (false, false),
-            Standing::Limited => (false, false),
-            Standing::Unlimited => (false, true),
-            // A repeated request may have been granted before, and the ban may have ended by the object's clock.
-            Standing::Banned { .. } => (!details.is_empty() && details.iter().all(|details| !details.allowed), false),
         }
     }
 

@@ -350,14 +350,14 @@ impl Batch {
 
 impl Object {
     fn request_of(&mut self, step: Step) -> ObjectRequest {
-        let ObjectRequest { request_id, ref known, wants_notices, .. } = self.request;
+        let ObjectRequest { request_id, ref known, has_consequences, .. } = self.request;
         let of_hold = |action: fn(u64) -> Action, request_id| ObjectRequest {
             action: action(self.hold.unwrap_or_default()),
             request_id,
             costs: Vec::new(),
             shadow_costs: Vec::new(),
             known: known.clone(),
-            wants_notices,
+            has_consequences,
             lease: None,
         };
         match step {
@@ -369,7 +369,7 @@ impl Object {
                 costs: self.request.costs.clone(),
                 shadow_costs: self.request.shadow_costs.clone(),
                 known: known.clone(),
-                wants_notices,
+                has_consequences,
                 lease: None,
             },
             Step::Hold => {

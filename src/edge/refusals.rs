@@ -18,6 +18,9 @@
 //! Clocks may differ, so only lengths of time are measured: since the call began, which is at least the time since the decision, so that no
 //! key is refused after its wait; and since the answer, which is at most that time, so that no reported wait is too short.
 //!
+//! A policy that bans keys for being refused counts their refusals, so the object must see each of them; only while a key is banned is it
+//! refused from here.
+//!
 //! What comes back of a rolling window is not in its state: an answer that may be kept says when which tokens do, for the next of them. What
 //! passes only later is unknown. A grant does not say it, so it makes the isolate forget.
 //!
@@ -28,7 +31,7 @@ use super::answer_time::AnswerTime;
 use super::budget::{Budget, budget};
 use super::generations::Generations;
 use crate::limit::{Decision, Part, State, Verb, decide_policies};
-use crate::policy::{NamedLimit, Policy, Standing};
+use crate::policy::{Ban, NamedLimit, Policy, Standing};
 use crate::protocol::{ComingBack, Decided, LimitAnswer};
 
 /// A frontend's memory of refused keys.
@@ -138,7 +141,7 @@ impl Refusals {
                 Some(Entry::Kept(kept)) => time.is_before(&kept.time),
                 None => false,
             };
-            if !is_late && may_keep(policy) {
+            if !is_late && may_keep(policy, &known) {
                 let (policy, spent, refused_at) = (policy.id(), Box::default(), time.called_at);
                 self.0.insert(budget, Entry::Kept(Kept { policy, known, spent, time: *time, refused_at }));
             }
@@ -164,7 +167,7 @@ impl Refusals {
                 Some(known)
                     if decided.may_be_kept
                         && !time.has_stepped_back()
-                        && may_keep(policy)
+                        && may_keep(policy, &known)
                         && kept.policy == policy.id() =>
                 {
                     if !time.is_before(&kept.time) {
@@ -189,7 +192,7 @@ impl Refusals {
         if kept.spent.is_empty() {
             kept.spent = vec![0; costs.len()].into();
         }
-        let limits = kept.known.iter_mut().zip(&mut kept.spent).zip(policy.limits());
+        let limits = kept.known.limits.iter_mut().zip(&mut kept.spent).zip(policy.limits());
         for ((((state, _), spent), limit), cost) in limits.zip(costs) {
             *state = limit.limit().lowered(&limit.limit().refilled(state, at), *cost);
             *spent = spent.saturating_add(*cost);
@@ -244,12 +247,19 @@ impl Refusals {
 }
 
 /// A key without limits is not refused, and its answers are no bound.
-fn may_keep(policy: &Policy) -> bool {
-    policy.frontend().refusal_cache_ms > 0 && policy.standing() != Standing::Unlimited
+fn may_keep(policy: &Policy, known: &Known) -> bool {
+    let is_counted = policy.object().ban.is_some() && known.ban.is_none();
+    policy.frontend().refusal_cache_ms > 0 && policy.standing() != Standing::Unlimited && !is_counted
 }
 
-/// The state of each limit, and of a rolling window also what comes back.
-type Known = Box<[(State, ComingBack)]>;
+/// What is known of a policy's limits.
+#[derive(Clone, Debug)]
+struct Known {
+    /// The state of each, and of a rolling window also what comes back.
+    limits: Box<[(State, ComingBack)]>,
+    /// The key's ban.
+    ban: Option<Ban>,
+}
 
 /// What an answer says of each policy's limits, if it includes all that must be known.
 fn standing<'a>(
@@ -258,12 +268,13 @@ fn standing<'a>(
 ) -> impl Iterator<Item = (&'a Policy, Option<Known>)> {
     let (mut answers, mut coming_back) = (decided.limits.iter(), decided.coming_back.iter());
     asked.filter(|policy| !policy.limits().is_empty()).map(move |policy| {
+        let ban = answers.as_slice().first().and_then(|answer| answer.ban);
         let limits = policy.limits().iter().map(NamedLimit::limit).zip(answers.by_ref());
         let known = limits.map(|(limit, answer)| {
             let coming_back = if limit.is_rolling() { coming_back.next()?.clone() } else { ComingBack::default() };
             Some((limit.restored(&answer.snapshot)?, coming_back))
         });
-        (policy, known.collect())
+        (policy, known.collect::<Option<_>>().map(|limits| Known { limits, ban }))
     })
 }
 
@@ -273,7 +284,7 @@ type Asked<'a> = (&'a Policy, &'a [u64], Known);
 /// The decision of all limits, and each limit's answer, at a moment of the object's clock; `None` if not known.
 fn decide<'a>(all: &[Asked<'a>], verb: Verb, now: i64) -> Option<(Decision, Vec<LimitAnswer>)> {
     let parts = |(policy, costs, known): &Asked<'a>| {
-        let limits = policy.limits().iter().map(NamedLimit::limit).zip(known).zip(*costs);
+        let limits = policy.limits().iter().map(NamedLimit::limit).zip(&known.limits).zip(*costs);
         let part = |((limit, (state, coming_back)), cost): ((_, &(State, ComingBack)), &u64)| {
             Part::new(limit, limit.raised(state, coming_back.by(now)), *cost)
         };
@@ -285,9 +296,13 @@ fn decide<'a>(all: &[Asked<'a>], verb: Verb, now: i64) -> Option<(Decision, Vec<
     let mut decided = policies.iter().flatten().zip(&states);
     let mut answers = Vec::new();
     for (policy, _, known) in all {
-        let ban = policy.ban(verb, now);
-        decision = ban.map_or(decision, |ban| decision.and(ban));
-        for ((kept, coming_back), (part, state)) in known.iter().zip(decided.by_ref()) {
+        let ban = policy.ban(known.ban.and_then(|ban| ban.until), now);
+        if ban.is_none() && policy.object().ban.is_some() {
+            return None; // the object must count it
+        }
+        let banned = ban.filter(|_| verb.takes()).map(Ban::decision);
+        decision = banned.map_or(decision, |banned| decision.and(banned));
+        for ((kept, coming_back), (part, state)) in known.limits.iter().zip(decided.by_ref()) {
             let Part { limit, cost, decision: own, .. } = *part;
             let kept = limit.snapshot(kept);
             let own = if limit.is_rolling() && !own.is_allow() {
@@ -296,7 +311,7 @@ fn decide<'a>(all: &[Asked<'a>], verb: Verb, now: i64) -> Option<(Decision, Vec<
                 own
             };
             // The state is unchanged: nothing is taken.
-            let mut answer = LimitAnswer::new(limit, ban.unwrap_or(own), state, now);
+            let mut answer = LimitAnswer { ban, ..LimitAnswer::new(limit, banned.unwrap_or(own), state, now) };
             if limit.is_rolling() {
                 answer.set_full_at(limit, now.max(kept.at.saturating_add_unsigned(limit.config().period_ms)));
             }

@@ -325,6 +325,7 @@ fn whole(answers: &[&Decided], is_act: bool) -> Option<Decided> {
         let parts = || answers.iter().filter_map(|answer| answer.limits.get(index));
         let sum = |of: fn(&LimitAnswer) -> u64| parts().map(of).fold(0, u64::saturating_add);
         *limit = LimitAnswer {
+            ban: limit.ban,
             decision: match limit.decision {
                 Decision::Allow { ready_at, .. } if is_act => {
                     Decision::Allow { tokens: sum(|part| part.decision.tokens()), ready_at }
@@ -366,7 +367,7 @@ mod tests {
             costs: vec![vec![3]],
             shadow_costs: Vec::new(),
             known: None,
-            wants_notices: false,
+            has_consequences: false,
             lease: None,
         };
         vec![request; 4]

@@ -8,7 +8,7 @@ use super::reserve::is_theirs;
 use super::row::{Registered, StoredRow};
 use super::{Ledger, LedgerError, Slot, Writes};
 use crate::limit::{Decision, Verb};
-use crate::policy::{NamedLimit, NoticeKind, Policy};
+use crate::policy::{Ban, NamedLimit, NoticeKind, Policy};
 use crate::protocol::{
     Action, ComingBack, Decided, DueNotice, LimitAnswer, ObjectReply, ObjectRequest, RequestId, Spread,
 };
@@ -71,6 +71,7 @@ impl Ledger {
         }
         self.open_shadows(asked, as_of, now);
         self.end_expired(now);
+        self.bans.follow(now);
         self.return_leases(asked, request.lease.as_ref(), now)?;
         let levels_before = self.levels_before(asked, request.action, now)?;
         // Before a replay: a try must share what another try of its batch holds or has committed.
@@ -96,6 +97,7 @@ impl Ledger {
             if decided.may_be_kept && is_rolling {
                 decided.coming_back = self.coming_back(asked);
             }
+            self.count_refusals(asked, request, decided, &mut writes);
             self.recent.record(asked, request, decided);
             decided.notices = self.give_notices(asked, request, (levels_before.as_deref(), decided), &mut writes);
             if !decided.is_replayed {
@@ -118,6 +120,38 @@ impl Ledger {
             self.set_alarm(now, &mut writes);
         }
         Ok((reply, writes))
+    }
+
+    /// Counts a refusal for each policy that refuses and is to ban for that. A key that is banned by it is answered so. A reset ends its ban.
+    fn count_refusals(
+        &mut self,
+        asked: &[Arc<Policy>],
+        request: &ObjectRequest,
+        decided: &mut Decided,
+        writes: &mut Writes,
+    ) {
+        let is_reset = request.action == Action::Take(Verb::Reset) && !decided.is_replayed;
+        let is_counted = request.has_consequences && request.action.is_attempt() && !decided.is_replayed;
+        let mut rest = decided.limits.as_mut_slice();
+        for policy in asked {
+            let Some((own, others)) = rest.split_at_mut_checked(policy.limits().len()) else { return };
+            rest = others;
+            if is_reset {
+                self.bans.lift(policy.name(), &mut writes.before_reply);
+                own.iter_mut().for_each(|answer| answer.ban = None);
+            }
+            let Some(terms) = policy.object().ban.filter(|_| is_counted) else { continue };
+            let is_refused = own.iter().any(|answer| !answer.decision.is_allow());
+            if !is_refused || own.iter().any(|answer| answer.ban.is_some()) {
+                continue;
+            }
+            let until = self.bans.refused(policy.name(), terms, decided.now, &mut writes.before_reply);
+            if let Some(ban) = until.map(|until| Ban { until: Some(until) }) {
+                for answer in own {
+                    (answer.decision, answer.ban) = (ban.decision(), Some(ban));
+                }
+            }
+        }
     }
 
     /// The answers for the limits of `began_with`, by account, from those for the limits of the `asked` policies that replace them. One that

@@ -47,12 +47,13 @@ impl Ledger {
         self.forget_full(now, &mut writes, |_, _| true);
         let has_bucket = |policy: &str| self.buckets.iter().any(|(name, _)| name == policy);
         self.notices.clean(now, has_bucket, &mut writes.before_reply);
+        self.bans.clean(now, &mut writes.before_reply);
         self.replays.close_pages();
         self.replays.collect_late_writes(now, &mut writes.before_reply);
         self.collect_writes(now, &mut writes);
         let has_reservations = self.all_reservations().next().is_some();
         let is_empty = self.buckets.is_empty() && !has_reservations && self.replays.is_empty();
-        if is_empty && self.notices.is_empty() && self.unreadable.is_empty() {
+        if is_empty && self.notices.is_empty() && self.bans.is_empty() && self.unreadable.is_empty() {
             return Writes { clear: true, ..Writes::default() };
         }
         self.set_alarm(now, &mut writes);
@@ -151,8 +152,8 @@ impl Ledger {
         let reservations = reservations.map(|at| if at > now { at } else { again(at) });
         let reservations = reservations.chain(self.ended.iter().map(|(_, ended)| ended.forgotten_at()));
         let notices = self.notices.expires_at(|policy| self.slot(policy).is_some());
-        let first =
-            buckets.chain(reservations).chain(self.replays.expires_at()).chain(notices).min().unwrap_or(i64::MAX);
+        let others = notices.chain(self.replays.expires_at()).chain(self.bans.expires_at());
+        let first = buckets.chain(reservations).chain(others).min().unwrap_or(i64::MAX);
         first.clamp(now.saturating_add(LINGER_MS), now.saturating_add(LOOK_MS))
     }
 }

@@ -10,7 +10,7 @@ use super::standing::{answered, count_all, is_unlimited, refuse_all};
 use super::without::{refusal_while_leased, without};
 use super::{Ledger, LedgerError, Slot};
 use crate::limit::{Decision, Limit, Part, State, Verb, decide_policies};
-use crate::policy::{NamedLimit, Policy};
+use crate::policy::{Ban, NamedLimit, Policy};
 use crate::protocol::{Decided, LimitAnswer};
 
 impl Ledger {
@@ -84,9 +84,9 @@ impl Ledger {
                 limited.push(parts);
             }
         }
-        let bans: Vec<_> = asked.iter().map(|policy| policy.ban(verb, now)).collect();
-        let decision = match bans.iter().flatten().next() {
-            Some(banned) => refuse_all(&mut limited, now, verb, *banned),
+        let bans: Vec<_> = asked.iter().map(|policy| self.ban(policy, now)).collect();
+        let decision = match bans.iter().flatten().next().filter(|_| takes) {
+            Some(ban) => refuse_all(&mut limited, now, verb, ban.decision()),
             None => decide_policies(&mut limited, now, verb),
         };
         count_all(&mut unlimited, now, decision);
@@ -95,12 +95,15 @@ impl Ledger {
         let (mut limited, mut unlimited) = (limited.iter().flatten(), unlimited.iter());
         let mut answers = Vec::new();
         for (place, ((policy, holds), ban)) in asked.iter().zip(&holds).zip(bans).enumerate() {
+            // One that is over may have given back nothing, and so left the state from which they were computed.
             let returns = returns.get(place).and_then(Option::as_deref).unwrap_or_default();
+            let returns = returns.get(returns.partition_point(|one| one.is_over(now))..).unwrap_or_default();
             let first = answers.len();
             let decided: &mut dyn Iterator<Item = _> =
                 if is_unlimited(policy, verb) { &mut unlimited } else { &mut limited };
             let ends = if is_refused { holds.ends_after(now) } else { Vec::new() };
             let bucket = self.bucket(policy)?;
+            let banned = ban.filter(|_| takes).map(Ban::decision);
             let before = bucket.states_before();
             let mut need = Need::Nothing;
             let mut changes = Vec::new();
@@ -110,7 +113,7 @@ impl Ledger {
                 bucket.states.iter_mut().zip(&mut *decided).zip(limits).enumerate()
             {
                 if named.is_slots() {
-                    let own = match ban {
+                    let own = match banned {
                         Some(banned) => banned,
                         // More than there are, if need be.
                         None if is_unlimited(policy, verb) => Decision::Allow { tokens: part.cost, ready_at: now },
@@ -133,7 +136,7 @@ impl Ledger {
                     // As after a refusal, or a request for nothing: it follows a clock that stepped back far.
                     part.limit.decide(*state, now, 0, Verb::Refund).1
                 };
-                let own = if let Some(banned) = ban {
+                let own = if let Some(banned) = banned {
                     banned
                 } else if takes && !part.decision.is_allow() && part.limit.is_rolling() {
                     refused.push((index, (part.cost, verb), held));
@@ -160,9 +163,15 @@ impl Ledger {
                 bucket.refill_cuts(now); // they follow the clock, too
             }
             let answers = answers.get_mut(first..).unwrap_or_default();
+            answers.iter_mut().for_each(|answer| answer.ban = ban);
             self.say_when_back(policy, holds, &refused, answers, now)?;
         }
         Ok((answers, decision))
+    }
+
+    /// The key's ban from a policy at `now`.
+    pub(super) fn ban(&self, policy: &Policy, now: i64) -> Option<Ban> {
+        policy.ban(self.bans.until(policy.name(), now), now)
     }
 
     /// When rolling windows grant what they have just `refused`, each with its cost and what is held of it, and when they are full again.

@@ -21,10 +21,11 @@ impl Ledger {
     pub fn inspect(&self, policies: &[Arc<Policy>], as_of: i64, now: i64) -> KeyState {
         let mut copy = self.copy();
         copy.end_holds(now);
-        let names: Vec<_> = self.buckets.iter().map(|(name, _)| name.clone()).collect();
+        copy.bans.follow(now);
         let mut policies: Vec<_> =
             policies.iter().flat_map(|policy| [Some(policy), policy.shadow()]).flatten().collect();
-        policies.retain(|policy| names.iter().any(|name| name == policy.name()));
+        // A key without a bucket may be banned.
+        policies.retain(|policy| self.slot(policy.name()).is_some() || copy.ban(policy, now).is_some());
         for policy in policies {
             let is_newer = copy.newer(std::slice::from_ref(policy), as_of).is_ok_and(|newer| !newer.is_empty());
             if !is_newer {
@@ -32,8 +33,13 @@ impl Ledger {
             }
         }
         copy.end_expired(now);
-        let buckets: Vec<_> =
-            names.into_iter().map(|policy| BucketState { limits: copy.limits_of(&policy, now), policy }).collect();
+        let names: Vec<_> = copy.buckets.iter().map(|(name, _)| name.clone()).collect();
+        let state = |policy: String| {
+            let limits = copy.limits_of(&policy, now);
+            let ban = limits.as_ref().ok().and_then(|(policy, _)| copy.ban(policy, now));
+            BucketState { policy, limits, ban }
+        };
+        let buckets: Vec<_> = names.into_iter().map(state).collect();
         let called = |tokens: Vec<PolicyTokens>| tokens.into_iter().map(|tokens| called(tokens, &buckets)).collect();
         let reservations = copy.reservations.iter().map(|(id, reservation)| ReservationState {
             id,
@@ -60,6 +66,7 @@ impl Ledger {
             holds: self.holds.clone(),
             replays: Replays::default(),
             notices: Notices::default(),
+            bans: self.bans.clone(),
             unreadable: Vec::new(),
             recent: Recent::default(),
             has_alarm: true,

@@ -82,10 +82,10 @@ impl Ledger {
         request: &LeaseRequest,
         now: i64,
     ) -> Result<Option<(i64, Vec<u64>)>, LedgerError> {
-        let held = held_of(self, policy);
+        let (held, ban) = (held_of(self, policy), self.ban(policy, now));
         let bucket = self.bucket(policy)?;
         let is_full = !bucket.leases.has_room(policy.limits().len()) || bucket.leases.is_paused(now);
-        let is_limited = policy.standing() == Standing::Limited && !policy.is_inline();
+        let is_limited = policy.standing() == Standing::Limited && !policy.is_inline() && ban.is_none();
         if is_full || !is_limited || request.wanted.len() != policy.limits().len() {
             return Ok(None);
         }

@@ -33,11 +33,12 @@
 //! | `b:` and a policy | its bucket; with `~shadow`, that of its limits in shadow | when a block is spent; once a minute on a key that stays nearly full; on a quiet key with each grant; when a reservation is opened or closed |
 //! | `r:` and an id | a reservation that is open, or may be settled late | when it is opened, and deleted when it is closed or forgotten |
 //! | `n:` and a policy | when the last notices were given | with each notice |
+//! | `x:` and a policy | its latest ban of the key for being refused often | when it begins, and deleted by a reset |
 //! | `i:`, a moment and a length of time | a page of replays | with each grant under an `Idempotency-Key`, and when a reservation is closed |
 //!
 //! An unreadable row breaks only what needs it: a bucket's row breaks its policy, a reservation's row breaks that reservation, and a page
 //! of replays breaks requests with an `Idempotency-Key` until everything in it would have expired. Without the row of notices, one extra
-//! may be sent.
+//! may be sent; without that of a ban, it is over.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -53,6 +54,7 @@
 
 mod accounts;
 mod ask;
+mod bans;
 mod bucket;
 mod bytes;
 mod clean;
@@ -91,6 +93,7 @@ mod writing;
 
 use std::fmt;
 
+use self::bans::Bans;
 use self::bucket::Bucket;
 use self::holds::Holds;
 use self::names::{BUCKET, RESERVATION};
@@ -125,6 +128,7 @@ pub struct Ledger {
     holds: Holds,
     replays: Replays,
     notices: Notices,
+    bans: Bans,
     /// Unreadable rows other than those of buckets and replays. They are left alone.
     unreadable: Vec<String>,
     recent: Recent,
@@ -182,6 +186,7 @@ impl Ledger {
             holds: Holds::default(),
             replays: Replays::default(),
             notices: Notices::default(),
+            bans: Bans::default(),
             unreadable: Vec::new(),
             recent: Recent::default(),
             has_alarm: false,
@@ -198,7 +203,7 @@ impl Ledger {
                 ledger.buckets.push((policy.to_owned(), Slot::Stored(row)));
                 continue;
             }
-            if ledger.replays.load(&name, &row) || ledger.notices.load(&name, &row) {
+            if ledger.replays.load(&name, &row) || ledger.notices.load(&name, &row) || ledger.bans.load(&name, &row) {
                 continue;
             }
             let id = name.strip_prefix(RESERVATION).and_then(|id| u64::from_str_radix(id, 16).ok());

@@ -1,4 +1,4 @@
-//! The names of rows and accounts, except those of replays and notices, which are in `replays.rs` and `notices.rs`.
+//! The names of rows and accounts, except those of replays, notices and bans, which are in `replays.rs`, `notices.rs` and `bans.rs`.
 
 /// Prefix of a bucket's row, before the policy's name: see [`bucket_row`].
 pub(super) const BUCKET: &str = "b:";

@@ -56,7 +56,7 @@ impl Ledger {
                     told.arm(|last| is_back(policy, before, has_taken, last));
                 }
                 let given = due.len();
-                for (limit, kind) in events.into_iter().filter(|_| request.wants_notices) {
+                for (limit, kind) in events.into_iter().filter(|_| request.has_consequences) {
                     let of_limit = own.get(limit).zip(policy.limits().get(limit));
                     let of_limit = of_limit.filter(|_| kind != NoticeKind::Refused);
                     let name = of_limit.and_then(|(_, limit)| limit.account());

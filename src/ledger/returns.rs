@@ -12,6 +12,12 @@ pub(super) struct Return {
     states: Vec<State>,
 }
 
+impl Return {
+    pub(super) const fn is_over(&self, now: i64) -> bool {
+        self.at <= now
+    }
+}
+
 /// All of them, soonest first, and the states they were computed from: valid while those are unchanged.
 #[derive(Clone, Debug)]
 pub(super) struct Returns {

@@ -1,4 +1,4 @@
-//! Keys with a standing other than limited: banned or unlimited.
+//! Keys that are banned or unlimited.
 //!
 //! Only requests that take tokens are answered differently. Tokens are given back, charged and settled as usual, and the buckets refill as
 //! usual. So afterwards a bucket is as if

@@ -12,6 +12,7 @@
     )
 )]
 
+mod ban;
 mod calendar;
 mod change;
 #[cfg(feature = "service")]
@@ -60,6 +61,8 @@ pub use reader::MAX_LIMITS;
 pub(crate) use reader::{default_write_ahead, written};
 
 // For the service only, like everything hidden in here: no public API.
+#[doc(hidden)]
+pub use ban::{Ban, BanTerms};
 #[doc(hidden)]
 pub use change::describe_change;
 #[doc(hidden)]

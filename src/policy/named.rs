@@ -3,13 +3,14 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use super::ban::Ban;
 use super::frontend_terms::FrontendTerms;
 use super::named_limit::NamedLimit;
 use super::object_terms::ObjectTerms;
 use super::registry_terms::RegistryTerms;
 use super::shard::Shard;
 use super::timeline::Timeline;
-use crate::limit::{Carry, Decision, Verb};
+use crate::limit::Carry;
 
 /// A named set of limits, all of which must pass.
 #[derive(Clone)]
@@ -180,18 +181,20 @@ impl Policy {
         self.rules.standing
     }
 
-    /// The decision for a verb that takes, if the key is banned at `now`. A policy that enforces nothing refuses nothing.
+    /// The key's ban at `now` by an override or, until that moment, of its own. A policy that enforces nothing refuses nothing, and neither
+    /// does one for an unlimited key.
     #[doc(hidden)]
     #[must_use]
-    pub fn ban(&self, verb: Verb, now: i64) -> Option<Decision> {
-        if !verb.takes() || self.rules.limits.is_empty() {
-            return None;
-        }
-        match self.rules.standing {
-            Standing::Banned { until: None } => Some(Decision::Never { max: 0 }),
-            Standing::Banned { until: Some(until) } if now < until => Some(Decision::Wait { retry_at: until }),
-            _ => None,
-        }
+    pub fn ban(&self, own_until: Option<i64>, now: i64) -> Option<Ban> {
+        let of_override = match self.rules.standing {
+            _ if self.rules.limits.is_empty() => return None,
+            Standing::Unlimited => return None,
+            Standing::Limited => None,
+            Standing::Banned { until } => Some(Ban { until }),
+        };
+        let own = own_until.filter(|_| self.rules.terms.ban.is_some()).map(|until| Ban { until: Some(until) });
+        let bans = [of_override, own].into_iter().flatten().filter(|ban| ban.is_in_force(now));
+        bans.reduce(Ban::or_later)
     }
 
     /// Whether it is specific to a key that has or had overrides.
@@ -353,7 +356,8 @@ impl Policy {
             return self;
         }
         let limits = limits.into_iter().map(|limit| limit.with_unnamed(timeline.unnamed())).collect();
-        let shadow = Self::new(&shadow_of(&self.name), limits, ObjectTerms { notify: None, ..self.rules.terms });
+        let shadow =
+            Self::new(&shadow_of(&self.name), limits, ObjectTerms { notify: None, ban: None, ..self.rules.terms });
         let shadow = Some(Arc::new(Self { timeline, ..shadow }));
         self.with_rules(|rules| Rules { shadow, ..rules })
     }

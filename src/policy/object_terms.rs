@@ -4,6 +4,7 @@
 
 use serde::Serialize;
 
+use super::ban::{self, BanTerms};
 use super::notify::{NoticeKind, Notify};
 use super::reader::Reader;
 use super::shown::shown_value;
@@ -19,6 +20,7 @@ use crate::length;
 /// | `unsettled` | what an unsettled reservation costs when it expires: `"keep"` all of it, `"refund"` nothing | `"keep"` |
 /// | `notify` | events that the webhook or the queue receives: a list of `"1%"` to `"100%"` of a limit, `"over"`, `"refused"` | nothing |
 /// | `notify_every` | minimum interval between notices of one kind about a limit of a key: `"10s"` to `"30days"` | `"10m"` |
+/// | `ban` | when a key is banned for being refused often, and for how long: see [`BanTerms`] | never |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ObjectTerms {
@@ -26,6 +28,8 @@ pub struct ObjectTerms {
     pub reservations: ReservationTerms,
     /// Its notices, if any.
     pub notify: Option<Notify>,
+    /// When it bans a key, if ever.
+    pub ban: Option<BanTerms>,
 }
 
 /// How long reservations stay open, and what an unsettled one costs.
@@ -77,11 +81,14 @@ pub(super) struct Written {
     notify: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     notify_every_ms: Option<u64>,
+    /// A version that does not know it bans nobody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ban: Option<ban::Written>,
 }
 
 impl ObjectTerms {
     /// The names of their fields.
-    pub(super) const FIELDS: [&str; 4] = ["reservation_ttl", "unsettled", "notify", "notify_every"];
+    pub(super) const FIELDS: [&str; 5] = ["reservation_ttl", "unsettled", "notify", "notify_every", "ban"];
 
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
         let [keep, refund] = Unsettled::CHOICES;
@@ -90,7 +97,8 @@ impl ObjectTerms {
         if ttl_ms == 0 {
             reader.error("reservation_ttl", "must be at least 1ms, or no reservation could be settled".to_owned());
         }
-        Self { reservations: ReservationTerms { ttl_ms, unsettled }, notify: notify(reader) }
+        let reservations = ReservationTerms { ttl_ms, unsettled };
+        Self { reservations, notify: notify(reader), ban: BanTerms::read(reader) }
     }
 
     pub(super) fn written(&self) -> Written {
@@ -101,6 +109,7 @@ impl ObjectTerms {
             unsettled: word.unwrap_or_default(),
             notify: self.notify.map(words).unwrap_or_default(),
             notify_every_ms: self.notify.map(Notify::every_ms),
+            ban: self.ban.map(BanTerms::written),
         }
     }
 
@@ -115,7 +124,8 @@ impl ObjectTerms {
             let kinds: Vec<_> = words.into_iter().filter_map(|word| NoticeKind::from_word(&word.string()?)).collect();
             Notify::new(&kinds, fields.get("notify_every_ms")?.integer()?)
         };
-        Ok(Self { reservations: ReservationTerms { ttl_ms, unsettled }, notify: notify() })
+        let ban = fields.get("ban").and_then(|ban| BanTerms::of_fields(&ban.fields().ok()?));
+        Ok(Self { reservations: ReservationTerms { ttl_ms, unsettled }, notify: notify(), ban })
     }
 
     /// The changes when these replace `before`, one line each.
@@ -126,6 +136,11 @@ impl ObjectTerms {
         if before.notify != self.notify {
             let (new, old) = (shown_notify(self.notify), shown_notify(before.notify));
             lines.push(format!("notices: {new} instead of {old}"));
+        }
+        if before.ban != self.ban {
+            let (new, old) = (BanTerms::shown(self.ban), BanTerms::shown(before.ban));
+            let ends = if self.ban.is_none() { "; keys that are banned by it no longer are" } else { "" };
+            lines.push(format!("ban: {new} instead of {old}{ends}"));
         }
     }
 }

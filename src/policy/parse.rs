@@ -228,7 +228,21 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     if object.notify.is_some_and(|notify| notify.has(NoticeKind::Over)) && !limits.iter().any(is_soft) {
         reader.error("notify", "\"over\" is for soft limits, and here is none".to_owned());
     }
-    let shards = reader.shards(&limits, frontend.lease.is_some(), object.notify.is_some(), registry.carry);
+    if object.ban.is_some() {
+        let refuses = |(mode, _): &(Mode, NamedLimit)| *mode == Mode::Enforce;
+        if !limits.iter().any(refuses) {
+            reader.error("ban", "counts refusals, and here is no limit that refuses".to_owned());
+        }
+        if frontend.lease.is_some() {
+            reader.error(
+                "ban",
+                "counts refusals, which with `lease` are not all known: leave out one of them".to_owned(),
+            );
+        }
+    }
+    let whole =
+        [("lease", frontend.lease.is_some()), ("notify", object.notify.is_some()), ("ban", object.ban.is_some())];
+    let shards = reader.shards(&limits, &whole, registry.carry);
     if errors.len() > before {
         return None;
     }
@@ -731,7 +745,7 @@ mod tests {
         }"#;
         let expected = [
             "POLICIES.a.burst: is not a known field; known fields are kind, rate, period, calendar, starts, zone, capacity, max_debt, initial, offset, grains, \
-             write_ahead, mode, shards, fixed, carry, reservation_ttl, unsettled, notify, notify_every, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter, limits",
+             write_ahead, mode, shards, fixed, carry, reservation_ttl, unsettled, notify, notify_every, ban, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter, limits",
             "POLICIES.a.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as \"100/1m\" or \
              \"20/s burst 40\", not -1",
             "POLICIES.a.period: must be text with a unit, such as \"90s\", not 60",
@@ -751,7 +765,7 @@ mod tests {
             "POLICIES.k.unsettled: must be \"keep\" or \"refund\"",
             "POLICIES.k.reservation_ttl: must be text with a unit, such as \"90s\", not 5",
             "POLICIES.k.on_error: must be \"closed\", \"open\", or a list of causes to open for: \"overloaded\", \"timeout\", \"failed\"",
-            "POLICIES.l.rate: is not a known field; known fields are limits, mode, shards, fixed, carry, reservation_ttl, unsettled, notify, notify_every, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter",
+            "POLICIES.l.rate: is not a known field; known fields are limits, mode, shards, fixed, carry, reservation_ttl, unsettled, notify, notify_every, ban, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter",
             "POLICIES.l.limits: must be a list of 1 to 8 limits",
             "POLICIES.m.limits[0]: must have a name: costs and answers refer to a limit by its name",
             "POLICIES.m.limits[1]: name: a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'",
@@ -932,7 +946,7 @@ mod tests {
         let expected = [
             r#"POLICIES."a\nb\u{1b}[31m": a name must be 1 to 64 ASCII letters, digits, '_', '-' or '.'"#,
             "POLICIES.p.\"x\\r\\ny\": is not a known field; known fields are kind, rate, period, calendar, starts, zone, capacity, max_debt, \
-             initial, offset, grains, write_ahead, mode, shards, fixed, carry, reservation_ttl, unsettled, notify, notify_every, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter, limits",
+             initial, offset, grains, write_ahead, mode, shards, fixed, carry, reservation_ttl, unsettled, notify, notify_every, ban, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter, limits",
             r#"POLICIES.p.capacity: must be a whole number from 0 to 9007199254740991, not "1\n2""#,
             r#"POLICIES.p.offset: must be a length of time such as "90s" or "1h 30m", not "\n"; units are ms, s, m, h, day, week"#,
         ];

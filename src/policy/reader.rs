@@ -371,14 +371,8 @@ impl Reader<'_> {
         }
     }
 
-    /// How many shards there are, if a policy of these limits can have them.
-    pub(super) fn shards(
-        &mut self,
-        limits: &[(Mode, NamedLimit)],
-        has_lease: bool,
-        has_notices: bool,
-        carry: Option<Carry>,
-    ) -> u8 {
+    /// How many shards there are, if a policy of these limits can have them. The fields in `whole`, if they are there, need one object.
+    pub(super) fn shards(&mut self, limits: &[(Mode, NamedLimit)], whole: &[(&str, bool)], carry: Option<Carry>) -> u8 {
         let Some(shards) = self.small("shards", "shards", 1..=MAX_SHARDS).filter(|shards| *shards > 1) else {
             return 1;
         };
@@ -394,8 +388,8 @@ impl Reader<'_> {
                 errors.push(format!("{name} is in shadow; limits in shadow cannot be divided"));
             }
         }
-        for (is_there, field) in [(has_lease, "lease"), (has_notices, "notify")] {
-            if is_there {
+        for (field, is_there) in whole {
+            if *is_there {
                 errors.push(format!("a policy with shards cannot have `{field}`"));
             }
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::limit::{Decision, Snapshot};
-use crate::policy::Policy;
+use crate::policy::{Ban, Policy};
 
 use super::request::Action;
 
@@ -35,6 +35,8 @@ pub struct BucketState {
     pub policy: String,
     /// The policy and the state of each of its limits, or why they are unreadable.
     pub limits: Result<(Arc<Policy>, Vec<LimitState>), String>,
+    /// The key's ban from the policy.
+    pub ban: Option<Ban>,
 }
 
 /// The bucket of a limit.

@@ -24,6 +24,7 @@
 //! then, of a refund or a reset of the first of several shards, a section with when it was first done, and over how many shards
 //! then, of a reservation that was settled at its own cost and could not take all of it again, a section with that cost of each limit
 //! then, if a frontend may answer from it about rolling windows, a section with what comes back of each: see `coming_back.rs`
+//! then, if the key is banned, a section with the position of each limit whose policy bans it, and until when, -2⁵³ + 1 for ever
 //! ```
 //!
 //! Any reply may be followed by a section with the rows that storage has read and written.
@@ -33,7 +34,7 @@ use super::coming_back::ComingBack;
 use super::lease::Lease;
 use super::numbers::{Format, Reader, Unreadable, Writer};
 use crate::limit::{Decision, Limit, Snapshot, State};
-use crate::policy::NoticeKind;
+use crate::policy::{Ban, NoticeKind};
 
 /// An object's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,6 +163,8 @@ pub struct LimitAnswer {
     pub reset_at: Option<i64>,
     /// The state after it. Tokens held for batches count as taken.
     pub snapshot: Snapshot,
+    /// The ban of the key from its policy. Requests that take tokens are refused until it ends.
+    pub ban: Option<Ban>,
 }
 
 impl LimitAnswer {
@@ -364,6 +367,15 @@ impl Decided {
                 of_limit.write(*now, writer);
             }
         }
+        let bans = (0..).zip(limits).filter_map(|(index, limit)| Some((index, limit.ban?)));
+        let count = bans.clone().count();
+        if count > 0 {
+            writer.section(BANS, count.saturating_mul(2));
+            for (index, ban) in bans {
+                writer.whole(index);
+                writer.moment_or_never(ban.until);
+            }
+        }
     }
 
     fn read(rest: &mut Reader<'_>) -> Result<Self, Unreadable> {
@@ -411,6 +423,13 @@ impl Decided {
                 coming_back.push(ComingBack::read(now, &mut section)?);
             }
         }
+        if let Some(mut section) = rest.section(BANS)? {
+            while !section.is_empty() {
+                let (index, until) = (section.whole()?, section.moment_or_never()?);
+                let limit = usize::try_from(index).ok().and_then(|index| limits.get_mut(index));
+                limit.ok_or(Unreadable::Malformed)?.ban = Some(Ban { until });
+            }
+        }
         let reservation = id.map(|id| Reserved { id, expires_at });
         Ok(Self {
             now,
@@ -450,6 +469,7 @@ impl LimitAnswer {
             owed: limit.owed(state, now),
             reset_at: limit.full_at(state, now),
             snapshot: limit.snapshot(&shown),
+            ban: None,
         }
     }
 
@@ -496,7 +516,7 @@ impl LimitAnswer {
         let (remaining, owed) = if level < 0 { (0, level.unsigned_abs()) } else { (level.unsigned_abs(), 0) };
         let reset_at = rest.moment_or_never()?;
         let snapshot = Snapshot { tokens: rest.signed()?, drops: rest.whole()?, at: rest.signed()? };
-        Ok(Self { decision, remaining, owed, reset_at, snapshot })
+        Ok(Self { decision, remaining, owed, reset_at, snapshot, ban: None })
     }
 }
 
@@ -521,6 +541,9 @@ const RESERVED_COSTS: u8 = 11;
 /// The kind of the section for [`Decided::coming_back`].
 const COMING_BACK: u8 = 12;
 
+/// The kind of the section about bans.
+const BANS: u8 = 13;
+
 /// In place of a kind of decision: a limit in shadow that was not tried.
 const NO_ANSWER: u64 = 3;
 
@@ -536,7 +559,7 @@ mod tests {
     fn replies() -> Vec<ObjectReply> {
         let limit = |decision, remaining, owed, reset_at, (tokens, drops, at)| {
             let snapshot = Snapshot { tokens, drops, at };
-            LimitAnswer { decision, remaining, owed, reset_at, snapshot }
+            LimitAnswer { decision, remaining, owed, reset_at, snapshot, ban: None }
         };
         let most = MAX_TOKENS.cast_signed();
         let limits = vec![
@@ -576,8 +599,14 @@ mod tests {
                 },
             })
         };
+        let mut banned = decided(false, None, Vec::new());
+        if let ObjectReply::Decided(banned) = &mut banned {
+            banned.limits[0].ban = Some(Ban { until: None });
+            banned.limits[2].ban = Some(Ban { until: Some(most) });
+        }
         vec![
             decided(false, None, Vec::new()),
+            banned,
             decided(true, Some(Reserved { id: 0, expires_at: -1 }), tried),
             ObjectReply::NoReservation,
             ObjectReply::RequestIdReused,
@@ -640,6 +669,7 @@ mod tests {
             owed: 3,
             reset_at: None,
             snapshot: Snapshot { tokens: -3, drops: 4, at: 5 },
+            ban: None,
         }];
         let reservation = Some(Reserved { id: 6, expires_at: 7 });
         let shadow = vec![None, Some(limits[0])];
@@ -689,7 +719,7 @@ mod tests {
         for len in (2..HEAD_LEN).chain(HEAD_LEN + 1..HEAD_LEN + LIMIT_LEN) {
             assert_eq!(read(&decided[..ends[len - 1]]), Err(Unreadable::Malformed), "{len} numbers");
         }
-        for section in ["-3", "-3 2 3", "-3 2 0 1", "-3 1 4", "-5 1 4"] {
+        for section in ["-3", "-3 2 3", "-3 2 0 1", "-3 1 4", "-5 1 4", "-13 1 0", "-13 2 3 9"] {
             assert_eq!(read(&format!("{decided} {section}")), Err(Unreadable::Malformed), "{section:?}");
         }
     }

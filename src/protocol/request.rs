@@ -37,8 +37,8 @@ pub struct ObjectRequest {
     pub shadow_costs: Vec<Vec<u64>>,
     /// The frontend's versions of the policies from the registry, if there is one.
     pub known: Option<Known>,
-    /// Whether to report due [notices](super::DueNotice): the frontend can send them.
-    pub wants_notices: bool,
+    /// Whether due [notices](super::DueNotice) are to be reported, and refusals count for bans: it is not a caller's peek.
+    pub has_consequences: bool,
     /// Its lease messages. Only for a request about a single policy, and never with limits in shadow.
     pub lease: Option<LeaseRequest>,
 }
@@ -80,6 +80,16 @@ impl Action {
         match self {
             Self::Take(verb) | Self::Reserve(verb) if verb.takes() => Some(verb),
             _ => None,
+        }
+    }
+
+    /// Whether it takes tokens, or is a step of a batch that does: a refusal counts for a ban.
+    #[must_use]
+    pub const fn is_attempt(self) -> bool {
+        match self {
+            Self::Look(verb) => verb.takes(),
+            Self::Hold(_) => true,
+            action => action.taking().is_some(),
         }
     }
 
@@ -163,8 +173,8 @@ impl ObjectRequest {
             writer.section(SHADOW, each.fold(0, usize::saturating_add));
             write_costs(&self.shadow_costs, &mut writer);
         }
-        if self.wants_notices {
-            writer.section(NOTICES, 0);
+        if self.has_consequences {
+            writer.section(CONSEQUENCES, 0);
         }
         if let Some(RequestId { ttl_ms, by_grant, .. }) = self.request_id
             && (by_grant || ![0, RequestId::USUAL_TTL_MS].contains(&ttl_ms))
@@ -219,12 +229,12 @@ impl ObjectRequest {
                 Some(Known { as_of, ids })
             }
         };
-        let wants_notices = rest.section(NOTICES)?.is_some();
+        let has_consequences = rest.section(CONSEQUENCES)?.is_some();
         if let (Some(id), Some(mut section)) = (&mut request_id, rest.section(TERMS)?) {
             (id.ttl_ms, id.by_grant) = (section.whole()?, section.whole()? == 1);
         }
         let lease = LeaseRequest::read(&rest)?;
-        Ok((Self { action, request_id, costs, shadow_costs, known, wants_notices, lease }, format))
+        Ok((Self { action, request_id, costs, shadow_costs, known, has_consequences, lease }, format))
     }
 }
 
@@ -252,8 +262,8 @@ const KNOWN: u8 = 2;
 /// The kind of the section about limits in shadow.
 const SHADOW: u8 = 3;
 
-/// The kind of the section that asks for notices.
-const NOTICES: u8 = 4;
+/// The kind of the section for [`ObjectRequest::has_consequences`].
+const CONSEQUENCES: u8 = 4;
 
 /// The kind of the section about how long and for whom the request's id is remembered.
 const TERMS: u8 = 6;
@@ -297,15 +307,15 @@ mod tests {
                 for costs in &all_costs {
                     let (costs, known) = (costs.clone(), all_known.next().flatten());
                     let shadow_costs = if request_id.is_some() { costs.clone() } else { Vec::new() };
-                    let wants_notices = request_id.is_some_and(|id| id.is_lasting());
+                    let has_consequences = request_id.is_some_and(|id| id.is_lasting());
                     requests.push(ObjectRequest {
                         action,
                         request_id,
                         costs,
                         shadow_costs,
                         known,
-                        wants_notices,
-                        lease: wants_notices.then(|| LeaseRequest {
+                        has_consequences,
+                        lease: has_consequences.then(|| LeaseRequest {
                             lease_ms: 2_000,
                             horizon_ms: 0,
                             wanted: vec![MAX_TOKENS],
@@ -347,9 +357,16 @@ mod tests {
         let request_id = Some(RequestId { id, fingerprint, ttl_ms: RequestId::USUAL_TTL_MS, by_grant: false });
         let action = Action::Reserve(Verb::Reserve { max_wait_ms: Some(9) });
         let costs = vec![vec![7], vec![8, 0]];
-        let wants_notices = false;
-        let request =
-            ObjectRequest { action, request_id, costs, shadow_costs: vec![], known: None, wants_notices, lease: None };
+        let has_consequences = false;
+        let request = ObjectRequest {
+            action,
+            request_id,
+            costs,
+            shadow_costs: vec![],
+            known: None,
+            has_consequences,
+            lease: None,
+        };
         let text = "3 2 1 9 0 2 1 2 3 4 5 6 1 7 2 8 0";
         assert_eq!(request.to_text(Format::OLDEST), text);
         let of_grant = request_id.map(|id| RequestId { ttl_ms: 8, by_grant: true, ..id });
@@ -364,11 +381,11 @@ mod tests {
             costs: vec![],
             shadow_costs: vec![],
             known: None,
-            wants_notices,
+            has_consequences,
             lease: None,
         };
         assert_eq!(request.to_text(Format::OLDEST), "3 4 0 -1 5 0");
-        let wanting = ObjectRequest { wants_notices: true, ..request.clone() };
+        let wanting = ObjectRequest { has_consequences: true, ..request.clone() };
         assert_eq!(wanting.to_text(Format::OLDEST), "3 4 0 -1 5 0 -4 0");
         let request = ObjectRequest { known: Some(Known { as_of: 9, ids: vec![(6 << 32) + 7, 0] }), ..request };
         assert_eq!(request.to_text(Format::OLDEST), "3 4 0 -1 5 0 -2 5 9 6 7 0 0");
@@ -383,7 +400,7 @@ mod tests {
             costs: vec![vec![1]],
             shadow_costs: vec![],
             known: None,
-            wants_notices: false,
+            has_consequences: false,
             lease: None,
         };
         let text = request.to_text(Format::OLDEST);

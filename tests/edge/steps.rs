@@ -21,7 +21,7 @@ fn batch(objects: u64) -> Batch {
 
 fn decided(decision: Decision, reservation: Option<u64>) -> ObjectReply {
     let snapshot = Snapshot { tokens: 0, drops: 0, at: NOW };
-    let limit = LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot };
+    let limit = LimitAnswer { decision, remaining: 0, owed: 0, reset_at: None, snapshot, ban: None };
     let reservation = reservation.map(|id| Reserved { id, expires_at: NOW });
     let limits = vec![limit];
     ObjectReply::Decided(Decided { reservation, ..Decided::new(NOW, limits) })
@@ -511,12 +511,15 @@ fn an_item_with_only_soft_limits_is_granted_whatever_fails_but_refuses_a_banned_
 /// An object gives a notice once: in the first step of the batch that has one.
 #[test]
 fn each_step_of_a_batch_asks_for_notices_if_its_requests_do() {
-    for wants_notices in [false, true] {
-        let requests = [1, 2].map(|id| ObjectRequest { wants_notices, ..request(Action::Hold(id)) });
+    for has_consequences in [false, true] {
+        let requests = [1, 2].map(|id| ObjectRequest { has_consequences, ..request(Action::Hold(id)) });
         let mut batch = Batch::new(requests.to_vec(), NOW);
         for answers in [|_: u64| grant(), held, |_: u64| grant()] {
             let calls: Vec<_> = std::iter::from_fn(|| batch.next(NOW)).collect();
-            assert_eq!(calls.iter().map(|call| call.request.wants_notices).collect::<Vec<_>>(), [wants_notices; 2]);
+            assert_eq!(
+                calls.iter().map(|call| call.request.has_consequences).collect::<Vec<_>>(),
+                [has_consequences; 2]
+            );
             for call in calls {
                 batch.answered(call.object, Ok(answers(call.object as u64 + 1)));
             }

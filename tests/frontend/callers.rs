@@ -116,7 +116,7 @@ fn callers_in_the_same_program_need_no_credential() {
     }
     let call = world.begin(&Asked { url: "/v1/consume", ..RESET }).ok().unwrap().next(world.now()).unwrap();
     assert!(!call.dialect.has_definitions, "objects know the policies");
-    assert!(!call.request.wants_notices, "they have nowhere to go");
+    assert!(!call.request.has_consequences, "they have nowhere to go");
     assert_eq!(world.service.due(world.now()), Due::Nothing);
     assert_eq!(world.service.poll(world.now()), None);
 }

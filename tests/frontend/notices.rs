@@ -33,8 +33,8 @@ fn each_receiver_gets_a_notice_with_only_what_it_may_know() {
         for is_refused in [false, true] {
             let mut call = world.begin(&asked).ok().unwrap();
             world.carry_out(&mut call);
-            let wants_notices = receivers.is_any() && policy == "loud";
-            assert_eq!(world.asked.last().unwrap().wants_notices, wants_notices);
+            let has_consequences = receivers.is_any() && policy == "loud";
+            assert_eq!(world.asked.last().unwrap().has_consequences, has_consequences);
             call.reply(world.now());
             let data = |(to, notice): (Receiver, Notice)| (to, data_of(&notice));
             let notices: Vec<_> = call.notices().into_iter().map(data).collect();
@@ -115,6 +115,6 @@ fn only_requests_that_lower_a_level_give_notices() {
         let authorization = Some(if ["/v1/charge", "/v1/refund"].contains(&url) { ADJUSTER } else { CONSUMER });
         let body = br#"{"policy":"loud","key":"k"}"#;
         world.ask(&Asked { url, authorization, body, ..Asked::default() });
-        assert_eq!(world.asked.last().unwrap().wants_notices, wants, "{url}");
+        assert_eq!(world.asked.last().unwrap().has_consequences, wants, "{url}");
     }
 }

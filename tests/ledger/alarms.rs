@@ -64,7 +64,7 @@ fn an_alarm_is_set_once_for_any_number_of_writes() {
             costs: vec![vec![1]],
             shadow_costs: Vec::new(),
             known: None,
-            wants_notices: false,
+            has_consequences: false,
             lease: None,
         };
         let (_, writes) =
@@ -80,7 +80,7 @@ fn an_alarm_is_set_once_for_any_number_of_writes() {
         costs: vec![vec![1]],
         shadow_costs: Vec::new(),
         known: None,
-        wants_notices: false,
+        has_consequences: false,
         lease: None,
     };
     let (_, writes) = world.ledger.ask(std::slice::from_ref(&world.policy), &request, world.now, || Some(0)).unwrap();
@@ -140,7 +140,7 @@ fn an_unreadable_row_breaks_only_requests_that_need_it() {
         costs: vec![],
         shadow_costs: Vec::new(),
         known: None,
-        wants_notices: false,
+        has_consequences: false,
         lease: None,
     };
     let consume = ObjectRequest {
@@ -149,7 +149,7 @@ fn an_unreadable_row_breaks_only_requests_that_need_it() {
         costs: vec![vec![1]],
         shadow_costs: Vec::new(),
         known: None,
-        wants_notices: false,
+        has_consequences: false,
         lease: None,
     };
     let mut ask = |policy: &Arc<_>, request: &ObjectRequest| {

@@ -113,7 +113,7 @@ fn tokens_leased_in_advance_may_be_spent_from_the_opening_on() {
                 costs: vec![vec![1]],
                 shadow_costs: Vec::new(),
                 known: None,
-                wants_notices: false,
+                has_consequences: false,
                 lease: Some(terms),
             };
             let (reply, writes) = world.ledger.ask(&[Arc::clone(&policy)], &request, world.now, || Some(7)).unwrap();
@@ -320,7 +320,7 @@ fn each_window_that_is_exhausted_gives_its_own_notices() {
     for (opens, hours) in DAYS {
         for (every, at_once) in [("10m", true), ("12h", true), ("23h", false)] {
             let fields = format!(r#","notify":["80%","refused"],"notify_every":"{every}""#);
-            let mut world = World { wants_notices: true, ..at(&daily(&fields), opens - 13 * HOUR_MS) };
+            let mut world = World { has_consequences: true, ..at(&daily(&fields), opens - 13 * HOUR_MS) };
             let again = |kind| if at_once { vec![kind] } else { vec![] };
             for (now, cost, expected) in [
                 (opens - 13 * HOUR_MS, 9, vec![USED]),

@@ -528,7 +528,7 @@ fn check_two_objects(policy: &str, before: &[(u64, i64)], arrived: usize, after:
                     costs: vec![costs.clone()],
                     shadow_costs: Vec::new(),
                     known: None,
-                    wants_notices: false,
+                    has_consequences: false,
                     lease: None,
                 };
                 let (reply, writes) =

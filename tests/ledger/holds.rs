@@ -185,7 +185,7 @@ fn a_commit_after_a_newer_version_was_asked_is_answered_for_the_limits_it_began_
     assert_eq!(world.levels(), [6]);
     world.policy = first;
     world.as_of = Some(START - 5);
-    world.wants_notices = true;
+    world.has_consequences = true;
     let committed = world.decided(Action::Settle(5), vec![2, 3]);
     // Which the frontend knows as the second.
     let kind = NoticeKind::Used { percent: 30 };

@@ -26,7 +26,7 @@ fn request(action: Action, cost: u64) -> ObjectRequest {
         costs: vec![vec![cost]],
         shadow_costs,
         known,
-        wants_notices: true,
+        has_consequences: true,
         lease: None,
     }
 }

@@ -1,6 +1,7 @@
 //! The state of a key, over crashes.
 
 mod alarms;
+mod bans;
 mod calendar_pairs;
 mod calendars;
 #[path = "../chance/mod.rs"]

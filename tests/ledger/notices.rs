@@ -29,7 +29,7 @@ fn both() -> Arc<Policy> {
 }
 
 fn wanting(policy: &Arc<Policy>) -> World {
-    World { wants_notices: true, ..World::empty(policy) }
+    World { has_consequences: true, ..World::empty(policy) }
 }
 
 fn kinds(decided: &Decided) -> Vec<NoticeKind> {
@@ -192,8 +192,8 @@ fn what_was_told_is_remembered_as_long_as_the_bucket_is_not_full() {
 
 #[test]
 fn without_a_receiver_or_notify_in_the_policy_no_notice_is_given_or_written() {
-    for (policy, wants_notices) in [(both(), false), (policy(""), true)] {
-        let mut world = World { wants_notices, ..World::empty(&policy) };
+    for (policy, has_consequences) in [(both(), false), (policy(""), true)] {
+        let mut world = World { has_consequences, ..World::empty(&policy) };
         assert_eq!(given(&mut world, CONSUME, 9), (vec![], 1));
         assert_eq!(given(&mut world, CONSUME, 9), (vec![], 0));
         assert_eq!(world.rows(), ["b:"]);
@@ -285,9 +285,9 @@ fn each_of_several_policies_has_its_own_notices() {
     let mut ledger = Ledger::new([], 0);
     let mut ask = |cost: u64, now| {
         let costs = vec![vec![cost]; 3];
-        let (request_id, shadow_costs, known, wants_notices) = (None, Vec::new(), None, true);
+        let (request_id, shadow_costs, known, has_consequences) = (None, Vec::new(), None, true);
         let request =
-            ObjectRequest { action: CONSUME, request_id, costs, shadow_costs, known, wants_notices, lease: None };
+            ObjectRequest { action: CONSUME, request_id, costs, shadow_costs, known, has_consequences, lease: None };
         decided(ledger.ask(&policies, &request, now, || None).unwrap().0).notices
     };
     let of = |policy, kind| DueNotice { policy, limit: 0, kind };

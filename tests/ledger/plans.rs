@@ -741,7 +741,7 @@ fn a_failed_request_leaves_no_limit_half_named() {
         costs: vec![vec![1]],
         shadow_costs: Vec::new(),
         known: Some(Known { as_of: as_of.unwrap(), ids: vec![policy.id()] }),
-        wants_notices: false,
+        has_consequences: false,
         lease: None,
     };
     plans.world.ledger.ask(&asked, &request, now, || None).unwrap_err();

@@ -25,7 +25,7 @@ fn costs_that_do_not_fit_the_limits_are_an_error() {
         costs,
         shadow_costs: Vec::new(),
         known: None,
-        wants_notices: false,
+        has_consequences: false,
         lease: None,
     };
     let mut ledger = Ledger::new([], 0);

@@ -88,7 +88,7 @@ fn large_replays_count_as_several() {
             costs: vec![vec![1; 8]; 16],
             shadow_costs: Vec::new(),
             known: None,
-            wants_notices: false,
+            has_consequences: false,
             lease: None,
         };
         let random = || {
@@ -235,7 +235,7 @@ fn a_repetition_may_name_its_policies_in_another_order() {
             costs,
             shadow_costs: Vec::new(),
             known: None,
-            wants_notices: false,
+            has_consequences: false,
             lease: None,
         };
         let (reply, writes) = world.ledger.ask(asked, &request, world.now, || Some(1)).unwrap();
@@ -424,7 +424,7 @@ fn an_unreadable_page_breaks_only_repeatable_requests_and_only_until_it_expires(
         costs: vec![vec![1]],
         shadow_costs: Vec::new(),
         known: None,
-        wants_notices: false,
+        has_consequences: false,
         lease: None,
     };
     let asked = [Arc::clone(&world.policy)];

@@ -26,7 +26,7 @@ fn reservations_outlast_a_crash_end_as_the_policy_says_and_are_settled_late_for_
             costs: vec![vec![cost]],
             shadow_costs: Vec::new(),
             known: None,
-            wants_notices: false,
+            has_consequences: false,
             lease: None,
         };
         let forgotten_at = reserved.expires_at.saturating_add_unsigned(LATE_SETTLEMENT_MS);
@@ -197,7 +197,7 @@ fn a_reservation_is_closed_only_by_its_own_policies_in_any_order() {
             costs,
             shadow_costs: Vec::new(),
             known: None,
-            wants_notices: false,
+            has_consequences: false,
             lease: None,
         };
         let asked: Vec<_> = asked.iter().copied().map(Arc::clone).collect();
@@ -314,4 +314,24 @@ fn reserving_nothing_opens_no_reservation() {
     let decided = world.decided(Action::Reserve(Verb::Reserve { max_wait_ms: None }), vec![0]);
     assert!(decided.decision().is_allow());
     assert_eq!((decided.reservation, world.rows_written), (None, 0));
+}
+
+/// The reset has given back what the reservation took, so that its end changes nothing.
+#[test]
+fn the_end_of_a_reservation_from_before_a_reset_is_no_moment_to_retry_at() {
+    let json =
+        r#"{"p":{"rate":3,"period":"1s","capacity":10,"write_ahead":0,"unsettled":"refund","reservation_ttl":"2s"}}"#;
+    let mut world = World::new(&Policies::parse(json).unwrap(), "p");
+    world.decided(Action::Reserve(Verb::Reserve { max_wait_ms: None }), vec![1]);
+    world.decided(Action::Take(Verb::Reset), vec![0]);
+    world.decided(Action::Take(Verb::Consume), vec![3]);
+    assert!(!world.decided(Action::Take(Verb::Consume), vec![8]).decision().is_allow(), "the return is computed");
+    world.now += 2_001;
+    world.decided(Action::Hold(0), vec![2]);
+    for ms in [0, 333, 1_000] {
+        world.now = START + 2_001 + ms;
+        let refused = world.decided(Action::Take(Verb::Consume), vec![9]).decision();
+        // As if the hold were settled now.
+        assert_eq!(refused, Decision::Wait { retry_at: world.now + 334 });
+    }
 }

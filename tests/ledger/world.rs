@@ -41,7 +41,7 @@ pub(crate) struct World {
     /// The frontend's registry version.
     pub(crate) as_of: Option<i64>,
     /// Whether the frontend has somewhere to send notices.
-    pub(crate) wants_notices: bool,
+    pub(crate) has_consequences: bool,
     pub(crate) storage: BTreeMap<String, Vec<u8>>,
     /// Background rows that have not arrived yet.
     pub(crate) in_flight: Vec<Background>,
@@ -63,7 +63,7 @@ impl World {
         Self {
             policy: Arc::clone(policy),
             as_of: None,
-            wants_notices: false,
+            has_consequences: false,
             storage: BTreeMap::new(),
             in_flight: Vec::new(),
             ledger: Ledger::new([], 0),
@@ -113,8 +113,8 @@ impl World {
     ) -> ObjectReply {
         let known = self.as_of.map(|as_of| Known { as_of, ids: vec![self.policy.id()] });
         let (costs, shadow_costs) = (costs.into_iter().collect(), shadow_costs.into_iter().collect());
-        let wants_notices = self.wants_notices;
-        let request = ObjectRequest { action, request_id, costs, shadow_costs, known, wants_notices, lease };
+        let has_consequences = self.has_consequences;
+        let request = ObjectRequest { action, request_id, costs, shadow_costs, known, has_consequences, lease };
         let ids = &mut self.ids;
         let random = || {
             *ids += 1;

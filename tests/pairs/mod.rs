@@ -289,14 +289,14 @@ fn of_policy(policy: &Policy) -> u64 {
     ])
 }
 
-/// What was done, or refused because of a ban.
+/// What was done, or refused because of a ban by an override.
 fn of_action(policy: &Policy, Exchange { request, decided }: Exchange<'_>) -> u64 {
     let verb = match request.action {
         Action::Take(verb) | Action::Reserve(verb) => Some(verb),
         Action::Hold(_) => Some(Verb::Consume),
         Action::Look(_) | Action::Settle(_) | Action::Cancel(_) | Action::Extend(_) => None,
     };
-    if verb.is_some_and(|verb| policy.ban(verb, decided.now).is_some()) {
+    if verb.is_some_and(Verb::takes) && policy.ban(None, decided.now).is_some() {
         return Mechanism::Ban.bit();
     }
     let Decision::Allow { ready_at, .. } = decided.decision() else { return 0 };

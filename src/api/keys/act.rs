@@ -80,7 +80,7 @@ mod tests {
         };
         let snapshot = Snapshot { tokens: 9, drops: 0, at: 5 };
         let decision = Decision::Allow { tokens: 0, ready_at: 5 };
-        let limit = LimitAnswer { decision, remaining: 9, owed: 0, reset_at: None, snapshot };
+        let limit = LimitAnswer { decision, remaining: 9, owed: 0, reset_at: None, snapshot, ban: None };
         let done = Decided { before: vec![-3], ..Decided::new(5, vec![limit]) };
         let act = |endpoint, decided: &Decided| {
             asked(endpoint).key_act(&ObjectReply::Decided(decided.clone()), "ops", "0123456789abcdef")

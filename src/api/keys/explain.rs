@@ -10,7 +10,7 @@ use super::super::text::timestamp;
 use super::super::verdict::{Verdict, until_ms};
 use crate::length;
 use crate::limit::{Config, Decision, Kind};
-use crate::policy::{Standing, shown_period};
+use crate::policy::shown_period;
 
 /// The verdict with its reasons. `answers` are of the enforced limits, `tried` of the limits in shadow.
 pub(in super::super) fn explanation(
@@ -27,15 +27,16 @@ pub(in super::super) fn explanation(
     }
     let now = verdict.now;
     let shards = item.policy.shards().len().max(1);
-    let mut explanation = match item.policy.standing() {
-        Standing::Banned { until } if verdict.banned => {
-            let until = until.map_or_else(|| "for good".to_owned(), |until| format!("until {}", moment(until)));
+    let ban = answers.first().and_then(|(.., answer)| answer.ban).filter(|_| verdict.banned);
+    let mut explanation = match ban {
+        Some(ban) => {
+            let until = ban.until.map_or_else(|| "for good".to_owned(), |until| format!("until {}", moment(until)));
             format!("Refused: this key is blocked from the policy {} {until}.", verdict.policy)
         }
-        Standing::Unlimited if verdict.unlimited => {
+        None if verdict.unlimited => {
             format!("Allowed: this key has no limits under the policy {}; what it takes is counted.", verdict.policy)
         }
-        _ => match answers.iter().find(|(limit, ..)| limit.full_name() == verdict.full_name) {
+        None => match answers.iter().find(|(limit, ..)| limit.full_name() == verdict.full_name) {
             None => format!("Allowed: the policy {} enforces no limit.", verdict.policy),
             Some(decisive) if verdict.allowed => format!("Allowed: {}.", sentence(decisive, shards, now)),
             Some(decisive) => format!("Refused: {}.", sentence(decisive, shards, now)),
@@ -178,6 +179,7 @@ mod tests {
                 owed: limit.owed(&state, NOW),
                 reset_at: limit.full_at(&state, NOW),
                 snapshot: limit.snapshot(&state),
+                ban: None,
             }
         };
         let of = |limits: &[NamedLimit], costs: &[u64]| -> Vec<LimitAnswer> {

@@ -231,7 +231,7 @@ impl<'a> Bucket<'a> {
         };
         match &bucket.limits {
             Ok((policy, limits)) => {
-                body.ban_status = BanStatus::of(policy);
+                body.ban_status = BanStatus::of(policy, bucket.ban);
                 let shard = policy.shard().filter(|shard| shard.count > 1);
                 body.shard = shard.map(|Shard { index, count }| Part { index, count });
                 body.since = Some(policy.timeline().since()).filter(|&since| since != 0);

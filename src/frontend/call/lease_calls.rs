@@ -55,7 +55,7 @@ impl Call {
             costs: vec![vec![0; whole.items().first()?.policy.limits().len()]],
             shadow_costs: Vec::new(),
             known: known_of(whole, object, &self.asked.terms.in_force),
-            wants_notices: false,
+            has_consequences: false,
             lease: Some(lease.clone()),
         };
         let batch = Batch::new(vec![request], now.waiting);

@@ -32,7 +32,7 @@ pub(super) fn requests_of(
     let recalled = parts.recalled().filter(|_| asked.of_shards.is_none());
     let parts = recalled.as_ref().unwrap_or(parts);
     let lease = lease.or_else(|| parts.lease().cloned());
-    let wants_notices = terms.receivers.is_any() && parts.may_notify();
+    let has_consequences = parts.may_ban() || terms.receivers.is_any() && parts.may_notify();
     let requests = objects.iter().enumerate().map(|(index, object)| {
         let action = match hold_ids.get(index) {
             Some(&id) => Action::Hold(id),
@@ -48,7 +48,7 @@ pub(super) fn requests_of(
             shadow_costs.clear();
         }
         let known = known_of(parts, object, &terms.in_force);
-        ObjectRequest { action, request_id, costs, shadow_costs, known, wants_notices, lease: lease.clone() }
+        ObjectRequest { action, request_id, costs, shadow_costs, known, has_consequences, lease: lease.clone() }
     });
     requests.collect()
 }
