@@ -426,6 +426,30 @@ mod tests {
         }
     }
 
+    /// The object counts refusals, so only a ban is repeated, and only until it ends by the object's clock at the earliest.
+    #[test]
+    fn a_policy_that_bans_is_refused_from_memory_only_while_its_ban_lasts() {
+        let policy = policy(r#","ban":{"after":1,"within":"1m","for":"1m"}"#);
+        assert_eq!(kept(&policy).len(), 0);
+        let mut answer = refusal(&policy, NOW);
+        for (until, refused_at, expected) in [
+            (Some(NOW + 500), 10, Some(Decision::Wait { retry_at: NOW + 500 })),
+            (Some(NOW + 500), 489, Some(Decision::Wait { retry_at: NOW + 500 })),
+            (Some(NOW + 500), 490, None),
+            (None, 989, Some(Decision::Never { max: 0 })),
+        ] {
+            let ban = Ban { until };
+            answer.limits[0] = LimitAnswer { decision: ban.decision(), ban: Some(ban), ..answer.limits[0] };
+            // Only an override bans for ever.
+            let is_of_key = until.is_none();
+            let standing = if is_of_key { Standing::Banned { until } } else { Standing::Limited };
+            let of_key = policy.clone().with_standing(standing, is_of_key);
+            let mut refusals = Refusals::default();
+            refusals.keep(&object(1), [&of_key].into_iter(), &answer, &time(0, (-10, 10)));
+            assert_eq!(refused(&mut refusals, &of_key, 1, NOW + refused_at), expected, "{until:?} {refused_at}");
+        }
+    }
+
     #[test]
     fn tokens_given_back_here_are_noticed_at_once_and_late_answers_ignored() {
         let policy = policy("");

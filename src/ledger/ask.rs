@@ -54,6 +54,7 @@ impl Ledger {
         let mut writes = Writes::default();
         self.check_rows(request, now)?; // nothing has changed yet
         self.end_holds(now);
+        self.bans.follow(now);
         let is_about_one = matches!(request.action, Action::Settle(_) | Action::Cancel(_) | Action::Extend(_));
         let is_missing = |policy: &&Arc<Policy>| self.slot(policy.name()).is_none();
         let missing: Vec<_> = asked.iter().filter(is_missing).map(|policy| policy.name()).collect();
@@ -71,7 +72,6 @@ impl Ledger {
         }
         self.open_shadows(asked, as_of, now);
         self.end_expired(now);
-        self.bans.follow(now);
         self.return_leases(asked, request.lease.as_ref(), now)?;
         let levels_before = self.levels_before(asked, request.action, now)?;
         // Before a replay: a try must share what another try of its batch holds or has committed.
@@ -116,7 +116,7 @@ impl Ledger {
         if asked.iter().any(|policy| policy.is_inline()) {
             self.forget_full_inline(asked, now, &mut writes);
         }
-        if !writes.before_reply.is_empty() || !writes.notices.is_empty() {
+        if !writes.before_reply.is_empty() || !writes.consequences.is_empty() {
             self.set_alarm(now, &mut writes);
         }
         Ok((reply, writes))
@@ -145,7 +145,7 @@ impl Ledger {
             if !is_refused || own.iter().any(|answer| answer.ban.is_some()) {
                 continue;
             }
-            let until = self.bans.refused(policy.name(), terms, decided.now, &mut writes.before_reply);
+            let until = self.bans.refused(policy.name(), terms, decided.now, writes);
             if let Some(ban) = until.map(|until| Ban { until: Some(until) }) {
                 for answer in own {
                     (answer.decision, answer.ban) = (ban.decision(), Some(ban));

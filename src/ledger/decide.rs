@@ -171,7 +171,7 @@ impl Ledger {
 
     /// The key's ban from a policy at `now`.
     pub(super) fn ban(&self, policy: &Policy, now: i64) -> Option<Ban> {
-        policy.ban(self.bans.until(policy.name(), now), now)
+        policy.ban(self.bans.until(policy.name()), now)
     }
 
     /// When rolling windows grant what they have just `refused`, each with its cost and what is held of it, and when they are full again.

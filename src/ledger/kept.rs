@@ -191,7 +191,7 @@ impl<S: Storage> Kept<S> {
             return self.storage.clear();
         }
         self.write_rows(&writes.before_reply)?;
-        _ = self.write_rows(&writes.notices); // they affect no decision: at worst a notice is sent twice
+        _ = self.write_rows(&writes.consequences); // at worst a notice is sent twice, or a refusal counts only until a crash
         for row in &writes.background {
             self.storage.write_background(row, self.number)?;
             self.count_written(1);

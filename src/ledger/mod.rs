@@ -33,12 +33,12 @@
 //! | `b:` and a policy | its bucket; with `~shadow`, that of its limits in shadow | when a block is spent; once a minute on a key that stays nearly full; on a quiet key with each grant; when a reservation is opened or closed |
 //! | `r:` and an id | a reservation that is open, or may be settled late | when it is opened, and deleted when it is closed or forgotten |
 //! | `n:` and a policy | when the last notices were given | with each notice |
-//! | `x:` and a policy | its latest ban of the key for being refused often | when it begins, and deleted by a reset |
+//! | `x:` and a policy | its latest ban of the key for being refused often, and the refusals since | with each refusal that counts, and deleted by a reset |
 //! | `i:`, a moment and a length of time | a page of replays | with each grant under an `Idempotency-Key`, and when a reservation is closed |
 //!
 //! An unreadable row breaks only what needs it: a bucket's row breaks its policy, a reservation's row breaks that reservation, and a page
 //! of replays breaks requests with an `Idempotency-Key` until everything in it would have expired. Without the row of notices, one extra
-//! may be sent; without that of a ban, it is over.
+//! may be sent; without that of bans, there was none.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

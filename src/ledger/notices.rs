@@ -77,7 +77,7 @@ impl Notices {
             return;
         }
         told.is_unsaved = false;
-        writes.notices.push((format!("{NOTICES}{policy}"), told.encode()));
+        writes.consequences.push((format!("{NOTICES}{policy}"), told.encode()));
         if told.notices.is_empty() {
             self.0.retain(|(name, _)| name != policy);
         } else if known.is_none() {

@@ -10,8 +10,8 @@ pub type RowWrite = (String, Option<Vec<u8>>);
 pub struct Writes {
     /// Rows to write before the reply, all or none.
     pub before_reply: Vec<RowWrite>,
-    /// Rows of the reply's notices, also written before it. If that fails, the reply is sent all the same.
-    pub notices: Vec<RowWrite>,
+    /// Rows about the reply's notices and about refusals, also written before it. If that fails, the reply is sent all the same.
+    pub consequences: Vec<RowWrite>,
     /// Rows that may be written after the reply. Once they are persisted, call [`Ledger::confirm`](super::Ledger::confirm).
     pub background: Vec<Background>,
     /// Whether to delete the whole storage and any alarm. Then there are no rows to write.

@@ -444,7 +444,7 @@ mod tests {
         let before = list(&[limit("a", ""), limit("b", ""), limit("c", "")], "");
         let after = list(
             &[limit("c", ""), limit("b", window), limit("d", r#""initial":1,"#)],
-            r#","ipv6_prefix":56,"show_key_prefix":8,"key":[],"jitter":"1500ms","unsettled":"refund","idempotency_ttl":"2h","notify":["refused","80%"],"carry":"as_is""#,
+            r#","ipv6_prefix":56,"show_key_prefix":8,"key":[],"jitter":"1500ms","unsettled":"refund","idempotency_ttl":"2h","notify":["refused","80%"],"carry":"as_is","ban":{"after":1,"within":"1m","for":"2s"}"#,
         );
         assert_eq!(
             words(Some(&before), Some(&after), Carry::AsIs),
@@ -454,6 +454,7 @@ mod tests {
                 "api/a is no longer a limit; its state is kept until it would be full",
                 "reservations that are opened from then on have the new terms",
                 "notices: 80%, refused at most every 10m instead of none",
+                "ban: 2s after 1 refusal within 1m, each further one 2 times as long, up to 1day instead of none",
                 "idempotency_ttl: 2h instead of 1h, for answers that are given from then on",
                 "ipv6_prefix: 56 bits instead of 64: every key that is an IPv6 address gets a new budget",
                 "key: one new budget for all instead of one for each key; requests with a key are answered 400",

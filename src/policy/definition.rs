@@ -284,6 +284,22 @@ mod tests {
     }
 
     #[test]
+    fn its_bans_travel_with_it() {
+        let policies =
+            Policies::parse(r#"{"p":{"rate":"1/s","ban":{"after":5,"within":"1m","for":"2s","max":"1h"}}}"#).unwrap();
+        let policy = policies.get("p").unwrap();
+        let written = r#","ban":{"after":5,"within_ms":60000,"for_ms":2000,"grow":2,"max_ms":3600000}}"#;
+        let definition = policy.definition();
+        assert!(definition.ends_with(written), "{definition}");
+        let defined = Policy::from_definition(&definition).unwrap();
+        assert_eq!((defined.object().ban, defined.id()), (policy.object().ban, policy.id()));
+        for other in ["}", r#","ban":{"after":5000}}"#, r#","ban":7}"#] {
+            let other = Policy::from_definition(&definition.replace(written, other)).unwrap();
+            assert!(other.object().ban.is_none() && other.id() != policy.id());
+        }
+    }
+
+    #[test]
     fn its_kinds_of_notices_travel_with_it() {
         let policies =
             Policies::parse(r#"{"p":{"rate":"1/s","notify":["refused","5%"],"notify_every":"1m"}}"#).unwrap();

@@ -50,7 +50,7 @@ pub(crate) use calendar::{CalendarField, calendar_in};
 #[cfg(feature = "service")]
 pub(crate) use error::POLICIES;
 pub use error::{PolicyError, PolicyErrors};
-pub use lint::{Admitted, Code, CrashCost, DebtFacts, Finding, Level, LimitFacts, Lint, LongRun};
+pub use lint::{Admitted, BanFacts, Code, CrashCost, DebtFacts, Finding, Level, LimitFacts, Lint, LongRun};
 pub use named::Policy;
 pub use named_limit::NamedLimit;
 #[cfg(feature = "service")]

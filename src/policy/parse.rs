@@ -263,7 +263,7 @@ mod tests {
     use super::*;
     use crate::limit::{Carry, Config, Limit, MAX_TOKENS};
     use crate::policy::named_limit::names_in;
-    use crate::policy::{Cause, OnError, ReservationTerms, Unsettled};
+    use crate::policy::{BanTerms, Cause, OnError, ReservationTerms, Unsettled};
 
     fn errors(json: &str) -> Vec<String> {
         Policies::parse(json).err().iter().flatten().map(ToString::to_string).collect()
@@ -795,6 +795,63 @@ mod tests {
         assert_eq!(errors(r#"{"a":{"rate":1,"period":"1s","rate":2}}"#), ["POLICIES.a: gives rate twice"]);
         assert_eq!(errors(r#"{"a":{"\ud800":1}}"#), ["POLICIES.a: has a name with an unpaired surrogate"]);
         assert!(errors("")[0].starts_with("POLICIES: must be a table of policies by name: "));
+    }
+
+    #[test]
+    fn ban_says_after_how_many_refusals_and_for_how_long() {
+        let ban = |fields: &str| {
+            let policies = Policies::parse(&format!(r#"{{"p":{{"rate":"1/s","ban":{{{fields}}}}}}}"#)).unwrap();
+            let BanTerms { after, within_ms, for_ms, grow, max_ms } = policies.get("p").unwrap().object().ban.unwrap();
+            (after, within_ms, for_ms, grow, max_ms)
+        };
+        let day = 86_400_000;
+        assert_eq!(ban(r#""after":1,"within":"1s","for":"1s""#), (1, 1_000, 1_000, 2, day));
+        let all = r#""after":100,"within":"1day","for":"365days","grow":10,"max":"365days""#;
+        assert_eq!(ban(all), (100, day, 365 * day, 10, 365 * day));
+        assert_eq!(ban(r#""after":3,"within":"1m","for":"2days","grow":1"#), (3, 60_000, 2 * day, 1, 2 * day));
+        let of = |field: &str, problem: &str| vec![format!("POLICIES.p.ban.{field}: {problem}")];
+        let known = "is not a known field; known fields are after, within, for, grow, max";
+        for (ban, expected) in [
+            ("{}", [of("after", "is missing"), of("within", "is missing"), of("for", "is missing")].concat()),
+            ("5", vec!["POLICIES.p.ban: must be a table of after, within and for, not 5".to_owned()]),
+            (
+                r#"{"after":0,"within":"1s","for":"1s"}"#,
+                of("after", "must be a whole number of refusals from 1 to 100, not 0"),
+            ),
+            (
+                r#"{"after":101,"within":"1s","for":"1s"}"#,
+                of("after", "must be a whole number of refusals from 1 to 100, not 101"),
+            ),
+            (r#"{"after":1,"within":"999ms","for":"1s"}"#, of("within", "must be from 1s to 1day, not \"999ms\"")),
+            (r#"{"after":1,"within":"25h","for":"1s"}"#, of("within", "must be from 1s to 1day, not \"25h\"")),
+            (r#"{"after":1,"within":"1s","for":"366days"}"#, of("for", "must be from 1s to 365days, not \"366days\"")),
+            (r#"{"after":1,"within":"1s","for":60}"#, of("for", "must be text with a unit, such as \"90s\", not 60")),
+            (
+                r#"{"after":1,"within":"1s","for":"1m","max":"59s"}"#,
+                of("max", "must not be shorter than `for`, the length of the first ban"),
+            ),
+            (
+                r#"{"after":1,"within":"1s","for":"1m","grow":1.5}"#,
+                of("grow", "must be a whole number of times from 1 to 10, not 1.5"),
+            ),
+            (r#"{"after":1,"within":"1s","for":"1m","until":"2s"}"#, of("until", known)),
+        ] {
+            assert_eq!(errors(&format!(r#"{{"p":{{"rate":"1/s","ban":{ban}}}}}"#)), expected, "{ban}");
+        }
+        let ban = r#""ban":{"after":1,"within":"1s","for":"1s"}"#;
+        let none = "POLICIES.p.ban: counts refusals, and here is no limit that refuses";
+        for (fields, expected) in [
+            (r#""mode":"soft""#, vec![none]),
+            (r#""mode":"shadow""#, vec![none]),
+            (
+                r#""lease":"1s""#,
+                vec!["POLICIES.p.ban: counts refusals, which with `lease` are not all known: leave out one of them"],
+            ),
+            (r#""shards":2"#, vec!["POLICIES.p.shards: a policy with shards cannot have `ban`"]),
+            (r#""refusal_cache":"0s","notify":["refused"],"on_error":"open""#, vec![]),
+        ] {
+            assert_eq!(errors(&format!(r#"{{"p":{{"rate":"9/s",{fields},{ban}}}}}"#)), expected, "{fields}");
+        }
     }
 
     #[test]

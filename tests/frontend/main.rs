@@ -4,6 +4,7 @@
 mod arrivals;
 #[path = "../edge/asked.rs"]
 mod asked;
+mod bans;
 mod callers;
 #[path = "../chance/mod.rs"]
 mod chance;

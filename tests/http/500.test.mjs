@@ -46,7 +46,7 @@ const rows = {
     },
     log: [
       "settings: POLICIES.a.burst: is not a known field; known fields are kind, rate, period, calendar, starts, zone, capacity, max_debt, initial, offset, " +
-        "grains, write_ahead, mode, shards, fixed, carry, reservation_ttl, unsettled, notify, notify_every, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter, limits",
+        "grains, write_ahead, mode, shards, fixed, carry, reservation_ttl, unsettled, notify, notify_every, ban, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter, limits",
       'settings: POLICIES.a.rate: must be a number from 0 to 9007199254740991 such as 100 or 2.5, or text such as "100/1m" or "20/s burst 40", not -1',
       'settings: POLICIES.a.period: must be text with a unit, such as "90s", not 60',
       "settings: POLICIES.a.capacity: must be a whole number from 0 to 9007199254740991, not 1.5",
@@ -75,7 +75,7 @@ const rows = {
       'settings: POLICIES.p.unsettled: must be "keep" or "refund"',
       'settings: POLICIES.p.reservation_ttl: must be text with a unit, such as "90s", not 5',
       "settings: POLICIES.q.rate: is not a known field; known fields are limits, mode, shards, fixed, carry, reservation_ttl, " +
-        "unsettled, notify, notify_every, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter",
+        "unsettled, notify, notify_every, ban, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter",
       "settings: POLICIES.q.limits: must be a list of 1 to 8 limits",
       "settings: POLICIES.r.limits[0]: must have a name: costs and answers refer to a limit by its name",
       `settings: POLICIES.r.limits[1]: name: ${NAME_RULE}`,

@@ -202,7 +202,7 @@ test("an invalid change is explained, and changes nothing", async () => {
     await service.put("api", { rate: -1, burst: 5 }),
     bad(
       "the policy has errors: burst: is not a known field; known fields are kind, rate, period, calendar, starts, zone, capacity, max_debt, initial, " +
-        "offset, grains, write_ahead, mode, shards, fixed, carry, reservation_ttl, unsettled, notify, notify_every, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter, limits; rate: must be a " +
+        "offset, grains, write_ahead, mode, shards, fixed, carry, reservation_ttl, unsettled, notify, notify_every, ban, on_error, refusal_cache, idempotency_ttl, lease, max_lease, ipv6_prefix, show_key_prefix, key, jitter, limits; rate: must be a " +
         'number from 0 to 9007199254740991 such as 100 or 2.5, or text such as "100/1m" or "20/s burst 40", not -1; period: is missing',
     ),
   );

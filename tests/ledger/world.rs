@@ -128,7 +128,7 @@ impl World {
     }
 
     pub(crate) fn write(&mut self, mut writes: Writes) {
-        writes.before_reply.append(&mut writes.notices);
+        writes.before_reply.append(&mut writes.consequences);
         self.wants_flush = writes.wants_flush;
         self.alarm_at = writes.alarm_at.or(self.alarm_at);
         if writes.clear {

@@ -6,6 +6,7 @@ use super::openings::longest_ms;
 use super::worst::Worst;
 use crate::length;
 use crate::limit::{Calendar, Config, Decision, Limit, State};
+use crate::policy::ban::BanTerms;
 use crate::policy::named::Policy;
 use crate::policy::named_limit::{NamedLimit, SLOTS};
 use crate::sorted::sort_by;
@@ -52,6 +53,50 @@ pub struct LimitFacts {
     /// What a key may get again when the limit is renamed, because its bucket then starts anew.
     pub change_grants: u64,
 }
+
+/// What bans for being refused often mean for a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct BanFacts {
+    /// The most refusals within any `within_ms` for which no key is banned.
+    pub tolerated: u8,
+    /// In milliseconds.
+    pub within_ms: u64,
+    /// How long the first ban lasts, in milliseconds.
+    pub first_ms: u64,
+    /// How many times as long as the one before each further ban lasts.
+    pub grow: u8,
+    /// How long a ban lasts at most, in milliseconds.
+    pub longest_ms: u64,
+    /// How many times a key that never stops is let in again in its first day.
+    pub let_in_within_day: u64,
+}
+
+impl BanFacts {
+    pub(super) fn of(terms: BanTerms) -> Self {
+        let BanTerms { after, within_ms, for_ms, grow, max_ms, .. } = terms;
+        let (mut over_at, mut length_ms, mut let_in) = (0_u64, None, 0_u64);
+        loop {
+            let ms = terms.length_ms(length_ms);
+            if length_ms == Some(ms) {
+                // All further ones are as long.
+                let rest = DAY_MS.saturating_sub(1).saturating_sub(over_at);
+                let_in = let_in.saturating_add(rest.checked_div(ms).unwrap_or(0));
+                break;
+            }
+            over_at = over_at.saturating_add(ms);
+            if over_at >= DAY_MS {
+                break;
+            }
+            (length_ms, let_in) = (Some(ms), let_in.saturating_add(1));
+        }
+        let longest_ms = if grow > 1 { max_ms } else { for_ms };
+        let tolerated = after.saturating_sub(1);
+        Self { tolerated, within_ms, first_ms: for_ms, grow, longest_ms, let_in_within_day: let_in }
+    }
+}
+
+const DAY_MS: u64 = 86_400_000;
 
 /// Tokens per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -9,7 +9,7 @@ mod worst;
 
 use serde::Serialize;
 
-pub use facts::{Admitted, CrashCost, DebtFacts, LimitFacts, LongRun};
+pub use facts::{Admitted, BanFacts, CrashCost, DebtFacts, LimitFacts, LongRun};
 pub use findings::{Code, Finding, Level};
 
 use super::named::Policy;
@@ -26,6 +26,9 @@ pub struct Lint {
     pub limits: Vec<LimitFacts>,
     /// Maximum that all enforced limits together admit of requests with equal costs in each, for the period of each limit.
     pub together: Vec<Admitted>,
+    /// What its bans mean, if it bans keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bans: Option<BanFacts>,
     /// Probable mistakes and surprises, if any.
     pub findings: Vec<Finding>,
 }
@@ -56,6 +59,7 @@ impl Policy {
             policy: self.name().to_owned(),
             summary: self.to_string(),
             together: facts::together(&limits),
+            bans: self.object().ban.map(BanFacts::of),
             findings: findings::of(self),
             limits,
         }
@@ -69,6 +73,34 @@ mod tests {
 
     fn lint(policy: &str) -> Lint {
         Policies::parse(&format!(r#"{{"p":{policy}}}"#)).unwrap().get("p").unwrap().lint()
+    }
+
+    #[test]
+    fn bans_are_told_by_what_a_clumsy_user_and_an_attacker_meet() {
+        for (ban, expected) in [
+            (
+                r#""after":5,"within":"10m","for":"1m""#,
+                "bans: none for 4 refusals within any 10m; one more bans for 1m, the next for 2 times as long, and so on up to 1day; \
+                 a key that never stops is let in 10 times again in its first day",
+            ),
+            (
+                r#""after":2,"within":"1day","for":"6h","grow":1"#,
+                "bans: none for 1 refusal within any 1day; one more bans for 6h; a key that never stops is let in 3 times again in its first day",
+            ),
+            (
+                r#""after":1,"within":"1s","for":"5s","grow":10,"max":"50s""#,
+                "bans: none for 0 refusals within any 1s; one more bans for 5s, the next for 10 times as long, and so on up to 50s; \
+                 a key that never stops is let in 1728 times again in its first day",
+            ),
+            (
+                r#""after":9,"within":"1s","for":"365days""#,
+                "bans: none for 8 refusals within any 1s; one more bans for 365days; a key that never stops is let in 0 times again in its first day",
+            ),
+        ] {
+            let bans = lint(&format!(r#"{{"rate":"1/s","ban":{{{ban}}}}}"#)).bans.unwrap();
+            assert_eq!(bans.to_string(), expected, "{ban}");
+        }
+        assert_eq!(lint(r#""1/s""#).bans, None);
     }
 
     /// For each finding, a valid policy, then one that is wrong by one.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Lint;
-use super::facts::{Admitted, CrashCost, LimitFacts};
+use super::facts::{Admitted, BanFacts, CrashCost, LimitFacts};
 use super::findings::{Code, Finding, Level};
 use super::worst::Worst;
 use crate::length;
@@ -48,6 +48,9 @@ impl fmt::Display for Lint {
         for limit in &self.limits {
             write!(f, "\n  {limit}")?;
         }
+        if let Some(bans) = &self.bans {
+            write!(f, "\n  {bans}")?;
+        }
         for finding in &self.findings {
             write!(f, "\n  {finding}")?;
         }
@@ -60,6 +63,23 @@ impl fmt::Display for Admitted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} within any {}", self.tokens, length::shown(self.period_ms))
     }
+}
+
+/// What who makes mistakes meets, and who never stops.
+impl fmt::Display for BanFacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tolerated, within_ms, first_ms, grow, longest_ms, let_in_within_day } = *self;
+        let [within, first, longest] = [within_ms, first_ms, longest_ms].map(length::shown);
+        write!(f, "bans: none for {} within any {within}; one more bans for {first}", refusals(tolerated))?;
+        if longest_ms > first_ms {
+            write!(f, ", the next for {grow} times as long, and so on up to {longest}")?;
+        }
+        write!(f, "; a key that never stops is let in {let_in_within_day} times again in its first day")
+    }
+}
+
+fn refusals(count: u8) -> String {
+    format!("{count} {}", if count == 1 { "refusal" } else { "refusals" })
 }
 
 /// A limit's times and costs; [`Policy`] displays what it admits.

@@ -23,6 +23,8 @@ export interface PolicyLint {
   readonly limits: readonly LimitFacts[];
   /** The most that all enforced limits together admit of requests that cost the same in each, for the period of each limit. */
   readonly together: readonly Admitted[];
+  /** What its bans mean, if it bans keys that are refused often. */
+  readonly bans?: BanFacts;
   /** Probable mistakes, and surprises. */
   readonly findings: readonly Finding[];
 }
@@ -64,6 +66,21 @@ export interface LimitFacts {
   readonly crash: { readonly tokens: number; readonly back_after_ms: number | null };
   /** How many tokens a bucket starts with after the limit is renamed. */
   readonly change_grants: number;
+}
+
+/** What bans for being refused often mean for a key. */
+export interface BanFacts {
+  /** The most refusals within any `within_ms` for which no key is banned. */
+  readonly tolerated: number;
+  readonly within_ms: number;
+  /** How long the first ban lasts. */
+  readonly first_ms: number;
+  /** How many times as long as the one before each further ban lasts. */
+  readonly grow: number;
+  /** How long a ban lasts at most. */
+  readonly longest_ms: number;
+  /** How many times a key that never stops is let in again in its first day. */
+  readonly let_in_within_day: number;
 }
 
 /** The most tokens within a length of time, both ends included; of a rolling window without its end. */

@@ -36,6 +36,23 @@ export { type GrantOptions, type GrantVerb, mintGrant } from "./mint.js";
 export { orThrow } from "./not-granted.js";
 export { type FetchHandler, type RateLimitOptions, rateLimited } from "./rate-limited.js";
 
+/** When a policy bans a key for being refused often, and for how long. */
+export interface BanSettings {
+  /** How many refusals ban a key: 1 to 100. */
+  readonly after: number;
+  /** The time in which they count: `"1s"` to `"1day"`. */
+  readonly within: string;
+  /** How long the first ban lasts: `"1s"` to `"365days"`. */
+  readonly for: string;
+  /** How many times as long as the one before each further ban lasts: 1 to 10. Default: 2. */
+  readonly grow?: number;
+  /**
+   * How long a ban lasts at most, and how long after the end of one the next is a first one again: up to `"365days"`. Default: `"1day"`, or
+   * `for` if that is longer.
+   */
+  readonly max?: string;
+}
+
 /** One limit, or several, all of which must pass; or only the rate of one, such as `"20/s burst 40"`. */
 export type PolicySettings =
   | string
@@ -68,6 +85,8 @@ export interface PolicyTerms {
   readonly notify?: readonly (`${number}%` | "over" | "refused")[];
   /** Minimum interval between notices of one kind about a limit of one key. Default: `"10m"`. */
   readonly notify_every?: string;
+  /** Bans a key that is refused often. Default: never. */
+  readonly ban?: BanSettings;
   /** `[]`: one budget for all, whose requests have no `key`, or `[]`. By default each key has a budget. */
   readonly key?: readonly [];
   /** The most that a random delay adds to the retry time of a refusal: up to `"1h"`. Default: `"0s"`. */

@@ -44,6 +44,7 @@ const policies = {
     refusal_cache: "0s",
     lease: "2s",
     max_lease: 5,
+    ban: { after: 5, within: "10m", for: "1m", grow: 3, max: "12h" },
     on_error: ["timeout"],
     notify: ["refused"],
     notify_every: "1h",
