@@ -31,9 +31,10 @@ pub(crate) const DESIGNS: &[(&str, Make)] = &[
     ("memory only", |trace| Box::new(MemoryOnly::new(trace))),
 ];
 
-/// Notices and other kinds of limit, in the traces of [`PLAYED_BY_KINDS`].
+/// Notices, bans and other kinds of limit, in the traces of [`PLAYED_BY_KINDS`].
 pub(crate) const KINDS: &[(&str, Make)] = &[
     ("and notices", |trace| Box::new(Tollgate::new(trace, r#","notify":["50%","80%","100%","refused"]"#))),
+    ("and bans", |trace| Box::new(Tollgate::new(trace, r#","ban":{"after":5,"within":"10m","for":"1m"}"#))),
     ("fixed window", |trace| Box::new(Tollgate::of(trace, &window(trace)))),
     ("calendar day", |trace| {
         let rate = trace.rate * (DAY_MS / trace.period_ms());

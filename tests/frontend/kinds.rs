@@ -63,13 +63,14 @@ const PROBES: [(&str, &[Probe]); 10] = [
         ],
     ),
     (
-        "`reserve`, `extend`, `settle`, `cancel`; overrides, `shadow`, `notify`, `refusal_cache`",
+        "`reserve`, `extend`, `settle`, `cancel`; overrides, `shadow`, `notify`, `ban`, `refusal_cache`",
         &[
             Probe::Reservation(&["/v1/extend", "/v1/settle"]),
             Probe::Reservation(&["/v1/cancel"]),
             Probe::Override,
             Probe::Fields(r#""mode":"shadow""#),
             Probe::Fields(r#""notify":["refused"]"#),
+            Probe::Fields(r#""ban":{"after":1,"within":"1s","for":"1s"}"#),
             Probe::Fields(r#""refusal_cache":"5s""#),
             Probe::Fields(r#""key":[]"#),
             Probe::Fields(r#""unsettled":"refund""#),

@@ -61,8 +61,10 @@ pub(crate) enum Mechanism {
     Shard,
     /// The key had an override other than a ban, or had had any.
     Override,
-    /// A request was refused because the key was banned.
+    /// A request was refused because an override banned the key.
     Ban,
+    /// A request was refused because its policy had banned the key for being refused often.
+    Lockout,
     /// The numbers came with the request.
     Inline,
     /// Tokens were carried over to other numbers.
@@ -89,7 +91,7 @@ pub(crate) enum Mechanism {
 }
 
 impl Mechanism {
-    const ALL: [Self; 37] = [
+    const ALL: [Self; 38] = [
         Self::Bucket,
         Self::Window,
         Self::FirstUse,
@@ -114,6 +116,7 @@ impl Mechanism {
         Self::Shard,
         Self::Override,
         Self::Ban,
+        Self::Lockout,
         Self::Inline,
         Self::AsIs,
         Self::Proportional,
@@ -289,7 +292,7 @@ fn of_policy(policy: &Policy) -> u64 {
     ])
 }
 
-/// What was done, or refused because of a ban by an override.
+/// What was done, or refused because of a ban.
 fn of_action(policy: &Policy, Exchange { request, decided }: Exchange<'_>) -> u64 {
     let verb = match request.action {
         Action::Take(verb) | Action::Reserve(verb) => Some(verb),
@@ -298,6 +301,9 @@ fn of_action(policy: &Policy, Exchange { request, decided }: Exchange<'_>) -> u6
     };
     if verb.is_some_and(Verb::takes) && policy.ban(None, decided.now).is_some() {
         return Mechanism::Ban.bit();
+    }
+    if verb.is_some() && policy.object().ban.is_some() && decided.limits.iter().any(|limit| limit.ban.is_some()) {
+        return Mechanism::Lockout.bit();
     }
     let Decision::Allow { ready_at, .. } = decided.decision() else { return 0 };
     if decided.is_replayed {

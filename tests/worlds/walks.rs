@@ -109,10 +109,15 @@ fn policy(random: &mut Random) -> String {
     };
     let carry = ["as_is", "proportional", "additive"][random.below(3)];
     let has_none = ["slots", "rolling", "soft"].iter().any(|word| limits.contains(word));
-    let lease = if has_none { "" } else { r#""lease":"2s","# };
+    let refuses = limits.contains("\"limits\"") || !limits.contains("soft");
+    let extra = match random.below(3) {
+        0 if refuses => r#""ban":{"after":2,"within":"5s","for":"1s","max":"20s"},"#,
+        _ if has_none => "",
+        _ => r#""lease":"2s","#,
+    };
     let over = if limits.contains("soft") { r#","over""# } else { "" };
     let terms = format!(r#""unsettled":"refund","reservation_ttl":"1s","notify":["50%","80%","refused"{over}]"#);
-    format!(r#"{{{limits},"carry":"{carry}",{lease}{terms}}}"#)
+    format!(r#"{{{limits},"carry":"{carry}",{extra}{terms}}}"#)
 }
 
 /// What an operator does.
