@@ -132,6 +132,7 @@ impl Ledger {
     ) {
         let is_reset = request.action == Action::Take(Verb::Reset) && !decided.is_replayed;
         let is_counted = request.has_consequences && request.action.is_attempt() && !decided.is_replayed;
+        let id = request.request_id.filter(|of| !of.is_lasting()).map(|of| of.id);
         let mut rest = decided.limits.as_mut_slice();
         for policy in asked {
             let Some((own, others)) = rest.split_at_mut_checked(policy.limits().len()) else { return };
@@ -145,7 +146,7 @@ impl Ledger {
             if !is_refused || own.iter().any(|answer| answer.ban.is_some()) {
                 continue;
             }
-            let until = self.bans.refused(policy.name(), terms, decided.now, writes);
+            let until = self.bans.refused(policy.name(), terms, (decided.now, id), writes);
             if let Some(ban) = until.map(|until| Ban { until: Some(until) }) {
                 for answer in own {
                     (answer.decision, answer.ban) = (ban.decision(), Some(ban));

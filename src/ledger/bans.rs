@@ -37,6 +37,8 @@ struct Own {
     forgotten_at: i64,
     /// When the key was refused since, oldest first.
     refused_at: VecDeque<i64>,
+    /// The id that a frontend made for the request refused last. Not stored: it repeats a request at once or never.
+    last_id: Option<u128>,
 }
 
 impl Bans {
@@ -62,14 +64,24 @@ impl Bans {
         }
     }
 
-    /// Records a refusal of a key that is not banned. If it is one too many, a ban begins, and its end is returned.
-    pub(super) fn refused(&mut self, policy: &str, terms: BanTerms, now: i64, writes: &mut Writes) -> Option<i64> {
+    /// Records a refusal of a key that is not banned, once if a frontend repeats the request with this id. If it is one too many, a ban
+    /// begins, and its end is returned.
+    pub(super) fn refused(
+        &mut self,
+        policy: &str,
+        terms: BanTerms,
+        (now, id): (i64, Option<u128>),
+        writes: &mut Writes,
+    ) -> Option<i64> {
         let known = self.0.iter().position(|(name, _)| name == policy);
         let index = known.unwrap_or(self.0.len());
         if known.is_none() {
             self.0.push((policy.to_owned(), Own::default()));
         }
         let (_, own) = self.0.get_mut(index)?;
+        if id.is_some() && std::mem::replace(&mut own.last_id, id) == id {
+            return None;
+        }
         own.refused_at.push_back(now);
         while own.refused_at.front().is_some_and(|at| now.abs_diff(*at) >= terms.within_ms) {
             own.refused_at.pop_front();
@@ -117,13 +129,8 @@ impl Bans {
 
 impl Default for Own {
     fn default() -> Self {
-        Self {
-            expires_at: i64::MIN,
-            until: i64::MIN,
-            length_ms: 0,
-            forgotten_at: i64::MIN,
-            refused_at: VecDeque::new(),
-        }
+        let (expires_at, until, forgotten_at) = (i64::MIN, i64::MIN, i64::MIN);
+        Self { expires_at, until, length_ms: 0, forgotten_at, refused_at: VecDeque::new(), last_id: None }
     }
 }
 
@@ -133,7 +140,7 @@ fn row_name(policy: &str) -> String {
 
 impl Own {
     fn encode(&self) -> Vec<u8> {
-        let Self { expires_at, until, length_ms, forgotten_at, refused_at } = self;
+        let Self { expires_at, until, length_ms, forgotten_at, refused_at, last_id: _ } = self;
         let mut row = vec![FORMAT];
         let numbers =
             [expires_at.to_le_bytes(), until.to_le_bytes(), length_ms.to_le_bytes(), forgotten_at.to_le_bytes()];
@@ -149,7 +156,7 @@ impl Own {
             return None;
         }
         let (expires_at, until, length_ms, forgotten_at) = (bytes.i64()?, bytes.i64()?, bytes.u64()?, bytes.i64()?);
-        let mut own = Self { expires_at, until, length_ms, forgotten_at, refused_at: VecDeque::new() };
+        let mut own = Self { expires_at, until, length_ms, forgotten_at, ..Self::default() };
         while !bytes.is_empty() {
             own.refused_at.push_back(bytes.i64()?);
         }
@@ -166,7 +173,14 @@ mod tests {
     /// The format in the storage of every deployment. If it changes, old rows must still be readable.
     #[test]
     fn the_stored_format_is_unchanged() {
-        let own = Own { expires_at: 7, until: -1, length_ms: 60_000, forgotten_at: 5, refused_at: [3, -1].into() };
+        let own = Own {
+            expires_at: 7,
+            until: -1,
+            length_ms: 60_000,
+            forgotten_at: 5,
+            refused_at: [3, -1].into(),
+            last_id: None,
+        };
         let numbers = [7, -1, 60_000, 5, 3, -1].map(i64::to_le_bytes);
         let row = [&[1][..], numbers.as_flattened()].concat();
         assert_eq!((own.encode(), Own::decode(&row)), (row, Some(own)));

@@ -7,9 +7,10 @@ use proptest::prelude::*;
 
 use tollgate::ledger::Ledger;
 use tollgate::limit::{Decision, Verb};
-use tollgate::policy::{Ban, BanTerms, Policies, Policy};
-use tollgate::protocol::{Action, Decided, ObjectReply, ObjectRequest};
+use tollgate::policy::{Ban, Policies, Policy};
+use tollgate::protocol::{Action, Decided, ObjectReply, ObjectRequest, RequestId};
 
+use crate::ban_model::BanModel;
 use crate::chance;
 use crate::steps::{Step, steps};
 use crate::world::{DAY_MS, LONG_MS, START, World, decided};
@@ -124,6 +125,20 @@ fn only_attempts_count() {
     }
 }
 
+/// Its answer was lost, and the caller knows of one request.
+#[test]
+fn what_a_frontend_repeats_counts_once() {
+    let repeated = |world: &mut World, id: u128, ttl_ms: u64| {
+        let request_id = Some(RequestId { id, fingerprint: 0, ttl_ms, by_grant: false });
+        decided(world.ask(CONSUME, Some(vec![11]), request_id)).limits[0].ban.is_some()
+    };
+    let mut world = strict();
+    assert_eq!([1, 1, 2, 2, 2, 3].map(|id| repeated(&mut world, id, 0)), [false, false, false, false, false, true]);
+    // A client's own repetitions are attempts.
+    let mut world = strict();
+    assert_eq!([1, 1, 1].map(|id| repeated(&mut world, id, 60_000)), [false, false, true]);
+}
+
 #[test]
 fn who_is_banned_by_an_override_or_has_no_limits_is_not_counted() {
     let until = START + 5;
@@ -226,47 +241,6 @@ fn operators_see_a_ban_even_without_a_bucket() {
     assert_eq!(seen(&world), [("p".to_owned(), None)]);
 }
 
-/// Refusals and bans of one policy.
-struct Model {
-    terms: BanTerms,
-    refused_at: Vec<i64>,
-    /// Until when the last ban is or was, and how long it lasts or lasted.
-    last: Option<(i64, i64)>,
-    /// Both as they are stored: a step back of the clock is not.
-    stored: (Vec<i64>, Option<(i64, i64)>),
-}
-
-impl Model {
-    /// When the ban ends that is in force.
-    fn banned_until(&mut self, now: i64) -> Option<i64> {
-        if let Some((until, length_ms)) = &mut self.last {
-            *until = (*until).min(now + *length_ms);
-        }
-        self.refused_at.iter_mut().for_each(|at| *at = (*at).min(now));
-        self.last.map(|(until, _)| until).filter(|until| now < *until)
-    }
-
-    fn forget(&mut self) {
-        (self.refused_at, self.last, self.stored) = (Vec::new(), None, (Vec::new(), None));
-    }
-
-    fn refused(&mut self, now: i64) -> Option<i64> {
-        let BanTerms { after, within_ms, for_ms, grow, max_ms, .. } = self.terms;
-        self.refused_at.push(now);
-        self.refused_at.retain(|at| now - *at < within_ms.cast_signed());
-        if self.refused_at.len() < usize::from(after) {
-            self.stored = (self.refused_at.clone(), self.last);
-            return None;
-        }
-        self.refused_at.clear();
-        let before = self.last.filter(|(until, _)| now < until + max_ms.cast_signed());
-        let length_ms = before.map_or(for_ms, |(_, ms)| (ms.unsigned_abs() * u64::from(grow)).max(for_ms)).min(max_ms);
-        self.last = Some((now + length_ms.cast_signed(), length_ms.cast_signed()));
-        self.stored = (Vec::new(), self.last);
-        self.last.map(|(until, _)| until)
-    }
-}
-
 const LIMITS: [&str; 4] = [
     r#""rate":1,"period":"10s","capacity":10,"write_ahead":0,"max_debt":5"#,
     r#""rate":3,"period":"1s","capacity":10,"write_ahead":0,"unsettled":"refund","reservation_ttl":"2s""#,
@@ -302,7 +276,7 @@ proptest! {
             World { has_consequences: true, ..World::empty(policies.get("p").unwrap()) }
         });
         let terms = strict.policy.object().ban.unwrap();
-        let mut model = Model { terms, refused_at: Vec::new(), last: None, stored: (Vec::new(), None) };
+        let mut model = BanModel::default();
         let mut worlds = [strict, plain];
         let count = worlds[0].policy.limits().len();
         // Then a refusal is not nothing: a bucket follows its clock.
@@ -333,7 +307,7 @@ proptest! {
                         world.flush_idle();
                         world.crash(usize::MAX);
                     }
-                    (model.refused_at, model.last) = model.stored.clone();
+                    model.crash();
                     continue;
                 }
                 Step::Clean => {
@@ -373,7 +347,7 @@ proptest! {
             if let Decision::Wait { retry_at } = of_limits.decision() {
                 prop_assert!(retry_at > now, "{:?}", of_limits);
             }
-            let until = if is_refused && action.is_attempt() { model.refused(now) } else { None };
+            let until = if is_refused && action.is_attempt() { model.refused(terms, now, None) } else { None };
             if let Some(until) = until {
                 prop_assert_eq!(decided.decision(), Decision::Wait { retry_at: until });
                 prop_assert!(is_banned(decided, until));

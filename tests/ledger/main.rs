@@ -1,6 +1,7 @@
 //! The state of a key, over crashes.
 
 mod alarms;
+mod ban_model;
 mod bans;
 mod calendar_pairs;
 mod calendars;

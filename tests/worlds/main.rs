@@ -2,6 +2,8 @@
 //!
 //! With `TOLLGATE_CASES=1`, one more fault happens in each small world, and two with more, as in `npm run soak`. There is no chance in them.
 
+#[path = "../ledger/ban_model.rs"]
+mod ban_model;
 #[path = "../chance/mod.rs"]
 mod chance;
 #[allow(dead_code, reason = "of the ledger's tests, which need more of it")]
@@ -374,6 +376,24 @@ static SLOTS: Plan = Plan {
 
 const SLOT: Ask = Ask { cost: Some(1), ..RESERVE };
 
+/// Refusals at two frontends, with a reset between them, before, during and after bans that grow.
+static BANS: Plan = Plan {
+    name: "bans that begin, grow and are lifted",
+    frontends: &[BANNING, BANNING],
+    has_registry: false,
+    clients: &[
+        &[at(0, ask("/v1/consume", 2)), at(0, ask("/v1/consume", 1))],
+        &[at(1, ask("/v1/consume", 1)), at(1, Ask { cost: None, or: 200, ..ask("/v1/reset", 0) })],
+    ],
+    // The last moment of a ban, and the first after it.
+    moments: &[0, 999, 1_000],
+    faults: &[Fault::Crash, Fault::Again],
+    max_faults: 1,
+    limits: &[exact("", bucket(0, 2))],
+};
+
+const BANNING: &str = r#"{"p":{"rate":0,"period":"1s","capacity":2,"write_ahead":0,"ban":{"after":1,"within":"5s","for":"1s","max":"4s"}}}"#;
+
 /// In a window of each kind, a reservation that is settled, beside another request: before its tokens are back, at that moment, and over a step back
 /// of the clock.
 const WINDOWED: &[&[Step]] = &[&[at(0, RESERVE), closing("/v1/settle", Some(1))], &[at(0, ORDER)]];
@@ -503,6 +523,11 @@ fn a_lease_outlives_other_numbers() {
 #[test]
 fn shards_that_fall_give_nothing_twice() {
     Search::new(&UNITED).run();
+}
+
+#[test]
+fn bans_begin_and_end_exactly_wherever_refusals_come_from() {
+    Search::new(&BANS).run();
 }
 
 #[test]

@@ -12,13 +12,14 @@ use tollgate::frontend::{
 };
 use tollgate::key_hash::KeyHasher;
 use tollgate::limit::{Carry, Decision, Verb};
-use tollgate::policy::{Cause, Policies, Policy, Unsettled};
+use tollgate::policy::{Ban, BanTerms, Cause, Policies, Policy, Unsettled};
 use tollgate::protocol::{
     Action, Condition, Decided, Definitions, ObjectReply, ObjectRequest, OverrideChange, OverridesChange, PolicyChange,
     Poll,
 };
 use tollgate::registry::{AUDIT, Registry, Writes};
 
+use super::ban_model::BanModel;
 use super::disk::Disk;
 use super::key::{Deployed, Key};
 use super::model::{Account, Log, Moment, Numbers, Taken, What};
@@ -145,6 +146,8 @@ pub(crate) struct World {
     log: Log,
     /// The tokens moved under each `Idempotency-Key`.
     moved: BTreeMap<&'static str, i64>,
+    /// By key.
+    bans: BTreeMap<String, BanModel>,
     trace: Trace,
 }
 
@@ -186,6 +189,14 @@ impl Plan {
     const fn deployed(&self) -> &'static str {
         self.frontends[self.frontends.len() - 1]
     }
+
+    /// When the policy `p` of a world with a model bans keys.
+    fn ban(&self) -> Option<BanTerms> {
+        if self.limits.is_empty() || !self.deployed().contains("\"ban\"") {
+            return None;
+        }
+        Policies::parse(self.deployed()).unwrap().get("p").unwrap().object().ban
+    }
 }
 
 impl World {
@@ -206,6 +217,7 @@ impl World {
             has_lost: false,
             log: Log::default(),
             moved: BTreeMap::new(),
+            bans: BTreeMap::new(),
             trace: Trace::default(),
         }
         .polled(plan)
@@ -279,6 +291,7 @@ impl World {
                     disk.get_mut().arrive(usize::MAX);
                 }
                 self.crashes += 1;
+                self.bans.values_mut().for_each(BanModel::crash);
                 self.trace.restarted(key_hash_in(name), !disk.get().in_flight.is_empty());
                 disk.get_mut().in_flight.clear();
                 disk.get_mut().arrived.clear();
@@ -400,7 +413,7 @@ impl World {
                 self.calls.insert(id, Request { call: *call, calls, awaited, moved, is_refused, is_outdated });
                 self.drive(plan, id, answers);
             }
-            Asks::Reply(reply) => self.answered(id, ask, (reply.status, &reply.body()), answers),
+            Asks::Reply(reply) => self.answered(plan, id, ask, (reply.status, &reply.body()), answers),
             Asks::Administer { .. } | Asks::InspectKey(_) => panic!("{body}"),
         }
     }
@@ -433,7 +446,7 @@ impl World {
                 LastStep::Again(newer) => return self.ask(plan, id, &ask, Some(&newer), answers),
                 LastStep::Reply(reply) => {
                     let reply = reply.clone();
-                    self.answered(id, &ask, (reply.status, &reply.body()), answers);
+                    self.answered(plan, id, &ask, (reply.status, &reply.body()), answers);
                 }
                 LastStep::Record(_) | LastStep::Verify(_) | LastStep::Limited(_) => panic!("{ask:?}"),
             }
@@ -443,7 +456,7 @@ impl World {
         }
     }
 
-    fn answered(&mut self, id: CallId, ask: &Ask, (status, body): (u16, &str), answers: &mut Vec<String>) {
+    fn answered(&mut self, plan: &Plan, id: CallId, ask: &Ask, (status, body): (u16, &str), answers: &mut Vec<String>) {
         let body: Value = serde_json::from_str(body).unwrap();
         answers.push(format!("{status} {body}"));
         let is_possible = status == ask.or || ask.or == ANY && status < 500;
@@ -459,6 +472,8 @@ impl World {
         }
         if let Some(request) = self.calls.get(&id) {
             self.trace.answered_from(key_hash_in(request.call.object(0)), "p", body["source"].as_str());
+            let is_uncounted = body["source"] == "cache" && body["banned"] != true;
+            assert!(!is_uncounted || plan.ban().is_none(), "each refusal counts for a ban: {body}");
             assert!(
                 !request.is_refused || status == 429 || ask.url == "/v1/lease",
                 "a refusal is final: {status} {body}"
@@ -547,6 +562,9 @@ impl World {
         if decided.is_replayed {
             return;
         }
+        if self.check_ban(plan, &key, request, &decided) {
+            return;
+        }
         let costs: Vec<u64> = request.costs.iter().flatten().copied().collect();
         let costs = costs_of(&names, &costs);
         if !decided.decision().is_allow() {
@@ -608,6 +626,28 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Whether the key is banned, and the request is refused for that.
+    fn check_ban(&mut self, plan: &Plan, key: &str, request: &ObjectRequest, decided: &Decided) -> bool {
+        let Some(terms) = plan.ban() else { return false };
+        let model = self.bans.entry(key.to_owned()).or_default();
+        if request.action == Action::Take(Verb::Reset) {
+            model.forget();
+        }
+        let mut until = model.banned_until(decided.now);
+        let is_refused = !decided.decision().is_allow();
+        if !request.action.is_attempt() || !request.has_consequences {
+            return false;
+        }
+        if is_refused && until.is_none() {
+            let id = request.request_id.filter(|of| !of.is_lasting()).map(|of| of.id);
+            until = model.refused(terms, decided.now, id);
+        }
+        let ban = until.map(|until| Ban { until: Some(until) });
+        assert!(decided.limits.iter().all(|limit| limit.ban == ban), "{ban:?} in {decided:?}");
+        assert!(ban.is_none_or(|ban| decided.decision() == ban.decision()), "{ban:?} in {decided:?}");
+        ban.is_some()
     }
 
     fn check_refusal(&self, plan: &Plan, key: &str, costs: &[(String, i64)], now: Moment) {
@@ -672,6 +712,9 @@ impl World {
     }
 
     fn check_left(&self, plan: &Plan, key: &str, body: &Value) {
+        if body["banned"] == true {
+            return; // nothing is left of anything
+        }
         let now = self.clock(plan);
         let named: Vec<&Value> = body["limits"].as_array().into_iter().flatten().collect();
         let all = if named.is_empty() { vec![body] } else { named };
