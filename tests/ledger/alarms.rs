@@ -129,7 +129,7 @@ fn an_unreadable_row_breaks_only_requests_that_need_it() {
     world.policy = Arc::clone(&block);
     let reserve = Action::Reserve(Verb::Reserve { max_wait_ms: None });
     let [good, bad] = [(); 2].map(|()| world.decided(reserve, vec![1]).reservation.unwrap().id);
-    for (name, row) in [("b:each".to_owned(), vec![7]), (format!("r:{bad:013x}"), vec![7]), ("x:y".to_owned(), vec![])]
+    for (name, row) in [("b:each".to_owned(), vec![7]), (format!("r:{bad:013x}"), vec![7]), ("z:y".to_owned(), vec![])]
     {
         world.storage.insert(name, row);
     }
@@ -169,7 +169,7 @@ fn an_unreadable_row_breaks_only_requests_that_need_it() {
     world.crash(0);
     world.now += DAY_MS;
     world.clean();
-    assert_eq!(world.storage.keys().map(|name| &name[..2]).collect::<Vec<_>>(), ["b:", "r:", "x:"]);
+    assert_eq!(world.storage.keys().map(|name| &name[..2]).collect::<Vec<_>>(), ["b:", "r:", "z:"]);
     assert_eq!(world.alarm_at, Some(world.now + 30 * DAY_MS));
 }
 
