@@ -8,13 +8,13 @@ import { linkTo, open, overflow, press, served, shift, TOKEN, violations } from 
 
 const status = (page) => page.getByRole("status").textContent();
 
-test("the whole page is at most 116 KB, compressed", () => {
+test("the whole page is at most 118 KB, compressed", () => {
   const files = readdirSync("build/page", { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
   const sizes = files.map(
     ({ parentPath, name }) => gzipSync(readFileSync(join(parentPath, name)), { level: 9 }).length,
   );
   const all = sizes.reduce((sum, size) => sum + size);
-  assert.ok(all <= 116_000, `${all} bytes`);
+  assert.ok(all <= 118_000, `${all} bytes`);
 });
 
 test("is served with its content policy, and other paths are the API's to answer", async () => {
