@@ -139,7 +139,9 @@ impl Ledger {
             rest = others;
             if is_reset {
                 self.bans.lift(policy.name(), &mut writes.before_reply);
-                own.iter_mut().for_each(|answer| answer.ban = None);
+                for answer in own.iter_mut() {
+                    answer.ban = None;
+                }
             }
             let Some(terms) = policy.object().ban.filter(|_| is_counted) else { continue };
             let is_refused = own.iter().any(|answer| !answer.decision.is_allow());

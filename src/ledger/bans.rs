@@ -97,9 +97,9 @@ impl Bans {
         let row = (row_name(policy), Some(own.encode()));
         // A ban is not announced before it is stored. A refusal is one whether or not it is counted.
         if is_too_often {
-            writes.before_reply.push(row)
+            writes.before_reply.push(row);
         } else {
-            writes.consequences.push(row)
+            writes.consequences.push(row);
         }
         is_too_often.then_some(own.until)
     }

@@ -163,7 +163,9 @@ impl Ledger {
                 bucket.refill_cuts(now); // they follow the clock, too
             }
             let answers = answers.get_mut(first..).unwrap_or_default();
-            answers.iter_mut().for_each(|answer| answer.ban = ban);
+            for answer in answers.iter_mut() {
+                answer.ban = ban;
+            }
             self.say_when_back(policy, holds, &refused, answers, now)?;
         }
         Ok((answers, decision))

@@ -20,7 +20,6 @@ pub struct Ban {
 
 impl Ban {
     /// The decision about a request that takes tokens.
-    #[must_use]
     pub const fn decision(self) -> Decision {
         match self.until {
             Some(retry_at) => Decision::Wait { retry_at },

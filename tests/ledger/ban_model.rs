@@ -26,7 +26,9 @@ impl BanModel {
         if let Some((until, length_ms)) = last {
             *until = (*until).min(now + *length_ms);
         }
-        refused_at.iter_mut().for_each(|at| *at = (*at).min(now));
+        for at in refused_at {
+            *at = (*at).min(now);
+        }
         last.map(|(until, _)| until).filter(|until| now < *until)
     }
 

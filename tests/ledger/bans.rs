@@ -297,7 +297,9 @@ proptest! {
                 Step::Commit(which) => (id_of(which, Action::Settle), None),
                 Step::Cancel(which) | Step::Abort(which) => (id_of(which, Action::Cancel), None),
                 Step::Wait(ms) => {
-                    worlds.iter_mut().for_each(|world| world.now += ms);
+                    for world in &mut worlds {
+                        world.now += ms;
+                    }
                     has_stepped_back |= ms < 0;
                     continue;
                 }
