@@ -300,8 +300,8 @@ fn decide<'a>(all: &[Asked<'a>], verb: Verb, now: i64) -> Option<(Decision, Vec<
         if ban.is_none() && policy.object().ban.is_some() {
             return None; // the object must count it
         }
-        let banned = ban.filter(|_| verb.takes()).map(Ban::decision);
-        decision = banned.map_or(decision, |banned| decision.and(banned));
+        let in_ban = |own: Decision| ban.filter(|_| verb.takes()).map_or(own, |ban| ban.decision(own));
+        decision = decision.and(in_ban(Decision::Allow { tokens: 0, ready_at: now }));
         for ((kept, coming_back), (part, state)) in known.limits.iter().zip(decided.by_ref()) {
             let Part { limit, cost, decision: own, .. } = *part;
             let kept = limit.snapshot(kept);
@@ -311,7 +311,7 @@ fn decide<'a>(all: &[Asked<'a>], verb: Verb, now: i64) -> Option<(Decision, Vec<
                 own
             };
             // The state is unchanged: nothing is taken.
-            let mut answer = LimitAnswer { ban, ..LimitAnswer::new(limit, banned.unwrap_or(own), state, now) };
+            let mut answer = LimitAnswer { ban, ..LimitAnswer::new(limit, in_ban(own), state, now) };
             if limit.is_rolling() {
                 answer.set_full_at(limit, now.max(kept.at.saturating_add_unsigned(limit.config().period_ms)));
             }
@@ -439,7 +439,8 @@ mod tests {
             (None, 989, Some(Decision::Never { max: 0 })),
         ] {
             let ban = Ban { until };
-            answer.limits[0] = LimitAnswer { decision: ban.decision(), ban: Some(ban), ..answer.limits[0] };
+            let own = answer.limits[0];
+            answer.limits[0] = LimitAnswer { decision: ban.decision(own.decision), ban: Some(ban), ..own };
             // Only an override bans for ever.
             let is_of_key = until.is_none();
             let standing = if is_of_key { Standing::Banned { until } } else { Standing::Limited };

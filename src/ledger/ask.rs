@@ -151,7 +151,7 @@ impl Ledger {
             let until = self.bans.refused(policy.name(), terms, (decided.now, id), writes);
             if let Some(ban) = until.map(|until| Ban { until: Some(until) }) {
                 for answer in own {
-                    (answer.decision, answer.ban) = (ban.decision(), Some(ban));
+                    (answer.decision, answer.ban) = (ban.decision(answer.decision), Some(ban));
                 }
             }
         }

@@ -19,6 +19,9 @@ use super::bytes::Bytes;
 use super::writes::{RowWrite, Writes};
 use crate::policy::BanTerms;
 
+/// How long a row can matter: a ban of the longest time, and that time without one.
+const LONGEST_MS: u64 = 2 * BanTerms::MAX_MS;
+
 /// Prefix of a row about bans, before the policy's name.
 const BAN: &str = "x:";
 
@@ -54,12 +57,16 @@ impl Bans {
         self.0.iter().find(|(name, _)| name == policy).map(|(_, own)| own.until)
     }
 
-    /// Makes a ban that a clock which has stepped back would make longer as long as it was, and brings refusals to this moment.
+    /// Caps bans at their length after the clock stepped back, and notes those that are over: no later step back revives them.
     pub(super) fn follow(&mut self, now: i64) {
         for (_, own) in &mut self.0 {
             let ahead = own.until.abs_diff(own.until.min(now.saturating_add_unsigned(own.length_ms)));
             own.until = own.until.saturating_sub_unsigned(ahead);
             own.forgotten_at = own.forgotten_at.saturating_sub_unsigned(ahead);
+            if own.until <= now {
+                own.until = i64::MIN;
+            }
+            own.expires_at = own.expires_at.min(now.saturating_add_unsigned(LONGEST_MS));
             own.refused_at.iter_mut().for_each(|at| *at = (*at).min(now));
         }
     }
@@ -95,12 +102,8 @@ impl Bans {
         }
         own.expires_at = own.forgotten_at.max(now.saturating_add_unsigned(terms.within_ms));
         let row = (row_name(policy), Some(own.encode()));
-        // A ban is not announced before it is stored. A refusal is one whether or not it is counted.
-        if is_too_often {
-            writes.before_reply.push(row);
-        } else {
-            writes.consequences.push(row);
-        }
+        // A refusal is one whether or not it can be recorded.
+        writes.consequences.push(row);
         is_too_often.then_some(own.until)
     }
 
@@ -112,6 +115,7 @@ impl Bans {
 
     /// Deletes the rows that no longer matter.
     pub(super) fn clean(&mut self, now: i64, rows: &mut Vec<RowWrite>) {
+        self.follow(now);
         let over = self.0.iter().filter(|(_, own)| own.expires_at <= now);
         rows.extend(over.map(|(policy, _)| (row_name(policy), None)));
         self.0.retain(|(_, own)| own.expires_at > now);

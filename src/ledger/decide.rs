@@ -86,7 +86,7 @@ impl Ledger {
         }
         let bans: Vec<_> = asked.iter().map(|policy| self.ban(policy, now)).collect();
         let decision = match bans.iter().flatten().next().filter(|_| takes) {
-            Some(ban) => refuse_all(&mut limited, now, verb, ban.decision()),
+            Some(ban) => refuse_all(&mut limited, now, verb, *ban),
             None => decide_policies(&mut limited, now, verb),
         };
         count_all(&mut unlimited, now, decision);
@@ -103,7 +103,7 @@ impl Ledger {
                 if is_unlimited(policy, verb) { &mut unlimited } else { &mut limited };
             let ends = if is_refused { holds.ends_after(now) } else { Vec::new() };
             let bucket = self.bucket(policy)?;
-            let banned = ban.filter(|_| takes).map(Ban::decision);
+            let in_ban = |own: Decision| ban.filter(|_| takes).map_or(own, |ban| ban.decision(own));
             let before = bucket.states_before();
             let mut need = Need::Nothing;
             let mut changes = Vec::new();
@@ -113,13 +113,13 @@ impl Ledger {
                 bucket.states.iter_mut().zip(&mut *decided).zip(limits).enumerate()
             {
                 if named.is_slots() {
-                    let own = match banned {
-                        Some(banned) => banned,
+                    let own = match part.decision {
                         // More than there are, if need be.
-                        None if is_unlimited(policy, verb) => Decision::Allow { tokens: part.cost, ready_at: now },
-                        None if part.decision.is_allow() => part.decision,
-                        None => holds.decide_slots(index, part.limit, state, (part.cost, verb), now),
+                        _ if is_unlimited(policy, verb) => Decision::Allow { tokens: part.cost, ready_at: now },
+                        granted if granted.is_allow() => granted,
+                        _ => holds.decide_slots(index, part.limit, state, (part.cost, verb), now),
                     };
+                    let own = in_ban(own);
                     // The reservation holds them. Its bucket stays full.
                     let slots = if apply && decision.is_allow() { own.tokens() } else { 0 };
                     answers.push(holds.answer(index, named, own, (state, slots), now));
@@ -136,9 +136,7 @@ impl Ledger {
                     // As after a refusal, or a request for nothing: it follows a clock that stepped back far.
                     part.limit.decide(*state, now, 0, Verb::Refund).1
                 };
-                let own = if let Some(banned) = banned {
-                    banned
-                } else if takes && !part.decision.is_allow() && part.limit.is_rolling() {
+                let own = if takes && !part.decision.is_allow() && part.limit.is_rolling() {
                     refused.push((index, (part.cost, verb), held));
                     part.decision
                 } else if takes && !part.decision.is_allow() {
@@ -149,7 +147,7 @@ impl Ledger {
                 } else {
                     part.decision
                 };
-                answers.push(answer(part.limit, own, &after, held, now));
+                answers.push(answer(part.limit, in_ban(own), &after, held, now));
                 changes.push(Change::of(verb, part.cost, part.decision.tokens()));
                 if after != *state {
                     *state = after;
@@ -190,7 +188,8 @@ impl Ledger {
         let bucket = self.bucket(policy)?;
         for (index, cost, held) in refused {
             if let Some(answer) = answers.get_mut(*index) {
-                answer.decision = bucket.refusal(*index, *cost, *held, holds.ends_of(*index), &expiring);
+                let own = bucket.refusal(*index, *cost, *held, holds.ends_of(*index), &expiring);
+                answer.decision = answer.ban.map_or(own, |ban| ban.decision(own));
             }
         }
         holds.say_when_full(bucket, answers, now);

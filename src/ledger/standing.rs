@@ -7,7 +7,7 @@
 //! * an unlimited key had taken its costs as far as there were tokens, down to zero and not into debt.
 
 use crate::limit::{Decision, Part, Verb, decide_policies};
-use crate::policy::{Policy, Standing};
+use crate::policy::{Ban, Policy, Standing};
 
 /// Whether `policy` grants every request with `verb`, whatever its cost.
 pub(super) fn is_unlimited(policy: &Policy, verb: Verb) -> bool {
@@ -15,14 +15,14 @@ pub(super) fn is_unlimited(policy: &Policy, verb: Verb) -> bool {
 }
 
 /// Each limit answers what it would grant without the ban, and nothing is taken.
-pub(super) fn refuse_all(policies: &mut [Vec<Part<'_>>], now: i64, verb: Verb, banned: Decision) -> Decision {
+pub(super) fn refuse_all(policies: &mut [Vec<Part<'_>>], now: i64, verb: Verb, ban: Ban) -> Decision {
     let mut decided = policies.to_vec();
-    let _ = decide_policies(&mut decided, now, verb); // each part has its own decision
+    let own = decide_policies(&mut decided, now, verb);
     for (part, decided) in policies.iter_mut().flatten().zip(decided.iter().flatten()) {
         part.decision = decided.decision;
         leave(part, now);
     }
-    banned
+    ban.decision(own)
 }
 
 /// Takes each cost, or as much of it as is there, if all others agree. A decision's tokens are those taken.

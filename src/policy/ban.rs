@@ -19,11 +19,12 @@ pub struct Ban {
 }
 
 impl Ban {
-    /// The decision about a request that takes tokens.
-    pub const fn decision(self) -> Decision {
-        match self.until {
-            Some(retry_at) => Decision::Wait { retry_at },
-            None => Decision::Never { max: 0 },
+    /// A limit's decision about a request that takes tokens, `own` without the ban: when it ends, the limit may still refuse.
+    pub fn decision(self, own: Decision) -> Decision {
+        match (self.until, own) {
+            (Some(until), Decision::Wait { retry_at }) => Decision::Wait { retry_at: retry_at.max(until) },
+            (Some(retry_at), _) => Decision::Wait { retry_at },
+            (None, _) => Decision::Never { max: 0 },
         }
     }
 
@@ -48,7 +49,7 @@ impl Ban {
 /// | `after` | how many refusals ban a key: 1 to 100 | required |
 /// | `within` | in which time: `"1s"` to `"1day"` | required |
 /// | `for` | for how long: `"1s"` to `"365days"` | required |
-/// | `grow` | by how much each further ban is longer: 1 to 10 times | 2 |
+/// | `grow` | how many times as long as the one before each further ban lasts: 1 to 10 | 2 |
 /// | `max` | for how long at most, and after how long without a ban `for` applies again: up to `"365days"` | `"1day"`, or `for` if that is longer |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -66,13 +67,13 @@ pub struct BanTerms {
 }
 
 impl BanTerms {
-    /// Until it is banned, each refusal of a key is a call of its object, which keeps their moments in memory.
+    /// Each refusal of a key until then calls its object, and the row has the moments of all.
     const MAX_AFTER: u8 = 100;
-    /// A key that is not requested for a few minutes leaves memory with its count, so that a longer time would promise too much.
+    /// Refusals that are further apart are not an attack that a ban could slow down.
     const MAX_WITHIN_MS: u64 = 86_400_000;
     const MIN_MS: u64 = 1_000;
-    /// As for blocks by operators: more is an override without an end.
-    const MAX_MS: u64 = 365 * 86_400_000;
+    /// About a year: more is an operator's decision.
+    pub(crate) const MAX_MS: u64 = 365 * 86_400_000;
     const MAX_GROW: u8 = 10;
     const DEFAULT_GROW: u8 = 2;
     const DEFAULT_MAX_MS: u64 = 86_400_000;

@@ -231,13 +231,10 @@ fn policy(name: &str, value: Json<'_>, errors: &mut Vec<PolicyError>) -> Option<
     if object.ban.is_some() {
         let refuses = |(mode, _): &(Mode, NamedLimit)| *mode == Mode::Enforce;
         if !limits.iter().any(refuses) {
-            reader.error("ban", "counts refusals, and here is no limit that refuses".to_owned());
+            reader.error("ban", "needs a limit that refuses, and none has `mode = \"enforce\"`".to_owned());
         }
         if frontend.lease.is_some() {
-            reader.error(
-                "ban",
-                "counts refusals, which with `lease` are not all known: leave out one of them".to_owned(),
-            );
+            reader.error("ban", "cannot be combined with `lease`: refusals from a lease are not counted".to_owned());
         }
     }
     let whole =
@@ -839,13 +836,13 @@ mod tests {
             assert_eq!(errors(&format!(r#"{{"p":{{"rate":"1/s","ban":{ban}}}}}"#)), expected, "{ban}");
         }
         let ban = r#""ban":{"after":1,"within":"1s","for":"1s"}"#;
-        let none = "POLICIES.p.ban: counts refusals, and here is no limit that refuses";
+        let none = "POLICIES.p.ban: needs a limit that refuses, and none has `mode = \"enforce\"`";
         for (fields, expected) in [
             (r#""mode":"soft""#, vec![none]),
             (r#""mode":"shadow""#, vec![none]),
             (
                 r#""lease":"1s""#,
-                vec!["POLICIES.p.ban: counts refusals, which with `lease` are not all known: leave out one of them"],
+                vec!["POLICIES.p.ban: cannot be combined with `lease`: refusals from a lease are not counted"],
             ),
             (r#""shards":2"#, vec!["POLICIES.p.shards: a policy with shards cannot have `ban`"]),
             (r#""refusal_cache":"0s","notify":["refused"],"on_error":"open""#, vec![]),

@@ -3,11 +3,12 @@
 use serde_json::{Value, json};
 use tollgate::frontend::Asked;
 
-use super::world::{ADJUSTER, Answer, CONSUMER, OPERATOR, World};
+use super::world::{ADJUSTER, Answer, CONSUMER, OPERATOR, START, World};
 
 const POLICIES: &str = r#"{
-    "account": {"rate":"2/1day","ban":{"after":3,"within":"1m","for":"10s","max":"15s"}},
-    "address": {"rate":"5/1day","ban":{"after":1,"within":"1m","for":"10s"},"jitter":"1h"},
+    "slow": {"rate":"2/1day","ban":{"after":3,"within":"1m","for":"10s","max":"15s"}},
+    "account": {"rate":"2/4s","ban":{"after":3,"within":"1m","for":"10s","max":"15s"}},
+    "address": {"rate":"5/5s","ban":{"after":1,"within":"1m","for":"10s"},"jitter":"1h"},
     "open": "9/1day"
 }"#;
 
@@ -38,30 +39,37 @@ fn ban_in(world: &World, body: &Value) -> (bool, Option<i64>, bool) {
 #[test]
 fn each_refusal_reaches_the_object_until_the_key_is_banned_and_none_after() {
     let mut world = World::new(POLICIES);
+    let body = r#"{"policy":"slow","key":"alice"}"#;
     for _ in 0..2 {
-        assert_eq!(ask(&mut world, "/v1/consume", ALICE).0.status, 200);
+        assert_eq!(ask(&mut world, "/v1/consume", body).0.status, 200);
     }
-    for (wait_ms, is_called, expected) in [
-        (0, true, (false, None, false)),
-        (1, true, (false, None, false)),
-        (1, true, (true, Some(10_000), false)),
-        (1, false, (true, Some(9_999), true)),
-        (998, false, (true, Some(9_001), true)),
-        (1, true, (true, Some(9_000), false)), // memory ends
-        (8_999, true, (true, Some(1), false)),
-        (0, false, (true, Some(1), true)),
-        (1, true, (false, None, false)),
-        (0, true, (false, None, false)),
-        (0, true, (true, Some(15_000), false)),
+    for (wait_ms, is_called, is_banned) in [
+        (0, true, false),
+        (1, true, false),
+        (1, true, true),
+        (1, false, true),
+        (998, false, true),
+        (1, true, true), // memory ends
+        (8_999, true, true),
+        (0, false, true),
+        (1, true, false),
+        (0, true, false),
+        (0, true, true), // for 15 seconds
+        (14_999, true, true),
+        (1, true, false),
     ] {
         world.now += wait_ms;
-        let (answer, was_called) = ask(&mut world, "/v1/consume", ALICE);
+        let (answer, was_called) = ask(&mut world, "/v1/consume", body);
         assert_eq!((answer.status, was_called), (429, is_called), "{}", answer.body);
-        assert_eq!(ban_in(&world, &answer.body), expected, "{}", answer.body);
+        let (found, wait_ms, is_from_memory) = ban_in(&world, &answer.body);
+        assert_eq!((found, is_from_memory), (is_banned, !is_called), "{}", answer.body);
+        // The limit has nothing for half a day, and who comes back sooner would be banned again.
+        let back_at = START + 43_200_000;
+        assert!(wait_ms.is_none_or(|ms| world.now + ms == back_at), "{}", answer.body);
     }
     let counted = world.counted();
-    let counted = &counted["policies"]["account"]["decisions"];
-    assert_eq!((&counted["refused"], &counted["banned"]), (&json!(4), &json!(7)), "{counted}");
+    let counted = &counted["policies"]["slow"]["decisions"];
+    assert_eq!((&counted["refused"], &counted["banned"]), (&json!(5), &json!(8)), "{counted}");
 }
 
 #[test]

@@ -15,21 +15,32 @@ pub(crate) struct BanModel {
 struct Standing {
     /// The refusals since the last ban.
     refused_at: Vec<i64>,
-    /// Until when the last ban is or was, and how long it lasts or lasted.
-    last: Option<(i64, i64)>,
+    last: Option<Last>,
+}
+
+/// The last ban.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    until: i64,
+    length_ms: i64,
+    /// Noticed by a request: no step back of the clock revives it.
+    is_over: bool,
 }
 
 impl BanModel {
     /// When the ban ends that is in force.
     pub(crate) fn banned_until(&mut self, now: i64) -> Option<i64> {
         let Standing { refused_at, last } = &mut self.current;
-        if let Some((until, length_ms)) = last {
-            *until = (*until).min(now + *length_ms);
+        if let Some(Last { until, length_ms, is_over }) = last {
+            if !*is_over {
+                *until = (*until).min(now + *length_ms);
+            }
+            *is_over |= *until <= now;
         }
         for at in refused_at {
             *at = (*at).min(now);
         }
-        last.map(|(until, _)| until).filter(|until| now < *until)
+        last.filter(|last| !last.is_over).map(|last| last.until)
     }
 
     /// A refusal of a key that is not banned: until when it is banned for that, if it is.
@@ -45,13 +56,13 @@ impl BanModel {
         let is_too_often = refused_at.len() >= usize::from(after);
         if is_too_often {
             refused_at.clear();
-            let before = last.filter(|(until, _)| now < until + max_ms.cast_signed());
-            let longer = before.map_or(for_ms, |(_, ms)| ms.unsigned_abs() * u64::from(grow));
+            let before = last.filter(|last| now < last.until + max_ms.cast_signed());
+            let longer = before.map_or(for_ms, |last| last.length_ms.unsigned_abs() * u64::from(grow));
             let length_ms = longer.clamp(for_ms, max_ms).cast_signed();
-            *last = Some((now + length_ms, length_ms));
+            *last = Some(Last { until: now + length_ms, length_ms, is_over: false });
         }
         self.stored = self.current.clone();
-        self.current.last.filter(|_| is_too_often).map(|(until, _)| until)
+        self.current.last.filter(|_| is_too_often).map(|last| last.until)
     }
 
     pub(crate) fn crash(&mut self) {

@@ -106,6 +106,14 @@ fn a_notice_that_cannot_be_recorded_is_given_anyway() {
     );
 }
 
+#[test]
+fn a_refusal_that_cannot_be_recorded_is_one_and_bans_all_the_same() {
+    let mut key = Key::new(r#","ban":{"after":2,"within":"1m","for":"1m"}"#);
+    key.disk.get_mut().failing = Some("x:");
+    let is_banned = [11, 11, 1].map(|cost| key.ask(CONSUME, cost).unwrap().limits[0].ban.is_some());
+    assert_eq!(is_banned, [false, true, true]);
+}
+
 /// The alarm of the first rows, even if these are lost.
 #[test]
 fn a_key_with_only_a_notice_to_write_has_an_alarm() {

@@ -646,7 +646,7 @@ impl World {
         }
         let ban = until.map(|until| Ban { until: Some(until) });
         assert!(decided.limits.iter().all(|limit| limit.ban == ban), "{ban:?} in {decided:?}");
-        assert!(ban.is_none_or(|ban| decided.decision() == ban.decision()), "{ban:?} in {decided:?}");
+        assert!(ban.is_none_or(|ban| decided.decision() == ban.decision(decided.decision())), "{ban:?} in {decided:?}");
         ban.is_some()
     }
 

@@ -80,21 +80,21 @@ mod tests {
         for (ban, expected) in [
             (
                 r#""after":5,"within":"10m","for":"1m""#,
-                "bans: none for 4 refusals within any 10m; one more bans for 1m, the next for 2 times as long, and so on up to 1day; \
-                 a key that never stops is let in 10 times again in its first day",
+                "bans: 4 refusals within any 10m are tolerated; one more bans a key for 1m, and each further ban is 2 times as long, up to 1day; \
+                 a key that never stops is let in again 10 times in its first day",
             ),
             (
                 r#""after":2,"within":"1day","for":"6h","grow":1"#,
-                "bans: none for 1 refusal within any 1day; one more bans for 6h; a key that never stops is let in 3 times again in its first day",
+                "bans: 1 refusal within any 1day is tolerated; one more bans a key for 6h; a key that never stops is let in again 3 times in its first day",
             ),
             (
                 r#""after":1,"within":"1s","for":"5s","grow":10,"max":"50s""#,
-                "bans: none for 0 refusals within any 1s; one more bans for 5s, the next for 10 times as long, and so on up to 50s; \
-                 a key that never stops is let in 1728 times again in its first day",
+                "bans: the first refusal bans a key for 5s, and each further ban is 10 times as long, up to 50s; \
+                 a key that never stops is let in again 1728 times in its first day",
             ),
             (
                 r#""after":9,"within":"1s","for":"365days""#,
-                "bans: none for 8 refusals within any 1s; one more bans for 365days; a key that never stops is let in 0 times again in its first day",
+                "bans: 8 refusals within any 1s are tolerated; one more bans a key for 365days; a key that never stops is let in again 0 times in its first day",
             ),
         ] {
             let bans = lint(&format!(r#"{{"rate":"1/s","ban":{{{ban}}}}}"#)).bans.unwrap();

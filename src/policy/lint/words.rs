@@ -65,21 +65,24 @@ impl fmt::Display for Admitted {
     }
 }
 
-/// What who makes mistakes meets, and who never stops.
+/// What a careless user and an attacker experience.
 impl fmt::Display for BanFacts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tolerated, within_ms, first_ms, grow, longest_ms, let_in_within_day } = *self;
         let [within, first, longest] = [within_ms, first_ms, longest_ms].map(length::shown);
-        write!(f, "bans: none for {} within any {within}; one more bans for {first}", refusals(tolerated))?;
-        if longest_ms > first_ms {
-            write!(f, ", the next for {grow} times as long, and so on up to {longest}")?;
+        match tolerated {
+            0 => write!(f, "bans: the first refusal bans a key for {first}")?,
+            1 => write!(f, "bans: 1 refusal within any {within} is tolerated; one more bans a key for {first}")?,
+            _ => write!(
+                f,
+                "bans: {tolerated} refusals within any {within} are tolerated; one more bans a key for {first}"
+            )?,
         }
-        write!(f, "; a key that never stops is let in {let_in_within_day} times again in its first day")
+        if longest_ms > first_ms {
+            write!(f, ", and each further ban is {grow} times as long, up to {longest}")?;
+        }
+        write!(f, "; a key that never stops is let in again {let_in_within_day} times in its first day")
     }
-}
-
-fn refusals(count: u8) -> String {
-    format!("{count} {}", if count == 1 { "refusal" } else { "refusals" })
 }
 
 /// A limit's times and costs; [`Policy`] displays what it admits.

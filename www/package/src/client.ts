@@ -225,7 +225,7 @@ export interface Degraded extends Answer, UnderPolicies {
 export interface Refused extends Omit<Verdict, "ready_at">, RefusedMembers {
   readonly allowed: false;
   readonly ready_at?: undefined;
-  /** An override, or the policy after many refusals, bans the key, until `retry_at` if there is one. */
+  /** The key is banned, by an override or by its policy's `ban`, until `retry_at` if there is one. */
   readonly banned?: true;
   readonly limit: number;
   readonly remaining: number;
@@ -287,7 +287,7 @@ export interface Leased extends Answer, UnderPolicies {
 /** 200: the state of a budget. */
 export interface Inspection extends Answer, UnderPolicies {
   readonly status: 200;
-  /** An override, or the policy after many refusals, bans the key. */
+  /** The key is banned, by an override or by its policy's `ban`. */
   readonly banned?: true;
   readonly banned_until?: number;
   /** An override lets the key take whatever it asks for. */

@@ -156,8 +156,9 @@ function callsOfLeasing(limiter: LeasingLimiter): Calls {
       return { decision, snapshot: { tokens: Math.min(left, capacity), drops: 0, at } };
     });
     setLimits(inspection);
-    // A ban that has been lifted within the last minute is still in the inspection.
-    const isBanned = !!banned && !decision.allowed && (banned_until === undefined) === (decision.retryAt === Infinity);
+    // The inspection may be a minute old: a ban that has ended since is still in it, and so is one that was lifted.
+    const lasts = (banned_until ?? Infinity) > now && (banned_until === undefined) === (decision.retryAt === Infinity);
+    const isBanned = !!banned && !decision.allowed && lasts;
     return answers.decided(cost as Cost<string>, now, each, isBanned);
   };
   return [async (counted) => localAnswer(await written(counted).catch(undecided))];
