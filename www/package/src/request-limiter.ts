@@ -157,8 +157,9 @@ function callsOfLeasing(limiter: LeasingLimiter): Calls {
     });
     setLimits(inspection);
     // The inspection may be a minute old: a ban that has ended since is still in it, and so is one that was lifted.
-    const lasts = (banned_until ?? Infinity) > now && (banned_until === undefined) === (decision.retryAt === Infinity);
-    const isBanned = !!banned && !decision.allowed && lasts;
+    const lasts = (banned_until ?? Infinity) > now;
+    const isBanned =
+      !!banned && lasts && !decision.allowed && (banned_until === undefined) === (decision.retryAt === Infinity);
     return answers.decided(cost as Cost<string>, now, each, isBanned);
   };
   return [async (counted) => localAnswer(await written(counted).catch(undecided))];
