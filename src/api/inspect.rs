@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::ban_status::BanStatus;
 use super::limit_body::{Exact, LimitBody};
 use super::reply::Reply;
-use super::resolved::{Answered, ResolvedItem};
+use super::resolved::{Answered, ResolvedItem, ban_in};
 use crate::protocol::{Decided, LimitAnswer};
 
 /// The state of a policy's buckets.
@@ -47,7 +47,7 @@ pub(super) fn inspection<'a>(
     let (policy, snapshot) = (item.policy.name(), item.snapshot(answers, now));
     let (limits, shadow) = (levels(answers), levels(tried));
     let off = item.policy.off_limits().iter().filter_map(Option::as_deref).collect();
-    let ban_status = BanStatus::of(&item.policy, answers.first().and_then(|(.., answer)| answer.ban));
+    let ban_status = BanStatus::of(&item.policy, ban_in(answers));
     let body = Body { policy, now, open_reservations, limits, shadow, off, snapshot, ban_status };
     Reply::json(200, "application/json", &body)
 }

@@ -13,7 +13,7 @@ use crate::limit::Verb;
 use crate::limit::jitter;
 #[cfg(doc)]
 use crate::policy::FrontendTerms;
-use crate::policy::{Cause, NamedLimit, Policy};
+use crate::policy::{Ban, Cause, NamedLimit, Policy};
 use crate::protocol::{Action, LeaseRequest, LimitAnswer};
 
 /// A request with known policies and valid costs that its caller may make.
@@ -121,6 +121,11 @@ const HAS_SLOTS: &str = "the server's policy has slots, which only reservations 
 
 /// A limit, its requested cost, and its answer.
 pub(super) type Answered<'a> = (&'a NamedLimit, u64, LimitAnswer);
+
+/// The key's ban from the policy whose limits have answered: each of them says it.
+pub(super) fn ban_in(answers: &[Answered<'_>]) -> Option<Ban> {
+    answers.first().and_then(|(.., answer)| answer.ban)
+}
 
 impl ResolvedItem {
     /// Whether its policy can refuse it.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::decisive::{Weight, decisive};
 use super::endpoint::Endpoint;
 use super::limit_body::{Exact, LimitBody};
-use super::resolved::{Answered, ResolvedItem, ResolvedRequest};
+use super::resolved::{Answered, ResolvedItem, ResolvedRequest, ban_in};
 use crate::limit::{Decision, MAX_TOKENS, Verb, jitter};
 use crate::policy::Standing;
 use crate::protocol::{Action, Decided};
@@ -127,7 +127,7 @@ impl ResolvedRequest {
     ) -> Verdict<'a> {
         let now = decided.now;
         let mut details: Vec<_> = answers.iter().map(|answered| self.details(answered, now)).collect();
-        let ban = answers.first().and_then(|(.., answer)| answer.ban);
+        let ban = ban_in(answers);
         for details in &mut details {
             details.wait_until(now, |retry_at| if ban.is_some() { retry_at } else { self.with_jitter(item, retry_at) });
         }

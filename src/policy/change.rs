@@ -105,7 +105,7 @@ fn limits(before: &Policy, after: &Policy, carry: Carry, lines: &mut Vec<String>
     }
 }
 
-/// What becomes of a limit that was there before, in the same mode or between soft and enforced.
+/// Describes how a limit changes that both versions of the policy have.
 fn changed_limit(shown: &str, old: &NamedLimit, new: &NamedLimit, carry: Carry, lines: &mut Vec<String>) {
     let (is_other_kind, old_is_slots) = (old.kind() != new.kind(), old.is_slots());
     match (old.limit().is_soft(), new.limit().is_soft()) {

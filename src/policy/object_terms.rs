@@ -81,7 +81,7 @@ pub(super) struct Written {
     notify: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     notify_every_ms: Option<u64>,
-    /// A version that does not know it bans nobody.
+    /// Older versions ignore it, and ban no key.
     #[serde(skip_serializing_if = "Option::is_none")]
     ban: Option<ban::Written>,
 }

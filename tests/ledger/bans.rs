@@ -1,5 +1,5 @@
-//! Bans for being refused often: exactly after so many refusals, longer each time, over any crashes, and as if the key had requested nothing
-//! meanwhile.
+//! A policy bans a key that is refused often: exactly after as many refusals as it says, and for longer each time. No crash ends a ban, and
+//! no ban changes a level.
 
 use std::sync::Arc;
 

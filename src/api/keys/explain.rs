@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 use super::super::reply::Reply;
-use super::super::resolved::{Answered, ResolvedItem};
+use super::super::resolved::{Answered, ResolvedItem, ban_in};
 use super::super::text::timestamp;
 use super::super::verdict::{Verdict, until_ms};
 use crate::length;
@@ -27,7 +27,7 @@ pub(in super::super) fn explanation(
     }
     let now = verdict.now;
     let shards = item.policy.shards().len().max(1);
-    let ban = answers.first().and_then(|(.., answer)| answer.ban).filter(|_| verdict.banned);
+    let ban = ban_in(answers).filter(|_| verdict.banned);
     let mut explanation = match ban {
         Some(ban) => {
             let until = ban.until.map_or_else(|| "for good".to_owned(), |until| format!("until {}", moment(until)));
